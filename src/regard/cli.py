@@ -1,0 +1,107 @@
+"""The command line: options and help of the verbs. What a verb does is in verbs/, imported only when it runs."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from regard import __version__
+from regard.settings.errors import UserError
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    name="regard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="The transformer as a tool: train it on your own files, run it, and see what it attends to.")
+
+RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; the newest under runs/ if not given.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+
+
+@app.command()
+def train(
+    task: Annotated[str | None, typer.Argument(help="What to learn: translate (the default).")] = None,
+    data: Annotated[list[Path] | None, typer.Option(
+        "--data", help="Your files: a folder of train.en, train.de, val.en …; two such files; a .tsv; a .jsonl. "
+                       "Give it twice for two files. Without it, the built-in French-English phrase book.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Language (file ending) or JSON key of the input.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Language or key of the output.")] = None,
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")] = None,
+    setting: Annotated[list[str] | None, typer.Option(
+        "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where the run goes; runs/TASK-DATA if not given.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Train a model. The same command again goes on where it stopped."""
+    from regard.verbs.train import main
+
+    main(task, data or [], source, target, recipe, setting or [], out, json)
+
+
+@app.command(name="eval")
+def evaluate(
+    run: RunOption = None,
+    split: Annotated[list[str] | None, typer.Option("--split", help="Which split; all tests if not given.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
+    device: DeviceOption = "auto", json: JsonOption = False,
+) -> None:
+    """Measure a trained model on its test data."""
+    from regard.verbs.evaluate import main
+
+    main(run, split or [], limit, device, json)
+
+
+@app.command()
+def predict(
+    inputs: Annotated[list[str] | None, typer.Argument(metavar="[INPUT]...", help="Texts; without any, lines of stdin.")] = None,
+    run: RunOption = None,
+    setting: Annotated[list[str] | None, typer.Option(
+        "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
+    device: DeviceOption = "auto", json: JsonOption = False,
+) -> None:
+    """Answer: translate the arguments, or stdin line by line."""
+    from regard.verbs.predict import main
+
+    main(inputs or [], run, setting or [], device, json)
+
+
+@app.command()
+def settings(json: JsonOption = False) -> None:
+    """List every setting with its default and meaning."""
+    from regard.verbs.settings import main
+
+    main(json)
+
+
+def _version(show: bool) -> None:
+    if show:
+        print(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Run the command line; a person's mistake ends in one line and its exit code, never in a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        app()
+    except UserError as error:
+        print(f"regard: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `| head -1`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0)

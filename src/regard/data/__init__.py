@@ -1,0 +1,1 @@
+"""Files become examples, examples become batches."""

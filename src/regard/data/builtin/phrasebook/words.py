@@ -1,0 +1,169 @@
+"""The lexicon read into words: nouns, adjectives and verbs with all their forms."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from regard.data.builtin.phrasebook import english, french, lexicon
+
+__all__ = ["ADJECTIVES", "CLASSES", "COLOURS", "NAMES", "NATIONALITIES", "NOUNS", "PERSONAL", "Adjective",
+           "Noun", "Verb", "classes", "nouns", "pairs", "rows", "verb"]  # fmt: skip
+
+MASS = ("solid", "ingredient", "drink")
+DYED = "garment accessory drivable vehicle furniture object tableware container opening".split()
+
+
+# Words are compared and hashed by identity, which is fast: tables of phrases are kept by word.
+@dataclass(frozen=True, slots=True, eq=False)
+class Noun:
+    lemma: str
+    of: str
+    """Its class."""
+    is_feminine: bool
+    is_mass: bool
+    singular: tuple[str, ...] | None
+    plural: tuple[str, ...]
+    english_singular: tuple[str, ...]
+    english_plural: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adjective:
+    lemma: str
+    masculine: str
+    feminine: str
+    before_vowel: str
+    """The masculine before a vowel: bel, vieil, nouvel."""
+    english: str
+    comparative: tuple[str, ...] | None
+    is_before: bool
+    of: tuple[str, ...]
+    """The classes of nouns it can stand beside."""
+
+    def form(self, *, is_feminine: bool, is_plural: bool) -> str:
+        word = self.feminine if is_feminine else self.masculine
+        return french.plural(word) if is_plural else word
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verb:
+    lemma: str
+    present: tuple[str, ...]
+    participle: str
+    preposition: str | None
+    """What stands between it and its object or its infinitive: "parler à", "essayer de"."""
+    base: tuple[str, ...]
+    third_person: tuple[str, ...]
+    past: tuple[str, ...]
+    columns: tuple[str, ...]
+    """What else its table says of it."""
+    has_être: bool = False
+    is_reflexive: bool = False
+
+
+def rows(table: str) -> Iterator[list[str]]:
+    """The lines of a table, cut at the bars."""
+    for line in table.strip().splitlines():
+        yield [column.strip() for column in line.split("|")]
+
+
+def pairs(table: str) -> list[tuple[str, str]]:
+    """The lines of a table of two columns."""
+    return [(source, target) for source, target in rows(table)]
+
+
+def classes(names: str) -> tuple[str, ...]:
+    """The classes meant by a list that may name groups of them."""
+    return tuple(of for name in names.split() for of in lexicon.GROUPS.get(name, name).split())
+
+
+def nouns(table: str, of: str) -> list[Noun]:
+    """One noun per line, or two where the line has a masculine and a feminine."""
+    made = []
+    for source, target in pairs(table):
+        targets = target.split(", ")
+        for index, part in enumerate(source.split(", ")):
+            lemma = _cut(source.split(", ")[0])[0]
+            made.append(_noun(lemma, part, targets[min(index, len(targets) - 1)], of))
+    return made
+
+
+def _noun(lemma: str, source: str, target: str, of: str) -> Noun:
+    singular, irregular, gender = _cut(source)
+    first, *rest = singular.split()
+    many = irregular or " ".join((french.plural(first), *rest))
+    one, irregular, _ = _cut(target + " -")
+    *start, last = one.split()
+    has_singular = "p" not in gender
+    return Noun(
+        lemma=lemma,
+        of=of,
+        is_feminine="f" in gender,
+        is_mass=of in MASS,
+        singular=(first, *rest) if has_singular else None,
+        plural=tuple(many.split()) if has_singular else (first, *rest),
+        english_singular=(*start, last),
+        english_plural=(*start, irregular or english.plural(last)) if has_singular else (*start, last),
+    )
+
+
+def _cut(text: str) -> tuple[str, str | None, str]:
+    """A word, its irregular plural in parentheses if it has one, and its gender."""
+    found = re.fullmatch(r"(.+?)(?: \((.+)\))? (\S+)", text)
+    assert found, text
+    return found[1], found[2], found[3]
+
+
+def _adjective(source: str, target: str, *, is_before: bool = False, of: tuple[str, ...] = ()) -> Adjective:
+    masculine, *others = source.split(", ")
+    word, *comparative = target.split(", ")
+    more: tuple[str, ...] | None = (comparative[0],) if comparative else ("more", word)
+    if comparative == ["-"]:
+        more = None
+    return Adjective(
+        lemma=masculine,
+        masculine=masculine,
+        feminine=others[0] if others else french.feminine(masculine),
+        before_vowel=others[1] if others[1:] else masculine,
+        english=word,
+        comparative=more,
+        is_before=is_before,
+        of=of,
+    )
+
+
+def verb(source: str, target: str, *columns: str, has_être: bool = False, is_reflexive: bool = False) -> Verb:
+    infinitive, *preposition = source.split()
+    base, *irregular = target.split(", ")
+    first, *particles = base.split()
+    *present, participle = french.present(infinitive)
+    past = irregular[0].split() if irregular else [english.past(first), *particles]
+    return Verb(
+        lemma=infinitive,
+        present=tuple(present),
+        participle=participle,
+        preposition=preposition[0] if preposition else None,
+        base=(first, *particles),
+        third_person=(english.third_person(first), *particles),
+        past=tuple(past),
+        columns=columns,
+        has_être=has_être,
+        is_reflexive=is_reflexive,
+    )
+
+
+NOUNS = {of: nouns(table, of) for of, table in lexicon.NOUNS.items()}
+CLASSES = tuple(NOUNS)
+NAMES = nouns(lexicon.NAMES, "name")
+ADJECTIVES = [
+    _adjective(source, target, is_before=place == "before", of=classes(of))
+    for source, target, place, of in rows(lexicon.ADJECTIVES)
+]
+COLOURS = [
+    _adjective(source, target, of=(*DYED, *animals)) for source, target, *animals in rows(lexicon.COLOURS)
+]
+PERSONAL = [
+    _adjective(source, target, of=("friend", "person") if beside else ())
+    for source, target, *beside in rows(lexicon.PERSONAL)
+]
+NATIONALITIES = [_adjective(source, target, of=("profession", "person")) for source, target in pairs(lexicon.NATIONALITIES)]

@@ -1,0 +1,78 @@
+"""Lines of JSON become texts by their keys; what is not plainly a text is refused with its place."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from regard.settings.errors import UserError
+
+__all__ = ["read_texts"]
+
+SHOWN = 12  # keys listed in a message, at most
+
+
+def read_texts(lines: Iterable[str], keys: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
+    """The texts under `keys`, in their order, of each line; a blank line gives blank texts.
+
+    >>> list(read_texts(['{"en": "a dog", "de": "ein Hund", "id": 7}'], ("de", "en"), "dogs.jsonl"))
+    [('ein Hund', 'a dog')]
+    """
+    for number, line in enumerate(lines, 1):
+        place = f"{name}:{number}"
+        record = _object(line, place) if line.strip() else dict.fromkeys(keys, "")
+        yield tuple(_text(record, key, place) for key in keys)
+
+
+class _Refused(Exception):
+    """Legal for Python's reader, not for us."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise _Refused(f"the key {twice!r} stands there twice")
+    return record
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Refused(f"{name} is not JSON")
+
+
+def _object(line: str, place: str) -> dict[str, Any]:
+    try:
+        # Python refuses integers of more than 4,300 digits; as floats they are merely not text.
+        record = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=float)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{place}: broken JSON at column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise UserError(f"{place}: nested too deep; one flat object a line is wanted") from None
+    except _Refused as error:
+        raise UserError(f"{place}: {error}") from None
+    if not isinstance(record, dict):
+        raise UserError(f'{place}: {_described(record)}, where an object is wanted, as in {{"source": …}}')
+    return record
+
+
+def _text(record: dict[str, Any], key: str, place: str) -> str:
+    if key not in record:
+        near = get_close_matches(key, record, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "; name the keys with --source and --target"
+        there = ", ".join(map(repr, list(record)[:SHOWN])) or "none"
+        raise UserError(f"{place}: no key {key!r}; the keys are {there}{hint}")
+    value = record[key]
+    if not isinstance(value, str):
+        raise UserError(f"{place}: {key!r} is {_described(value)}, where a text is wanted")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        lone = ascii(value[error.start]).strip("'")
+        raise UserError(f"{place}: {key!r} holds the lone surrogate {lone}, half a character") from None
+    return value
+
+
+def _described(value: Any) -> str:
+    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", float: "a number"}
+    return names.get(type(value), "null")

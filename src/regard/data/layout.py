@@ -1,0 +1,194 @@
+"""Which files are which split: from the paths a user gives to the files to read.
+
+Parallel files are called `SPLIT.LANGUAGE`, as in `train.en` and `train.de`; files that hold both sides are
+`SPLIT.tsv` or `SPLIT.jsonl`; each may end in `.gz`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from stat import S_ISDIR
+
+from regard.settings.errors import UserError
+
+__all__ = ["Layout", "find_files", "kind"]
+
+SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
+BOTH_SIDES = ("tsv", "jsonl")
+
+Found = Mapping[tuple[str, str], Sequence[Path]]  # (split, suffix) -> the files called so
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of each split: a source and a target file, or one file that holds both sides."""
+
+    files: Mapping[str, tuple[Path, ...]]
+    languages: tuple[str, str]
+    notes: tuple[str, ...]
+
+
+def kind(path: Path) -> str:
+    """What the name ends in, `.gz` aside: a language, or the format of a file that holds both sides.
+
+    >>> kind(Path("data/train.de.gz")), kind(Path("pairs.tsv")), kind(Path("LICENSE"))
+    ('de', 'tsv', '')
+    """
+    stem, _, suffix = path.name.removesuffix(".gz").rpartition(".")
+    return suffix if stem else ""
+
+
+def find_files(paths: Sequence[Path], *, source: str | None, target: str | None) -> Layout:
+    """The files of every split, from one directory, two parallel files, or one file with both sides."""
+    if source is not None and source == target:
+        raise UserError(f"--source and --target are both {source!r}; they must differ")
+    match [(path, _is_directory(path)) for path in paths]:
+        case [(directory, True)]:
+            return _in_directory(directory, source, target)
+        case [(file, False)] if kind(file) in BOTH_SIDES:
+            return _beside((file,), _names(source, target))
+        case [(file, False)]:
+            raise UserError(
+                f"{file}: one file must be .tsv or .jsonl (or .gz of these); "
+                "for parallel files pass both sides, or their directory"
+            )
+        case [(first, False), (second, False)]:
+            return _two_sides(first, second, source, target)
+        case [(first, first_is_directory), (second, _)]:
+            directory = first if first_is_directory else second
+            raise UserError(f"{directory}: is a directory; pass one directory, or two files")
+    raise UserError(
+        f"{len(paths)} paths given as data; pass one directory, two parallel files, or one .tsv or .jsonl"
+    )
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file or directory") from None
+    except PermissionError:
+        raise UserError(f"{path}: no permission to read it") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise UserError(f"{path}: cannot be read: {error}") from None
+
+
+def _in_directory(directory: Path, source: str | None, target: str | None) -> Layout:
+    found = _scan(directory)
+    suffixes = {suffix for split, suffix in found if split == "train"}
+    whole = sorted(suffixes & set(BOTH_SIDES))
+    if whole and suffixes != set(whole[:1]):
+        raise UserError(
+            f"{directory}: train is there as {' and as '.join(sorted(suffixes))}; "
+            "pass the files you mean by name"
+        )
+    if whole:
+        languages = _names(source, target)
+        files, notes = _pick([(found, whole[0])])
+    else:
+        languages = _languages(directory, found, source, target)
+        files, notes = _pick([(found, language) for language in languages])
+    if "train" not in files:
+        raise _no_train(directory, found, " and ".join(f"train.{language}" for language in languages))
+    return Layout(files, languages, notes)
+
+
+def _scan(directory: Path) -> Found:
+    found: dict[tuple[str, str], list[Path]] = {}
+    try:
+        entries = sorted(entry for entry in directory.iterdir() if entry.is_file())
+    except PermissionError:
+        raise UserError(f"{directory}: no permission to read it") from None
+    except OSError as error:
+        raise UserError(f"{directory}: cannot be read: {error.strerror or error}") from None
+    for entry in entries:
+        if (split := _split(entry)) and kind(entry):
+            found.setdefault((split, kind(entry)), []).append(entry)
+    return found
+
+
+def _split(path: Path) -> str | None:
+    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    return stem if stem.startswith("test") else SPLITS.get(stem)
+
+
+def _pick(sides: Sequence[tuple[Found, str]]) -> tuple[dict[str, tuple[Path, ...]], tuple[str, ...]]:
+    """The splits of which every side is there, train first; and what to say of those that lack a side."""
+    splits = {split for found, wanted in sides for split, suffix in found if suffix == wanted}
+    files: dict[str, tuple[Path, ...]] = {}
+    notes = []
+    for split in sorted(splits, key=lambda name: (name != "train", name != "val", name)):
+        candidates = [found.get((split, suffix), ()) for found, suffix in sides]
+        for same in candidates:
+            if len(same) > 1:
+                raise UserError(f"{same[0]} and {same[1].name} would both be {split}; move one of them away")
+        if all(candidates):
+            files[split] = tuple(same[0] for same in candidates)
+        else:
+            lacking = next(suffix for found, suffix in sides if (split, suffix) not in found)
+            notes.append(f"{split} is left out: its {lacking} side is missing")
+    return files, tuple(notes)
+
+
+def _languages(directory: Path, found: Found, source: str | None, target: str | None) -> tuple[str, str]:
+    there = sorted({suffix for _, suffix in found} - set(BOTH_SIDES))
+    for option, language in (("--source", source), ("--target", target)):
+        if language is not None and language not in there:
+            near = get_close_matches(language, there, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UserError(f"{option} {language}: {directory} holds {', '.join(there) or 'no split'}{hint}")
+    if not any(split == "train" for split, _ in found) or len(there) < 2:
+        raise _no_train(directory, found, "train.SOURCE and train.TARGET, train.tsv, or train.jsonl")
+    if len(there) == 2:  # the one names the other
+        source = source or next((language for language in there if target and language != target), None)
+        target = target or next((language for language in there if source and language != source), None)
+    if source is None or target is None:
+        raise UserError(
+            f"{directory}: holds the languages {', '.join(there)}; "
+            f"say which way to translate, as in --source {there[0]} --target {there[1]}"
+        )
+    return source, target
+
+
+def _no_train(directory: Path, found: Found, wanted: str) -> UserError:
+    names = [path.name for same in found.values() for path in same]
+    there = ", ".join(names) or "no split"
+    return UserError(f"{directory}: no split to train on; wanted {wanted}; found {there}")
+
+
+def _two_sides(first: Path, second: Path, source: str | None, target: str | None) -> Layout:
+    if first.samefile(second):
+        raise UserError(f"{first}: the same file as both sides; pass the source file and the target file")
+    for file in (first, second):
+        if kind(file) in BOTH_SIDES:
+            raise UserError(f"{file}: holds both sides; pass it alone, or its directory for all its splits")
+    if target == kind(first) or source == kind(second):
+        first, second = second, first
+    fits = [name == kind(file) for name, file in ((source, first), (target, second)) if name is not None]
+    if any(fits) and not all(fits):
+        raise UserError(
+            f"{first} and {second}: their names say {kind(first)} and {kind(second)}, "
+            f"--source and --target say {source} and {target}; give matching ones, or leave them out"
+        )
+    if kind(first) and kind(second) and kind(first) != kind(second):
+        return _beside((first, second), (source or kind(first), target or kind(second)))
+    return _beside((first, second), _names(source, target))
+
+
+def _names(source: str | None, target: str | None) -> tuple[str, str]:
+    return source or "source", target or "target"
+
+
+def _beside(train: tuple[Path, ...], languages: tuple[str, str]) -> Layout:
+    """The train files given, and the other splits that lie beside them if they are called train."""
+    if any(_split(file) != "train" for file in train):
+        return Layout({"train": train}, languages, ())
+    others: list[tuple[Found, str]] = []
+    for file in train:
+        scanned = _scan(file.parent)
+        others.append(({key: same for key, same in scanned.items() if key[0] != "train"}, kind(file)))
+    files, notes = _pick(others)
+    if files:
+        notes = (f"{', '.join(files)} read from beside {train[0]}", *notes)
+    return Layout({"train": train} | files, languages, notes)

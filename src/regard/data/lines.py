@@ -1,0 +1,101 @@
+"""Bytes become lines of text, the same way for a file, a gzip and standard input.
+
+A line ends at the byte `\\n` and nowhere else: U+2028, U+0085 and the like are characters of a line, because
+two parallel files must agree about what line 7 is.
+"""
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from regard.settings.errors import UserError
+
+__all__ = ["read_lines"]
+
+GZIP = b"\x1f\x8b"
+# UTF-32's little-endian mark begins with UTF-16's: it must be tried first.
+MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+
+
+def read_lines(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines of a file (gzipped or not) or of a binary stream, without their ends; `name` is for messages.
+
+    A byte order mark is dropped, and CRLF reads as LF. An empty file has no lines: whether that is an error
+    is for the caller to say.
+
+    >>> from io import BytesIO
+    >>> list(read_lines(BytesIO(b"ein Hund\\r\\n\\nzwei"), "dogs.de"))
+    ['ein Hund', '', 'zwei']
+    >>> list(read_lines(BytesIO(b"gut\\nsch\\xf6n\\n"), "dogs.de"))
+    Traceback (most recent call last):
+    regard.settings.errors.UserError: dogs.de:2: byte 0xf6 at offset 7 is not UTF-8; it looks like Latin-1:
+    convert it with `iconv -f ISO-8859-1 -t UTF-8 dogs.de > NEW`
+    """
+    try:
+        if isinstance(source, Path):
+            with open(source, "rb") as file:
+                # Peeking, not seeking: the file may be a pipe, as in `<(cut -f 1 pairs)`.
+                packed = file.peek(2).startswith(GZIP) or source.suffix == ".gz"
+                yield from _decoded(gzip.GzipFile(fileobj=file) if packed else file, name)
+        else:
+            yield from _decoded(source, name)
+    except FileNotFoundError:
+        raise UserError(f"{name}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{name}: is a directory, where a file is wanted") from None
+    except PermissionError:
+        raise UserError(f"{name}: no permission to read it") from None
+    except EOFError:
+        raise UserError(f"{name}: the gzip is cut short; fetch or pack it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{name}: not a sound gzip ({error}); fetch or pack it again") from None
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read: {error.strerror or error}") from None
+
+
+def _decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    offset = 0
+    for number, line in enumerate(stream, 1):
+        if number == 1:
+            _refuse_wide(line, name)
+            if line.startswith(codecs.BOM_UTF8):
+                line = line.removeprefix(codecs.BOM_UTF8)
+                offset = len(codecs.BOM_UTF8)
+        if b"\0" in line:
+            place = offset + line.index(b"\0")
+            raise UserError(
+                f"{name}:{number}: NUL byte at offset {place}; "
+                "text is wanted, and this looks like a binary file or UTF-16"
+            )
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            bad, place = line[error.start], offset + error.start
+            raise UserError(
+                f"{name}:{number}: byte 0x{bad:02x} at offset {place} is not UTF-8; {_advice(line, name)}"
+            ) from None
+        offset += len(line)
+        yield text.removesuffix("\n").removesuffix("\r")
+
+
+def _refuse_wide(start: bytes, name: str) -> None:
+    for mark, encoding in MARKS.items():
+        if start.startswith(mark):
+            raise UserError(
+                f"{name}:1: byte order mark of {encoding} at offset 0, where UTF-8 is wanted; "
+                f"convert it with `iconv -f {encoding} -t UTF-8 {name} > NEW`"
+            )
+
+
+def _advice(line: bytes, name: str) -> str:
+    # 0x80–0x9f are control characters in Latin-1: a text that has them is something else.
+    if all(byte < 0x80 or byte >= 0xA0 for byte in line):
+        return f"it looks like Latin-1: convert it with `iconv -f ISO-8859-1 -t UTF-8 {name} > NEW`"
+    return f"convert it with `iconv -f ENCODING -t UTF-8 {name} > NEW`"

@@ -1,0 +1,26 @@
+"""Batches made ahead of time in a thread, so that a GPU never waits for them."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = ["ahead"]
+
+T = TypeVar("T")
+
+
+def ahead(make: Callable[[int], T], start: int, stop: int, *, depth: int = 4) -> Iterator[tuple[int, T]]:
+    """(step, make(step)) for each step, with `depth` of them under way.
+
+    >>> list(ahead(lambda step: step * 10, 2, 5))
+    [(2, 20), (3, 30), (4, 40)]
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        waiting: deque[tuple[int, Future[T]]] = deque()
+        for step in range(start, stop + depth):
+            if step < stop:
+                waiting.append((step, pool.submit(make, step)))
+            if step >= start + depth and waiting:
+                ready, future = waiting.popleft()
+                yield ready, future.result()

@@ -1,0 +1,121 @@
+"""Files become pairs of texts: a corpus of splits, read whole and checked on the way in."""
+
+import heapq
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.data.jsonl import read_texts
+from regard.data.layout import find_files, kind
+from regard.data.lines import read_lines
+from regard.settings.errors import UserError
+
+__all__ = ["Corpus", "Pair", "read_lines", "read_pairs"]
+
+HELD_OUT_SHARE = 100  # one pair of so many
+HELD_OUT_MOST = 2_000  # enough to measure by; more would only slow every evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One example: a text and its translation."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Splits by name (`train`, `val`, and every `test…` as it was called), and what the user should know."""
+
+    splits: Mapping[str, Sequence[Pair]]
+    languages: tuple[str, str]
+    notes: tuple[str, ...]
+
+
+def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> Corpus:
+    """The corpus in one directory, in two parallel files, or in one TSV or JSONL file; each may be gzipped.
+
+    `source` and `target` are languages (`train.en` and `train.de` have `en` and `de`) or the keys of JSON.
+    A TSV has two columns and no quoting. A pair with a blank side is dropped, and without a `val` split a
+    part of train is held out: the notes say so.
+    """
+    layout = find_files(paths, source=source, target=target)
+    notes = list(layout.notes)
+    splits: dict[str, list[Pair]] = {}
+    for split, files in layout.files.items():
+        rows = _rows(files, layout.languages)
+        splits[split] = [Pair(*row) for row in rows if not any(map(_blank, row))]
+        if not splits[split]:
+            raise UserError(f"{files[0]}: no pair has text on both sides")
+        if dropped := len(rows) - len(splits[split]):
+            notes.append(f"{split}: {dropped:,} of {len(rows):,} pairs dropped because a side was blank")
+    if "val" not in splits:
+        splits["train"], splits["val"] = _hold_out(splits["train"], layout.files["train"][0])
+        notes.append(f"no val split: {len(splits['val']):,} pairs of train are held out as val")
+    return Corpus(splits, layout.languages, (*notes, *_shared(splits)))
+
+
+def _rows(files: tuple[Path, ...], languages: tuple[str, str]) -> list[tuple[str, ...]]:
+    columns = [_lines(path) for path in files]
+    match files:
+        case [source, target]:
+            if len(columns[0]) != len(columns[1]):
+                raise UserError(
+                    f"{source} has {len(columns[0]):,} lines and {target} has {len(columns[1]):,}; "
+                    "line for line they must be translations of each other"
+                )
+            return list(zip(*columns, strict=True))
+        case [path] if kind(path) == "tsv":
+            return [_columns(line, f"{path}:{number}") for number, line in enumerate(columns[0], 1)]
+    return list(read_texts(columns[0], languages, str(files[0])))
+
+
+def _lines(path: Path) -> list[str]:
+    lines = list(read_lines(path, str(path)))
+    if not lines:
+        raise UserError(f"{path}: the file is empty")
+    if all(map(_blank, lines)):
+        raise UserError(f"{path}: only blank lines ({len(lines):,} of them)")
+    return lines
+
+
+def _columns(line: str, place: str) -> tuple[str, str]:
+    match line.split("\t"):
+        case [source, target]:
+            return source, target
+        case [text] if _blank(text):
+            return "", ""
+        case columns:
+            count = "one column" if len(columns) == 1 else f"{len(columns)} columns"
+            raise UserError(f"{place}: {count}, where two are wanted: source, a tab, target")
+
+
+def _blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
+def _hold_out(pairs: list[Pair], path: Path) -> tuple[list[Pair], list[Pair]]:
+    """(what stays, what is held out), chosen by the source's checksum: the same for every run and machine.
+
+    Equal sources have equal checksums and so go together, but for the last ones, cut to the count: what is
+    held out is hardly ever trained on too.
+    """
+    if len(pairs) < 2:
+        raise UserError(f"{path}: a single pair; two are the least, one to train on and one to measure by")
+    count = min(max(len(pairs) // HELD_OUT_SHARE, 1), HELD_OUT_MOST)
+    checksums = (zlib.crc32(pair.source.encode()) for pair in pairs)
+    chosen = {index for _, index in heapq.nsmallest(count, zip(checksums, range(len(pairs)), strict=True))}
+    stays = [pair for index, pair in enumerate(pairs) if index not in chosen]
+    return stays, [pairs[index] for index in sorted(chosen)]
+
+
+def _shared(splits: Mapping[str, Sequence[Pair]]) -> list[str]:
+    train = {pair.source for pair in splits["train"]}
+    notes = []
+    for split, pairs in splits.items():
+        shared = sum(pair.source in train for pair in pairs)
+        if shared and split != "train":
+            notes.append(f"{shared:,} of {len(pairs):,} source lines of {split} also stand in train")
+    return notes

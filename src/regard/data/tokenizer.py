@@ -1,0 +1,157 @@
+"""Text becomes numbers and comes back unchanged: a tokenizer learned from the user's own text.
+
+It is saved as a plain `tokenizer.json` of the Hugging Face `tokenizers` library, which reads it alone and
+gives the same ids. One difference: that library takes a literal `</s>` in a text for the special token unless
+it is told `encode_special_tokens = True`; here a text is text.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Self
+
+from tokenizers import Tokenizer as Library
+
+from regard.data.vocabulary import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
+from regard.settings.errors import Failure, UserError
+
+__all__ = ["KINDS", "Tokenizer", "train"]
+
+BATCH = 1_024  # texts handed over at once: the library's answers are large, and many of them slow it down
+PART = 100_000  # characters of a text handed over at once: the library needs about 200 bytes for each
+BREAK = re.compile(r"(?<=\S) (?=\S)")
+
+
+class Tokenizer:
+    """Texts to rows of ids, and back to the very same texts.
+
+    Only `words` comes back with `<unk>` for each word it has not learned.
+
+    >>> tokenizer = train(["a dog, a cat", "a cat"], kind="bpe", vocabulary=300)
+    >>> [row] = tokenizer.encode(["a cat\\t</s>"])
+    >>> tokenizer.pieces(row)
+    [' a', ' cat', '\\\\t', '<', '/', 's', '>']
+    >>> tokenizer.decode([[tokenizer.start, *row, tokenizer.end, tokenizer.pad]])
+    ['a cat\\t</s>']
+    """
+
+    pad = 0
+    start = 1
+    end = 2
+
+    def __init__(self, library: Library) -> None:
+        library.encode_special_tokens = True
+        self._library = library
+        self._spaced = library.normalizer is not None and library.normalizer.normalize_str("a") == " a"
+        self.unknown: int | None = library.token_to_id(UNKNOWN)
+
+    def __len__(self) -> int:
+        return self._library.get_vocab_size()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special ones."""
+        rows: list[list[int]] = [[] for _ in texts]
+        parts = [(row, part) for row, text in zip(rows, texts, strict=True) for part in self._parts(text)]
+        for first in range(0, len(parts), BATCH):
+            batch = parts[first : first + BATCH]
+            try:
+                encoded = self._library.encode_batch_fast(
+                    [part for _, part in batch], add_special_tokens=False
+                )
+            except TypeError:
+                _refuse_surrogates(texts)
+                raise
+            for (row, _), encoding in zip(batch, encoded, strict=True):
+                row += encoding.ids
+        return rows
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row; special ids are skipped, and bytes that make no character become `�`."""
+        return self._library.decode_batch(rows, skip_special_tokens=True)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What to read for each id: ` dog` begins a word, `␣` is a space, `\\xc3` is part of a character."""
+        return [self._piece(id) for id in ids]
+
+    def save(self, path: Path) -> None:
+        """Write a tokenizer.json."""
+        try:
+            path.write_text(self._library.to_str(pretty=True), encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise Failure(f"{path}: cannot be written: {error.strerror or error}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a tokenizer.json that `save` wrote."""
+        try:
+            library = Library.from_str(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except Exception as error:  # the library raises nothing narrower
+            raise UserError(f"{path}: not a tokenizer.json: {error}") from error
+        ids = library.get_vocab()
+        if [ids.get(special) for special in SPECIALS] != [cls.pad, cls.start, cls.end]:
+            wanted = ", ".join(f"{special} as {id}" for id, special in enumerate(SPECIALS))
+            raise UserError(f"{path}: not a tokenizer of regard's, which has {wanted}")
+        if set(ids.values()) != set(range(len(ids))):
+            raise UserError(f"{path}: the ids of its {len(ids):,} tokens must run from 0 to {len(ids) - 1:,}")
+        return cls(library)
+
+    def __reduce__(self) -> tuple[Callable[[str], "Tokenizer"], tuple[str]]:
+        # The library's own copies forget that special tokens in a text are text.
+        return _from_json, (self._library.to_str(),)
+
+    def _parts(self, text: str) -> Iterator[str]:
+        """A long text in parts whose ids, put together, are those of the whole."""
+        start = 0
+        while len(text) - start > PART and (space := BREAK.search(text, start + PART)):
+            yield text[start : space.start()]
+            # The space that is put before the next part is the one it was cut at.
+            start = space.end() if self._spaced else space.start()
+        yield text[start:]
+
+    def _piece(self, id: int) -> str:
+        token = self._library.id_to_token(id)
+        assert token is not None, f"{id}: no such id"
+        if id < len(SPECIALS) or id == self.unknown:
+            return token
+        text = bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
+        if text.strip(" ") == "":
+            return "␣" * len(text)
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool = False) -> Tokenizer:
+    """A tokenizer of at most `vocabulary` tokens, learned from the texts: the same on every machine.
+
+    It has fewer tokens (see `len`) if the texts do not give more. `bpe` and `unigram` learn parts of words;
+    `characters` and `bytes` are what they say; `words` are the most frequent words and signs, all others
+    being `<unk>`. With `lowercase` a text comes back in lower case.
+    """
+    if kind not in KINDS:
+        near = get_close_matches(kind, KINDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"{kind}: no such kind of tokenizer (there are {', '.join(KINDS)}){hint}")
+    if vocabulary < least(kind):
+        raise UserError(
+            f"a vocabulary of {vocabulary:,} is too small for {kind}: {least(kind)} is the least, "
+            f"for the special tokens and {'one word' if kind == 'words' else 'each byte'}"
+        )
+    beginnings = (text[:PART] for text in texts)  # enough of a line of megabytes to learn from
+    return Tokenizer(learn(beginnings, kind=kind, vocabulary=vocabulary, lowercase=lowercase))
+
+
+def _from_json(text: str) -> Tokenizer:
+    return Tokenizer(Library.from_str(text))
+
+
+def _refuse_surrogates(texts: Sequence[str]) -> None:
+    for number, text in enumerate(texts, 1):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            lone = ascii(text[error.start]).strip("'")
+            raise UserError(
+                f"text {number}: {lone} at character {error.start} is half a character; was the input UTF-8?"
+            ) from None

@@ -1,0 +1,1 @@
+"""Choosing the next token, again and again."""

@@ -1,0 +1,164 @@
+"""Beam search: the one search, for every model that speaks `Steps`.
+
+All of a search is tensors of fixed shape, so that on a GPU one step is captured once and replayed; on a CPU
+sentences leave the batch as they end.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.generate.capture import capture
+from regard.generate.filters import Filter
+from regard.generate.steps import State, Steps
+
+__all__ = ["Beam", "Hypothesis", "beam"]
+
+LOOK_EVERY = 4  # steps of a captured search between two looks at whether all has ended: a look waits for the GPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beam:
+    """How to search."""
+
+    end: int
+    """The id that ends a hypothesis."""
+    longest: int
+    """New tokens at the most, the end included."""
+    size: int = 5
+    """Hypotheses kept for each sentence."""
+    length_penalty: float = 1.0
+    """Hypotheses are compared by log-probability / length ** penalty, the end counted."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One answer: its new tokens without the end, its score, and its log-probability."""
+
+    tokens: list[int]
+    score: float
+    log_probability: float
+
+    @classmethod
+    def of(cls, tokens: list[int], total: float, *, end: int, penalty: float = 1.0) -> "Hypothesis":
+        """From tokens that may go on after their end. The end, where there is one, counts as a token."""
+        written = tokens[: tokens.index(end)] if end in tokens else tokens
+        return cls(written, total / min(len(written) + 1, len(tokens)) ** penalty, total)
+
+
+@torch.no_grad()
+def beam(
+    model: Steps, prompt: Int[Tensor, "sources n"], *, how: Beam, memory: object = None,
+    filters: Sequence[Filter] = (),
+) -> list[list[Hypothesis]]:
+    """The best `how.size` answers to each prompt, the best first."""
+    search = _Search(model, prompt, how, memory, filters)
+    captured = prompt.device.type == "cuda"
+    advance = capture(search.advance) if captured else search.advance
+    answers: list[list[Hypothesis]] = [[] for _ in range(prompt.shape[0])]
+    places = list(range(prompt.shape[0]))  # which sentence each row of the search is
+    for step in range(how.longest):
+        advance()
+        if captured and (step + 1) % LOOK_EVERY:
+            continue
+        done = search.done.tolist()
+        if all(done):
+            break
+        if not captured and any(done):
+            for row, place in enumerate(places):
+                if done[row]:
+                    answers[place] = search.best(row)
+            places = [place for place, ended in zip(places, done, strict=True) if not ended]
+            search.keep(torch.tensor([row for row, ended in enumerate(done) if not ended], device=prompt.device))
+    for row, place in enumerate(places):
+        answers[place] = search.best(row)
+    return answers
+
+
+class _Search:
+    """Live hypotheses and finished ones, for all sentences at once. `advance` changes tensors in place only."""
+
+    def __init__(self, model: Steps, prompt: Tensor, how: Beam, memory: object, filters: Sequence[Filter]) -> None:
+        self.model, self.how, self.filters = model, how, filters
+        sources, self.start = prompt.shape
+        device, shape = prompt.device, (sources, how.size)
+        capacity = self.start + how.longest
+        self.state: State = model.begin(sources, memory, capacity=capacity if device.type == "cuda" else None)
+        if self.start > 1:  # the prompt is read once per sentence; its last token by all of its beams
+            model.step(prompt[:, :-1], self.state)
+        self.state.reorder(torch.arange(sources, device=device).repeat_interleave(how.size))
+        self.length = torch.tensor(self.start, device=device)
+        self.tokens: Int[Tensor, "sources beams capacity"] = prompt.new_full((*shape, capacity), how.end)
+        self.tokens[:, :, : self.start] = prompt[:, None]
+        self.totals: Float[Tensor, "sources beams"] = torch.full(shape, -math.inf, device=device)
+        self.totals[:, 0] = 0.0  # all beams begin alike: only one may count
+        self.ended_tokens = self.tokens.clone()
+        self.ended_scores: Float[Tensor, "sources beams"] = torch.full(shape, -math.inf, device=device)
+        self.ended_totals = self.ended_scores.clone()
+        self.done: Bool[Tensor, " sources"] = torch.zeros(sources, dtype=torch.bool, device=device)
+
+    def advance(self) -> None:
+        """One more token for every live hypothesis."""
+        sources, size, capacity = self.tokens.shape
+        newest = self.tokens.index_select(2, (self.length - 1)[None]).view(sources * size, 1)
+        states = self.model.step(newest, self.state)
+        logits = self.model.logits(states)[:, 0].float()
+        for keep in self.filters:
+            logits = keep(logits, self.tokens.view(sources * size, capacity), length=self.length)
+
+        # Twice as many candidates as beams: however many of the best end here, enough live on.
+        totals, parents, tokens = self.candidates(logits, 2 * size)
+        written = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, capacity))
+        written.index_copy_(2, self.length[None], tokens[:, :, None])
+        self.length += 1
+
+        generated = self.length - self.start
+        ends = (tokens == self.how.end) | (generated == self.how.longest)
+        scores = totals / generated**self.how.length_penalty
+        self.finish(scores, totals, written, ends)
+
+        best = totals.masked_fill(ends, -math.inf).topk(size)
+        self.totals.copy_(best.values)
+        self.tokens.copy_(written.gather(1, best.indices[:, :, None].expand(-1, -1, capacity)))
+        parents = parents.gather(1, best.indices)
+        self.state.reorder((parents + size * torch.arange(sources, device=parents.device)[:, None]).flatten())
+        # A live hypothesis is judged by its score as it stands; a longer one could yet do better, rarely.
+        hopeless = self.totals[:, 0] / generated**self.how.length_penalty <= self.ended_scores[:, -1]
+        self.done |= hopeless | (generated == self.how.longest)
+
+    def candidates(self, logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The best continuations of each sentence's beams: log-probability, parent beam, token."""
+        sources, size, _ = self.tokens.shape
+        # The best of a sentence are among the best of its beams: no softmax over the vocabulary is ever held.
+        best = logits.topk(min(count, logits.shape[1]))
+        totals = best.values - logits.logsumexp(-1, keepdim=True) + self.totals.view(-1, 1)
+        totals, places = totals.view(sources, -1).topk(count)
+        return totals, places // best.indices.shape[1], best.indices.view(sources, -1).gather(1, places)
+
+    def finish(self, scores: Tensor, totals: Tensor, tokens: Tensor, ends: Tensor) -> None:
+        """Candidates that end, and are among the best of their step, join the finished; the best of those stay."""
+        size = self.how.size
+        among_best = torch.arange(scores.shape[1], device=scores.device) < size
+        joins = ends & among_best & ~self.done[:, None]
+        best = torch.cat([self.ended_scores, scores.masked_fill(~joins, -math.inf)], dim=1).topk(size)
+        self.ended_scores.copy_(best.values)
+        self.ended_totals.copy_(torch.cat([self.ended_totals, totals], dim=1).gather(1, best.indices))
+        places = best.indices[:, :, None].expand(-1, -1, tokens.shape[2])
+        self.ended_tokens.copy_(torch.cat([self.ended_tokens, tokens], dim=1).gather(1, places))
+
+    def keep(self, sources: Int[Tensor, " kept"]) -> None:
+        """Go on with these sentences alone."""
+        beams = torch.arange(self.how.size, device=sources.device)
+        self.state.reorder((sources[:, None] * self.how.size + beams).flatten())
+        self.state.choose(sources)
+        for name in ("tokens", "totals", "ended_tokens", "ended_scores", "ended_totals", "done"):
+            setattr(self, name, getattr(self, name)[sources])
+
+    def best(self, source: int) -> list[Hypothesis]:
+        rows = zip(self.ended_tokens[source, :, self.start :].tolist(), self.ended_totals[source].tolist(), strict=True)
+        return [Hypothesis.of(tokens, total, end=self.how.end, penalty=self.how.length_penalty)
+                for tokens, total in rows if total > -math.inf]

@@ -1,0 +1,65 @@
+"""Filters: what the next token may not be. Tensor operations alone, so that a step can be captured whole."""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["Filter", "Forbid", "ForcePrefix", "NoRepeat"]
+
+
+class Filter(Protocol):
+    """From logits to logits. `history` holds each row's tokens, the prompt first; only `length` of them are written."""
+
+    def __call__(
+        self, logits: Float[Tensor, "rows vocabulary"], history: Int[Tensor, "rows capacity"], *,
+        length: Int[Tensor, ""],
+    ) -> Float[Tensor, "rows vocabulary"]: ...
+
+
+class Forbid:
+    """These ids never come."""
+
+    def __init__(self, ids: Sequence[int], *, vocabulary: int, device: torch.device) -> None:
+        self.forbidden = torch.zeros(vocabulary, dtype=torch.bool, device=device)
+        self.forbidden[list(ids)] = True
+
+    def __call__(self, logits: Float[Tensor, "rows vocabulary"], history: Int[Tensor, "rows capacity"], *,
+                 length: Int[Tensor, ""]) -> Float[Tensor, "rows vocabulary"]:
+        return logits.masked_fill(self.forbidden, -math.inf)
+
+
+class ForcePrefix:
+    """The answer begins with these tokens; `start` is the length of the prompt, after which they come."""
+
+    def __init__(self, prefix: Int[Tensor, " n"], *, start: int) -> None:
+        self.prefix, self.start = prefix, start
+
+    def __call__(self, logits: Float[Tensor, "rows vocabulary"], history: Int[Tensor, "rows capacity"], *,
+                 length: Int[Tensor, ""]) -> Float[Tensor, "rows vocabulary"]:
+        place = length - self.start
+        forced = self.prefix[place.clamp(0, len(self.prefix) - 1)]
+        others = torch.arange(logits.shape[1], device=logits.device) != forced
+        return logits.masked_fill(others & (place < len(self.prefix)), -math.inf)
+
+
+class NoRepeat:
+    """No run of `size` tokens comes twice."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, logits: Float[Tensor, "rows vocabulary"], history: Int[Tensor, "rows capacity"], *,
+                 length: Int[Tensor, ""]) -> Float[Tensor, "rows vocabulary"]:
+        if history.shape[1] < self.size:
+            return logits
+        runs = history.unfold(1, self.size, 1)  # (rows, starts, size)
+        written = torch.arange(runs.shape[1], device=logits.device) + self.size <= length
+        newest = history.gather(1, (length - self.size + 1 + torch.arange(self.size - 1, device=logits.device))
+                                .clamp(min=0).expand(history.shape[0], -1))
+        again = (runs[:, :, :-1] == newest[:, None]).all(-1) & written  # (rows, starts)
+        times = torch.zeros_like(logits).scatter_add_(1, runs[:, :, -1], again.to(logits.dtype))
+        return logits.masked_fill(times > 0, -math.inf)

@@ -1,0 +1,34 @@
+"""The one protocol that generation knows. Transformers and recurrent networks speak it alike."""
+
+from typing import Any, Protocol
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["State", "Steps"]
+
+
+class State(Protocol):
+    """What a model keeps between two steps."""
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        """Row i goes on from what row rows[i] was; there may be more rows than before, or fewer."""
+
+    def choose(self, sources: Int[Tensor, " kept"]) -> None:
+        """Keep these sources of the memory only."""
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from `length` on."""
+
+
+class Steps(Protocol):
+    """A model that writes token by token."""
+
+    def begin(self, rows: int, memory: Any = None, *, capacity: int | None = None) -> Any:
+        """A `State` for so many rows. With a capacity, no shape changes from step to step."""
+
+    def step(self, tokens: Int[Tensor, "rows n"], state: Any) -> Float[Tensor, "rows n width"]:
+        """Read the next n tokens of each row; n > 1 prefills a prompt, or scores a text."""
+
+    def logits(self, states: Float[Tensor, "rows n width"]) -> Float[Tensor, "rows n vocabulary"]:
+        """How likely each token of the vocabulary comes next, before the softmax."""

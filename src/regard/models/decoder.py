@@ -1,0 +1,106 @@
+"""Decoder: a token sees itself and what came before, and a memory if there is one."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.tower import blocks, input_positions, tokens
+from regard.nn.attention import Memory
+from regard.nn.block import norm
+from regard.nn.cache import BlockCache, FixedCache, GrowingCache
+from regard.nn.dropout import Dropout
+from regard.nn.mask import Mask, whole
+from regard.settings.schema import Tower
+
+__all__ = ["Decoder", "DecoderState"]
+
+
+@dataclass
+class DecoderState:
+    """What a decoder keeps between two steps: the caches, the memory, and the position of the next token."""
+
+    caches: list[BlockCache]
+    memory: Memory | None
+    position: Int[Tensor, "#rows 1"]
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
+        for cache in self.caches:
+            cache.own.reorder(rows)
+        if self.position.shape[0] > 1:
+            self.position = self.position[rows]
+
+    def choose(self, sources: Int[Tensor, " kept"]) -> None:
+        """Keep these sources only; `reorder` does the same for the rows."""
+        for cache in self.caches:
+            if cache.cross is not None:
+                cache.cross.reorder(sources)
+        if self.memory is not None:
+            keys = self.memory.mask.keys
+            self.memory = Memory(self.memory.states[sources], Mask(keys=None if keys is None else keys[sources]))
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from `length` on."""
+        for cache in self.caches:
+            cache.own.truncate(length)
+        self.position.clamp_(max=length)
+
+
+class Decoder(nn.Module):
+    """States that each know the past alone, and the logits of the next token."""
+
+    def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> None:
+        super().__init__()
+        self.groups = tower.key_heads or tower.heads
+        self.head = tower.head_width or tower.width // tower.heads
+        self.tokens = tokens(tower, vocabulary)
+        self.positions = input_positions(tower)
+        self.dropout = Dropout(tower.dropout)
+        self.blocks = blocks(tower, tower.decoder_depth or tower.depth, causal=True, memory_width=memory_width)
+        self.norm = norm(tower) if tower.norm_place == "pre" else nn.Identity()
+        self.output = nn.Linear(tower.width, vocabulary, bias=False)
+        if tower.tied != "none" and tower.position_width is None:
+            self.output.weight = self.tokens.table.weight
+
+    def embed(
+        self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None
+    ) -> Float[Tensor, "batch length width"]:
+        here = whole(tokens.shape[1], tokens.device) if positions is None else positions
+        return self.dropout(self.positions.embed(self.tokens(tokens), here))  # type: ignore[no-any-return]
+
+    def forward(
+        self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask = Mask(causal=True),
+        positions: Int[Tensor, "#batch length"] | None = None, cache: list[BlockCache] | None = None,
+    ) -> Float[Tensor, "batch length width"]:
+        for i, block in enumerate(self.blocks):
+            x = block(x, memory, mask=mask, positions=positions, cache=None if cache is None else cache[i])
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def logits(self, states: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length vocabulary"]:
+        return self.output(states)  # type: ignore[no-any-return]
+
+    def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
+        """Ready for the first token of each row. With a capacity, no shape will change from step to step."""
+        like = self.norm_like(memory)
+        caches = []
+        for block in self.blocks:
+            own = GrowingCache() if capacity is None else FixedCache(rows, self.groups, capacity, self.head, like=like)
+            cross = block.cross.remember(memory.states) if memory is not None else None
+            caches.append(BlockCache(own, cross))
+        return DecoderState(caches, memory, torch.zeros(1, 1, dtype=torch.long, device=like.device))
+
+    def norm_like(self, memory: Memory | None) -> Tensor:
+        """A tensor of the kind and place that the caches will have."""
+        like = memory.states if memory is not None else self.tokens.table.weight
+        kind = like.device.type
+        return like.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else like
+
+    def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
+        """The states of the next n tokens of each row. The state moves on by n."""
+        positions = state.position + torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.embed(tokens, positions)
+        x = self(x, state.memory, mask=Mask(causal=True), positions=positions, cache=state.caches)
+        state.position += tokens.shape[1]  # in place: a captured step goes on reading the same memory
+        return x

@@ -1,0 +1,39 @@
+"""Encoder: every token sees every other."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.tower import blocks, input_positions, tokens
+from regard.nn.block import norm
+from regard.nn.dropout import Dropout
+from regard.nn.mask import Mask, whole
+from regard.settings.schema import Tower
+
+__all__ = ["Encoder"]
+
+
+class Encoder(nn.Module):
+    """Tokens to states, all at once (Vaswani et al. 2017, figure 1, left)."""
+
+    def __init__(self, tower: Tower, *, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens = tokens(tower, vocabulary)
+        self.positions = input_positions(tower)
+        self.dropout = Dropout(tower.dropout)
+        self.blocks = blocks(tower, tower.depth, causal=False)
+        # Post-norm blocks end in a norm of their own.
+        self.norm = norm(tower) if tower.norm_place == "pre" else nn.Identity()
+
+    def embed(
+        self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None
+    ) -> Float[Tensor, "batch length width"]:
+        here = whole(tokens.shape[1], tokens.device) if positions is None else positions
+        return self.dropout(self.positions.embed(self.tokens(tokens), here))  # type: ignore[no-any-return]
+
+    def forward(
+        self, x: Float[Tensor, "batch length width"], *, mask: Mask = Mask(),
+        positions: Int[Tensor, "#batch length"] | None = None,
+    ) -> Float[Tensor, "batch length width"]:
+        for block in self.blocks:
+            x = block(x, mask=mask, positions=positions)
+        return self.norm(x)  # type: ignore[no-any-return]

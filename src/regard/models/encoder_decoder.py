@@ -1,0 +1,42 @@
+"""EncoderDecoder: a source is read whole, a target is written token by token."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.decoder import Decoder, DecoderState
+from regard.models.encoder import Encoder
+from regard.nn.attention import Memory
+from regard.nn.mask import Mask
+from regard.settings.schema import Tower
+
+__all__ = ["EncoderDecoder"]
+
+
+class EncoderDecoder(nn.Module):
+    """The transformer of Vaswani et al. 2017, figure 1."""
+
+    def __init__(self, tower: Tower, *, sources: int, targets: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(tower, vocabulary=sources)
+        self.decoder = Decoder(tower, vocabulary=targets, memory_width=tower.width)
+        if tower.tied == "all" and sources == targets:
+            self.encoder.tokens = self.decoder.tokens
+
+    def encode(self, source: Int[Tensor, "batch source"], mask: Mask = Mask()) -> Memory:
+        # A window or the like is about the source's own positions: the target's are others.
+        return Memory(self.encoder(self.encoder.embed(source), mask=mask), Mask(keys=mask.keys))
+
+    def forward(
+        self, source: Int[Tensor, "batch source"], target: Int[Tensor, "batch target"], *, mask: Mask = Mask()
+    ) -> Float[Tensor, "batch target width"]:
+        """The state after each target token, from which the next one is read. `mask` is the source's."""
+        return self.decoder(self.decoder.embed(target), self.encode(source, mask))  # type: ignore[no-any-return]
+
+    def logits(self, states: Float[Tensor, "batch target width"]) -> Float[Tensor, "batch target vocabulary"]:
+        return self.decoder.logits(states)
+
+    def begin(self, rows: int, memory: Memory, *, capacity: int | None = None) -> DecoderState:
+        return self.decoder.begin(rows, memory, capacity=capacity)
+
+    def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
+        return self.decoder.step(tokens, state)

@@ -1,0 +1,46 @@
+"""What every shape is made of: the parts that a `Tower` of settings asks for."""
+
+from torch import nn
+
+from regard.nn.block import Block
+from regard.nn.embed import Tokens
+from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
+from regard.settings.schema import Tower
+
+__all__ = ["blocks", "input_positions", "tokens"]
+
+
+def tokens(tower: Tower, vocabulary: int) -> Tokens:
+    """Token vectors, narrower than the tower where a position is concatenated to them."""
+    return Tokens(vocabulary, tower.width - (tower.position_width or 0), scaled=tower.scale_embedding)
+
+
+def input_positions(tower: Tower) -> Positions:
+    """The positions that act once, on the input."""
+    size, concatenate = tower.position_width or tower.width, tower.position_width is not None
+    match tower.positions:
+        case "sinusoidal":
+            return Sinusoidal(size, base=tower.position_base, concatenate=concatenate)
+        case "fourier":
+            return Fourier(size, longest=tower.longest, concatenate=concatenate)
+        case "learned":
+            return Learned(size, longest=tower.longest, concatenate=concatenate)
+        case _:
+            return Positions()
+
+
+def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None = None) -> nn.ModuleList:
+    """`depth` blocks, with the positions that act inside each attention."""
+
+    def inner() -> Positions:
+        match tower.positions:
+            case "rotary":
+                return Rotary(tower.head_width or tower.width // tower.heads, base=tower.position_base)
+            case "relative":
+                return RelativeBias(tower.heads, causal=causal)
+            case "alibi":
+                return Alibi(tower.heads)
+            case _:
+                return Positions()
+
+    return nn.ModuleList(Block(tower, positions=inner(), memory_width=memory_width) for _ in range(depth))

@@ -1,0 +1,1 @@
+"""The parts. They know nothing of text, tasks or files."""

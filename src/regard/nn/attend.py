@@ -1,0 +1,197 @@
+"""Attend: compare queries with keys, turn the scores into weights, mix the values.
+
+`weights()` is the definition that a reader checks against the paper; `forward()` may be faster. The table
+`SCORES` at the end names the ways to compare; a new one is a class with its `scores` and a line there.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.nn.mask import Mask, whole
+
+__all__ = ["SCORES", "AdditiveAttend", "Attend", "Attended", "BilinearAttend", "Bias", "DistanceAttend", "DotAttend",
+           "Places", "ScaledDotAttend"]
+
+Bias = Callable[[Tensor, Tensor], Tensor]
+"""From the positions of queries and keys to numbers that are added to the scores."""
+
+Places = tuple[Int[Tensor, "#batch queries"], Int[Tensor, "#batch keys"]]
+"""The positions of the queries and of the keys. Where it is absent, both count 0, 1, 2 …"""
+
+
+class Attended(NamedTuple):
+    """What attention gives: the mixed values, and the weights where they came out on the way."""
+
+    context: Float[Tensor, "batch heads queries value"]
+    weights: Float[Tensor, "batch heads queries keys"] | None
+
+
+class Attend(nn.Module):
+    """softmax(score(q, k) / T) v, with masks and position biases. A subclass says what the score is.
+
+    `widths` are the numbers per head. Heads narrower than the widest come padded with zeros.
+    """
+
+    def __init__(self, widths: tuple[int, ...], *, temperature: float = 1.0, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.width = len(widths), max(widths)
+        self.temperature, self.dropout = temperature, dropout
+
+    def scores(
+        self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch heads keys head"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        raise NotImplementedError
+
+    def weights(
+        self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"], *,
+        mask: Mask, positions: Places | None = None, bias: Bias | None = None, previous: Tensor | None = None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """How much each query takes of each key: every row sums to 1, or to 0 where it may see nothing.
+
+        `previous` holds the last step's weights, for scores that depend on where the model looked before.
+        """
+        queries, keys = positions or (whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+        scores = self.scores(q, _repeat(k, q.shape[1]))
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        if bias is not None:
+            scores = scores + bias(queries, keys)
+        return _softmax(scores / self.temperature, mask.dense(queries, keys)).to(q.dtype)
+
+    def forward(
+        self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
+        v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
+        bias: Bias | None = None, previous: Tensor | None = None,
+    ) -> Attended:
+        weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, previous=previous)
+        kept = F.dropout(weights, self.dropout, self.training)
+        return Attended(kept @ _repeat(v, q.shape[1]), weights)
+
+
+class DotAttend(Attend):
+    """q·k (Luong et al. 2015, "dot"): the one score for which there are fused kernels."""
+
+    scale: float | Tensor
+
+    def __init__(self, widths: tuple[int, ...], *, temperature: float = 1.0, dropout: float = 0.0) -> None:
+        super().__init__(widths, temperature=temperature, dropout=dropout)
+        self.scale = 1.0
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q * self.scale).to(k.dtype) @ k.mT
+
+    def forward(
+        self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
+        v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
+        bias: Bias | None = None, previous: Tensor | None = None,
+    ) -> Attended:
+        if isinstance(self.scale, Tensor):  # heads of unequal widths: a kernel takes one number only
+            q, scale = q * self.scale.to(q.dtype), 1.0
+        else:
+            scale = self.scale
+        reach = mask.window if mask.globals is None and mask.spans is None else None  # both may see past the window
+        if reach is not None and positions is None and q.shape[2] == k.shape[2] > 4 * reach:
+            return Attended(self._banded(q, k, v, scale, mask, reach, bias), None)
+        return Attended(self._fused(q, k, v, scale, mask, positions, bias), None)
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
+               positions: Places | None, bias: Bias | None) -> Tensor:
+        # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
+        causal = mask.only_causal and positions is None and bias is None
+        queries, keys = positions or (whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+        allowed = None if causal else mask.dense(queries, keys)
+        added: Tensor | None = allowed
+        if bias is not None:
+            added = (bias(queries, keys) / self.temperature).to(q.dtype)
+            if allowed is not None:
+                added = added.masked_fill(~allowed, -math.inf)
+        if added is not None and added.shape[2] != q.shape[2]:  # the kernels broadcast over rows and heads only
+            added = added.expand(-1, -1, q.shape[2], -1)
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=added, is_causal=causal, scale=scale / self.temperature,
+            dropout_p=self.dropout if self.training else 0.0, enable_gqa=q.shape[1] != k.shape[1])
+
+    def _banded(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask, window: int,
+                bias: Bias | None) -> Tensor:
+        """The same in blocks of queries, each with the keys it can reach: linear in the length."""
+        length, block = q.shape[2], max(window, 64)
+        places, pieces = whole(length, q.device), []
+        for start in range(0, length, block):
+            stop = min(start + block, length)
+            low, high = max(start - window, 0), min(stop + window, k.shape[2])
+            here = (places[:, start:stop], torch.arange(low, high, device=q.device)[None])
+            pieces.append(self._fused(q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high], scale, mask, here, bias))
+        return torch.cat(pieces, dim=2)
+
+
+class ScaledDotAttend(DotAttend):
+    """q·k / √d_k (Vaswani et al. 2017, eq. 1), d_k being each head's own width."""
+
+    def __init__(self, widths: tuple[int, ...], *, temperature: float = 1.0, dropout: float = 0.0) -> None:
+        super().__init__(widths, temperature=temperature, dropout=dropout)
+        if len(set(widths)) == 1:
+            self.scale = 1 / math.sqrt(widths[0])
+        else:
+            del self.scale  # a buffer may not take the name of a plain attribute
+            self.register_buffer("scale", torch.tensor(widths)[:, None, None].float().rsqrt(), persistent=False)
+
+
+class BilinearAttend(Attend):
+    """qᵀ W k, W learned for each head (Luong et al. 2015, "general"). With W = 1 it is the dot product."""
+
+    def __init__(self, widths: tuple[int, ...], *, temperature: float = 1.0, dropout: float = 0.0) -> None:
+        super().__init__(widths, temperature=temperature, dropout=dropout)
+        self.weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ self.weight @ k.mT
+
+
+class AdditiveAttend(Attend):
+    """w₂ᵀ tanh(W₁[k, q]) (Bahdanau et al. 2015, A.1.2), written as w₂ᵀ tanh(W k + U q), the same."""
+
+    def __init__(self, widths: tuple[int, ...], *, temperature: float = 1.0, dropout: float = 0.0) -> None:
+        super().__init__(widths, temperature=temperature, dropout=dropout)
+        self.key_weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
+        self.query_weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
+        self.out_weight = nn.Parameter(torch.empty(self.heads, self.width, 1))
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        # (batch, heads, queries, keys, head): every query meets every key before the nonlinearity.
+        met = (q @ self.query_weight)[:, :, :, None] + (k @ self.key_weight)[:, :, None]
+        return (torch.tanh(met) @ self.out_weight[:, None]).squeeze(-1)
+
+
+class DistanceAttend(Attend):
+    """−‖q − k‖² / 2σ²: the Gaussian kernel. The temperature plays the part of σ², so σ = 1 here."""
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        squares = q.square().sum(-1, keepdim=True) + k.square().sum(-1)[:, :, None]
+        return q @ k.mT - squares / 2
+
+
+def _repeat(k: Tensor, heads: int) -> Tensor:
+    """One key head for each query head: heads of a group are neighbours."""
+    return k if k.shape[1] == heads else k.repeat_interleave(heads // k.shape[1], dim=1)
+
+
+def _softmax(scores: Float[Tensor, "batch heads queries keys"],
+             allowed: Bool[Tensor, "#batch 1 #queries keys"] | None) -> Tensor:
+    if allowed is None:
+        return scores.softmax(-1)
+    # Not -inf: a row that may see nothing would be 0/0, and its gradient not a number.
+    return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed
+
+
+SCORES: dict[str, type[Attend]] = {
+    "scaled-dot": ScaledDotAttend,
+    "dot": DotAttend,
+    "bilinear": BilinearAttend,
+    "additive": AdditiveAttend,
+    "distance": DistanceAttend,
+}

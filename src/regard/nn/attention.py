@@ -1,0 +1,117 @@
+"""Attention: project, split heads, position, cache, attend, merge."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.nn.attend import SCORES, Places
+from regard.nn.cache import LayerCache, Remembered
+from regard.nn.mask import Mask, whole
+from regard.nn.positions import Positions
+
+__all__ = ["Attention", "CrossAttention", "Memory"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a decoder looks at besides itself: the states of a source, and which of them are real."""
+
+    states: Float[Tensor, "sources keys memory"]
+    mask: Mask = Mask()
+
+
+class Heads(nn.Module):
+    """What self- and cross-attention share: the score, the split into heads, and the way back, [Z₁ … Z_H] W_O.
+
+    `head_widths` may differ from head to head; narrower heads are padded with zeros, which no score sees.
+    """
+
+    def __init__(self, width: int, *, heads: int, key_heads: int | None = None,
+                 head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
+                 temperature: float = 1.0, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.widths = head_widths or (width // heads,) * heads
+        self.heads, self.groups, self.head = len(self.widths), key_heads or len(self.widths), max(self.widths)
+        self.equal = len(set(self.widths)) == 1
+        if not self.equal and self.groups != self.heads:
+            raise ValueError("heads of unequal widths cannot share keys")
+        self.query_width = sum(self.widths)
+        self.key_width = self.groups * self.head if self.equal else self.query_width
+        self.attend = SCORES[score](self.widths, temperature=temperature, dropout=dropout)
+        self.out = nn.Linear(self.query_width, width, bias=bias)
+
+    def split(self, x: Float[Tensor, "batch length features"]) -> Float[Tensor, "batch heads length head"]:
+        if self.equal:
+            return x.unflatten(-1, (-1, self.head)).transpose(1, 2)
+        padded = [nn.functional.pad(part, (0, self.head - part.shape[-1])) for part in x.split(self.widths, dim=-1)]
+        return torch.stack(padded, dim=1)
+
+    def merge(self, x: Float[Tensor, "batch heads length head"]) -> Float[Tensor, "batch length features"]:
+        if self.equal:
+            return x.transpose(1, 2).flatten(2)
+        return torch.cat([part[..., :width] for part, width in zip(x.unbind(1), self.widths, strict=True)], dim=-1)
+
+
+class Attention(Heads):
+    """Self-attention: queries, keys and values from one sequence, in one product (Vaswani et al. 2017, 3.2.2)."""
+
+    def __init__(self, width: int, *, heads: int, key_heads: int | None = None,
+                 head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
+                 temperature: float = 1.0, dropout: float = 0.0, positions: Positions | None = None) -> None:
+        super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
+                         temperature=temperature, dropout=dropout)
+        self.positions = positions or Positions()
+        self.qkv = nn.Linear(width, self.query_width + 2 * self.key_width, bias=bias)
+
+    def forward(
+        self, x: Float[Tensor, "batch length width"], *, mask: Mask,
+        positions: Int[Tensor, "#batch length"] | None = None, cache: LayerCache | None = None,
+    ) -> Float[Tensor, "batch length width"]:
+        """`positions` absent: the whole sequence is here, from position 0 on."""
+        here = whole(x.shape[1], x.device) if positions is None else positions
+        if self.equal:
+            heads = self.split(self.qkv(x)).split([self.heads, self.groups, self.groups], dim=1)
+        else:
+            heads = tuple(self.split(part) for part in self.qkv(x).split(self.query_width, dim=-1))
+        q, k, v = self.positions.rotate(heads[0], here), self.positions.rotate(heads[1], here), heads[2]
+        places: Places | None = None
+        if cache is not None:
+            k, v, there = cache.append(k, v, positions=here)
+            places = (here, there)
+        elif positions is not None:
+            places = (here, here)
+        attended = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias())
+        return self.out(self.merge(attended.context))  # type: ignore[no-any-return]
+
+
+class CrossAttention(Heads):
+    """Queries from one sequence, keys and values from a memory, whose width may be another."""
+
+    def __init__(self, width: int, *, heads: int, memory_width: int | None = None, key_heads: int | None = None,
+                 head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
+                 temperature: float = 1.0, dropout: float = 0.0) -> None:
+        super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
+                         temperature=temperature, dropout=dropout)
+        self.q = nn.Linear(width, self.query_width, bias=bias)
+        self.kv = nn.Linear(memory_width or width, 2 * self.key_width, bias=bias)
+
+    def remember(self, states: Float[Tensor, "sources keys memory"]) -> Remembered:
+        """Project the memory: once for a whole sentence, however many tokens and beams look at it."""
+        if self.equal:
+            keys, values = self.split(self.kv(states)).chunk(2, dim=1)
+        else:
+            keys, values = (self.split(part) for part in self.kv(states).chunk(2, dim=-1))
+        return Remembered(keys, values)
+
+    def forward(
+        self, x: Float[Tensor, "rows length width"], memory: Memory, *, cache: Remembered | None = None,
+    ) -> Float[Tensor, "rows length width"]:
+        """With a cache, `memory` gives its mask alone. Where there are more rows than sources, neighbours share one."""
+        known = cache or self.remember(memory.states)
+        rows, sources = x.shape[0], known.keys.shape[0]
+        # Rows that share a source become more queries of it: its keys and values are never copied.
+        q = self.split(self.q(x).reshape(sources, -1, self.query_width))
+        attended = self.attend(q, known.keys, known.values, mask=memory.mask)
+        return self.out(self.merge(attended.context)).reshape(rows, -1, self.out.out_features)  # type: ignore[no-any-return]

@@ -1,0 +1,98 @@
+"""Norm, FeedForward, Block: one layer of any transformer."""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.nn.attention import Attention, CrossAttention, Memory
+from regard.nn.cache import BlockCache
+from regard.nn.dropout import Dropout
+from regard.nn.mask import Mask
+from regard.nn.positions import Positions
+from regard.settings.schema import Tower
+
+__all__ = ["Block", "FeedForward", "norm"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+
+
+def norm(tower: Tower) -> nn.LayerNorm | nn.RMSNorm:
+    """LayerNorm, or RMSNorm, which neither centres nor shifts."""
+    if tower.norm == "layer":
+        return nn.LayerNorm(tower.width, eps=tower.norm_epsilon, bias=tower.bias)
+    return nn.RMSNorm(tower.width, eps=tower.norm_epsilon)
+
+
+class FeedForward(nn.Module):
+    """φ(x W₁) W₂ for each token alone; gated: (φ(x W₁) ⊙ x V) W₂ (Shazeer 2020)."""
+
+    def __init__(self, width: int, hidden: int, *, activation: str = "relu", bias: bool = True,
+                 dropout: float = 0.0) -> None:
+        super().__init__()
+        self.gated = activation in GATES
+        self.activation = ACTIVATIONS[GATES.get(activation, activation)]
+        self.up = nn.Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
+        self.down = nn.Linear(hidden, width, bias=bias)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length width"]:
+        x = self.up(x)
+        if self.gated:
+            gate, value = x.chunk(2, dim=-1)
+            x = self.activation(gate) * value
+        else:
+            x = self.activation(x)
+        return self.down(self.dropout(x))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Self-attention, then attention to a memory if there is one, then the feed-forward; a residual around each.
+
+    Post-norm is the 2017 paper's `norm(x + part(x))`; pre-norm, `x + part(norm(x))`, trains without care.
+    """
+
+    def __init__(self, tower: Tower, *, positions: Positions, memory_width: int | None = None) -> None:
+        super().__init__()
+        self.post = tower.norm_place == "post"
+        widths = (tower.head_width or tower.width // tower.heads,) * tower.heads
+        self.self = Attention(
+            tower.width, heads=tower.heads, key_heads=tower.key_heads, head_widths=widths, bias=tower.bias,
+            score=tower.score, temperature=tower.temperature, dropout=tower.attention_dropout, positions=positions)
+        self.self_norm = norm(tower)
+        self.cross: CrossAttention | None = None
+        if memory_width is not None:
+            self.cross = CrossAttention(
+                tower.width, heads=tower.heads, memory_width=memory_width, key_heads=tower.key_heads,
+                head_widths=widths, bias=tower.bias, score=tower.score, temperature=tower.temperature,
+                dropout=tower.attention_dropout)
+            self.cross_norm = norm(tower)
+        self.feed_forward = FeedForward(
+            tower.width, tower.hidden_width or 4 * tower.width, activation=tower.activation, bias=tower.bias,
+            dropout=tower.hidden_dropout)
+        self.feed_forward_norm = norm(tower)
+        self.dropout = Dropout(tower.dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask,
+        positions: Int[Tensor, "#batch length"] | None = None, cache: BlockCache | None = None,
+    ) -> Float[Tensor, "batch length width"]:
+        own = cache.own if cache is not None else None
+        x = self.residual(x, self.self_norm, lambda h: self.self(h, mask=mask, positions=positions, cache=own))
+        if (cross := self.cross) is not None:
+            assert memory is not None, "a block with cross-attention needs a memory"
+            remembered = cache.cross if cache is not None else None
+            x = self.residual(x, self.cross_norm, lambda h: cross(h, memory, cache=remembered))
+        return self.residual(x, self.feed_forward_norm, self.feed_forward)
+
+    def residual(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.post:
+            return norm(x + self.dropout(part(x)))  # type: ignore[no-any-return]
+        return x + self.dropout(part(norm(x)))  # type: ignore[no-any-return]

@@ -1,0 +1,116 @@
+"""What attention keeps of the tokens it has seen, so that each new one costs one row and not all of them.
+
+A cache belongs to the caller, never to a layer: the same model can serve many of them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Remembered"]
+
+NEVER = 2**62  # a position that no query reaches
+Stored = tuple[Tensor, Tensor, Int[Tensor, "#rows keys"]]
+
+
+class LayerCache:
+    """Keys and values of one self-attention, and the positions they stand at."""
+
+    def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
+               positions: Int[Tensor, "#rows n"]) -> Stored:
+        """Take in the newest keys and values; give back all there are, with their positions."""
+        raise NotImplementedError
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        """Row i becomes what row rows[i] was. There may be fewer rows, or more."""
+        raise NotImplementedError
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from `length` on."""
+        raise NotImplementedError
+
+
+class GrowingCache(LayerCache):
+    """Grows with each token: the least work on a CPU."""
+
+    def __init__(self) -> None:
+        self.stored: Stored | None = None
+
+    def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
+               positions: Int[Tensor, "#rows n"]) -> Stored:
+        if self.stored is None:
+            self.stored = k, v, positions
+        else:
+            keys, values, places = self.stored
+            rows = max(places.shape[0], positions.shape[0])
+            places = torch.cat([places.expand(rows, -1), positions.expand(rows, -1)], dim=1)
+            self.stored = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2), places
+        return self.stored
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        if self.stored is not None:
+            k, v, places = self.stored
+            self.stored = k[rows], v[rows], places if places.shape[0] == 1 else places[rows]
+
+    def truncate(self, length: int) -> None:
+        if self.stored is not None:
+            k, v, places = self.stored
+            kept = (places < length).any(0)
+            # Rows may stand at different positions: a slot that only some of them keep is out of sight for the others.
+            places = places[:, kept].masked_fill(places[:, kept] >= length, NEVER)
+            self.stored = k[:, :, kept], v[:, :, kept], places
+
+
+class FixedCache(LayerCache):
+    """Has a slot for every position from the start, so that no shape changes and a step can be captured whole.
+
+    Slot = position. An empty slot, or one that was truncated, lies after every query: a causal mask hides it.
+    """
+
+    def __init__(self, rows: int, groups: int, capacity: int, head: int, *, like: Tensor) -> None:
+        self.keys = like.new_zeros(rows, groups, capacity, head)
+        self.values = like.new_zeros(rows, groups, capacity, head)
+        self.places = torch.arange(capacity, device=like.device)[None]
+
+    def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
+               positions: Int[Tensor, "#rows n"]) -> Stored:
+        if positions.shape[0] == 1:
+            self.keys.index_copy_(2, positions[0], k)
+            self.values.index_copy_(2, positions[0], v)
+        else:
+            slots = positions[:, None, :, None].expand_as(k)
+            self.keys.scatter_(2, slots, k)
+            self.values.scatter_(2, slots, v)
+        return self.keys, self.values, self.places
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        # In place where it can be: a captured graph goes on reading the same memory.
+        if rows.shape[0] == self.keys.shape[0]:
+            self.keys.copy_(self.keys[rows])
+            self.values.copy_(self.values[rows])
+        else:
+            self.keys, self.values = self.keys[rows], self.values[rows]
+
+    def truncate(self, length: int) -> None:
+        """Nothing to do: what lies after the next query is hidden, and overwritten when its turn comes."""
+
+
+@dataclass
+class Remembered:
+    """Keys and values of a memory (the source sentence), projected once. Several rows may share one of its rows."""
+
+    keys: Float[Tensor, "sources groups keys head"]
+    values: Float[Tensor, "sources groups keys value"]
+
+    def reorder(self, sources: Int[Tensor, " kept"]) -> None:
+        self.keys, self.values = self.keys[sources], self.values[sources]
+
+
+@dataclass
+class BlockCache:
+    """What one block keeps: of its own sequence and, in an encoder-decoder, of the memory."""
+
+    own: LayerCache
+    cross: Remembered | None = None

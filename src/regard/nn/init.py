@@ -1,0 +1,37 @@
+"""One function initialises every parameter, so that a model's beginning is readable in one place."""
+
+import torch
+from torch import nn
+
+__all__ = ["initialize"]
+
+RESIDUAL = ("out.weight", "down.weight")  # the last matrix before a residual sum
+NORMS = ("norm.weight",)
+
+
+@torch.no_grad()
+def initialize(model: nn.Module, *, depth: int, seed: int) -> None:
+    """Matrices keep the variance of what passes through; what is added to the residual stream starts small.
+
+    `depth` residual blocks each add two or three parts: with std / √(2 · depth) their sum stays of the order of
+    one part (Radford et al. 2019, 2.3). Drawn on the CPU, so that a seed gives the same model on any device.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.zero_()
+        elif name.endswith(NORMS):
+            parameter.fill_(1.0)
+        else:
+            std = _std(name, parameter) / (2 * depth) ** 0.5 if name.endswith(RESIDUAL) else _std(name, parameter)
+            parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
+
+
+def _std(name: str, parameter: torch.Tensor) -> float:
+    if name.endswith("table.weight"):  # tokens: √width times this is 1, and tied logits begin near 0
+        return float(parameter.shape[1] ** -0.5)
+    if name.endswith("table"):  # positions
+        return 0.02
+    if ".attend." in name:  # a score's own weights multiply from the left: (heads, in, out)
+        return float(parameter.shape[-2] ** -0.5)
+    return float(parameter.shape[-1] ** -0.5)

@@ -1,0 +1,77 @@
+"""Losses that never hold all logits at once.
+
+At 8,192 tokens and a vocabulary of 32,000 the logits are a gigabyte in float32, and their gradient another.
+Here a piece of rows at a time goes through logits, loss and gradient, and only the gradient's small ends stay.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["cross_entropy"]
+
+PIECE = {"cpu": 2**21, "cuda": 2**26}  # logits held at once: what a cache holds; what keeps a GPU busy
+
+
+def cross_entropy(
+    states: Float[Tensor, "rows width"], weight: Float[Tensor, "vocabulary width"], targets: Int[Tensor, " rows"], *,
+    ignore: int, smoothing: float = 0.0, piece: int | None = None,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The sum over rows of −Σ p log softmax(states weightᵀ), and of −log of the target's own probability alone.
+
+    p puts 1 − smoothing on the target and spreads the rest evenly over the vocabulary (Szegedy et al. 2016, 7).
+    Rows whose target is `ignore` count nothing. The second sum has no gradient: it is the one to report.
+    """
+    rows = max(1, (piece or PIECE.get(states.device.type, 2**24)) // weight.shape[0])
+    if torch.is_autocast_enabled(states.device.type):
+        kind = torch.get_autocast_dtype(states.device.type)
+        states, weight = states.to(kind), weight.to(kind)
+    # Asked here, because inside a Function autograd is always off, and a parameter always wants its gradient.
+    wants = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
+    loss, plain = _Pieces.apply(states, weight, targets, ignore, smoothing, rows, wants)
+    return loss, plain
+
+
+class _Pieces(torch.autograd.Function):
+    """The gradient is worked out in the forward pass, while a piece's logits are at hand: they are made once.
+
+    With q = softmax(logits), the gradient of a row's logits is q − (1 − ε) [target] − ε/V. The last part is the
+    same for all rows and tokens, so it is taken off the products' small ends, not off every logit; so are
+    the rows to ignore.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, ignore: int, smoothing: float,
+                rows: int, wants: bool) -> tuple[Tensor, Tensor]:
+        mean = weight.float().mean(0)
+        loss = plain = states.new_zeros((), dtype=torch.float32)
+        states_grads: list[Tensor] = []
+        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if wants else weight
+        for x, target in zip(states.split(rows), targets.split(rows), strict=True):
+            logits = (x @ weight.T).float()
+            real = (target != ignore)[:, None]
+            place = target.where(real[:, 0], 0)[:, None]
+            chances = logits.log_softmax(-1)
+            own = -chances.gather(1, place)
+            # Σ_v −log q_v / V = (log Σ e^logit) − the mean logit, and the mean logit is x · (mean of the weights)
+            spread = own + logits.gather(1, place) - (x.float() @ mean)[:, None]
+            plain = plain + (own * real).sum()
+            loss = loss + ((1 - smoothing) * own + smoothing * spread).mul(real).sum()
+            if wants:
+                error = chances.exp_().scatter_add_(1, place, torch.full_like(own, smoothing - 1)).to(x.dtype)
+                x = x * real
+                states_grads.append((error @ weight - (smoothing * mean).to(x.dtype)) * real)
+                weight_grad += error.T @ x
+                weight_grad -= smoothing / weight.shape[0] * x.float().sum(0)
+        if wants:
+            ctx.save_for_backward(torch.cat(states_grads), weight_grad.to(weight.dtype))
+        ctx.mark_non_differentiable(plain)
+        return loss, plain
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        states_grad, weight_grad = ctx.saved_tensors
+        factor = grads[0].to(states_grad.dtype)
+        return states_grad * factor, weight_grad * factor, None, None, None, None, None

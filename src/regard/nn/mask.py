@@ -1,0 +1,79 @@
+"""Mask: which keys a query may see, described, not encoded."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+__all__ = ["Mask", "whole"]
+
+
+def whole(length: int, device: torch.device) -> Int[Tensor, "1 length"]:
+    """The positions of a sequence that is there from its first token to its last."""
+    return torch.arange(length, device=device)[None]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A description of who may look at whom; `dense` turns it into True and False for given positions.
+
+    The tensors say something about the token at each *position* of the keys' sequence, so that a cache, a
+    chunk, or one chosen row are resolved alike.
+
+    >>> Mask(causal=True).dense(whole(3, torch.device("cpu")), whole(3, torch.device("cpu")))[0, 0].int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+
+    causal: bool = False
+    """A query sees no later position."""
+    keys: Bool[Tensor, "batch length"] | None = None
+    """The real tokens; padding is False and seen by nobody."""
+    window: int | None = None
+    """A query sees this many positions to either side of its own, and no further."""
+    globals: Bool[Tensor, "batch length"] | None = None
+    """Tokens that lift the window: they see all, and all see them."""
+    spans: Int[Tensor, "batch length"] | None = None
+    """Tokens of one span (0: of none) see each other both ways, causal or not, as an image inside a text."""
+    documents: Int[Tensor, "batch length"] | None = None
+    """Texts packed into one row do not see each other."""
+
+    @property
+    def only_causal(self) -> bool:
+        """Whether nothing but causality is asked for: the case every fused kernel knows by itself."""
+        return self.causal and self._tensors() == () and self.window is None
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in (self.keys, self.globals, self.spans, self.documents) if t is not None)
+
+    def dense(
+        self, queries: Int[Tensor, "#batch queries"], keys: Int[Tensor, "#batch keys"]
+    ) -> Bool[Tensor, "#batch 1 #queries keys"] | None:
+        """True where the query at a position may see the key at a position. None: everywhere."""
+        q, k = queries[:, None, :, None], keys[:, None, None, :]
+        allowed = None
+        if self.causal:
+            allowed = k <= q
+        if self.window is not None:
+            near = (q - k).abs() <= self.window
+            if self.globals is not None:
+                near = near | _at(self.globals, queries)[:, None, :, None] | _at(self.globals, keys)[:, None, None, :]
+            allowed = near if allowed is None else allowed & near
+        if self.spans is not None and allowed is not None:
+            q_span, k_span = _at(self.spans, queries)[:, None, :, None], _at(self.spans, keys)[:, None, None, :]
+            allowed = allowed | ((q_span == k_span) & (q_span != 0))
+        if self.documents is not None:
+            same = _at(self.documents, queries)[:, None, :, None] == _at(self.documents, keys)[:, None, None, :]
+            allowed = same if allowed is None else allowed & same
+        if self.keys is not None:
+            real = _at(self.keys, keys)[:, None, None, :]
+            allowed = real if allowed is None else allowed & real
+        return allowed
+
+
+def _at(what: Tensor, positions: Tensor) -> Tensor:
+    """What is said of the tokens at these positions; a cache's empty slots lie beyond the end, and are clamped."""
+    rows = what.shape[0]
+    return what.gather(1, positions.clamp(max=what.shape[1] - 1).expand(rows, -1))

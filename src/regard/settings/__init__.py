@@ -1,0 +1,1 @@
+"""The schema of a run, and how it is read. Standard library only."""

@@ -1,0 +1,15 @@
+"""Mistakes a person can mend: each carries the sentence to print and the code to exit with."""
+
+__all__ = ["Failure", "UserError"]
+
+
+class UserError(Exception):
+    """Wrong usage or wrong data. The message names the thing, its value and the way out."""
+
+    exit_code = 2
+
+
+class Failure(UserError):
+    """Nothing wrong with what was asked, but it could not be done (the disk is full, say)."""
+
+    exit_code = 1

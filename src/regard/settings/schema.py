@@ -1,0 +1,132 @@
+"""Every knob of a run, once: its default, its range and the line that explains it.
+
+A run is `Run`; its sections are the other classes. All are frozen: a change is `dataclasses.replace`.
+`None` means absent, or derived from the others.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["Data", "Run", "Search", "Tokens", "Tower", "Train"]
+
+
+def knob(default: Any, doc: str, *, least: float | None = None, most: float | None = None,
+         above: float | None = None, below: float | None = None) -> Any:
+    """A setting with its doc line. `least` and `most` are allowed values; `above` and `below` are not."""
+    limits = {"least": least, "most": most, "above": above, "below": below}
+    return field(default=default, metadata={"doc": doc, **{k: v for k, v in limits.items() if v is not None}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Where the examples come from."""
+
+    paths: tuple[str, ...] = knob((), "files or folders; none: the task's built-in data")
+    source: str | None = knob(None, "language (file ending) or key of the input side")
+    target: str | None = knob(None, "language (file ending) or key of the output side")
+    built_in_size: int = knob(120_000, "how many built-in training examples to make", least=1)
+    longest: int = knob(256, "tokens; a longer side of an example is cut to this", least=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """How text becomes ids."""
+
+    kind: Literal["bpe", "unigram", "characters", "bytes", "words"] = knob("bpe", "what a token is")
+    vocabulary: int = knob(8_000, "how many different tokens at the most", least=8)
+    joint: bool = knob(True, "one vocabulary for both sides")
+    lowercase: bool = knob(False, "fold the case of the input and the output")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tower:
+    """A stack of blocks. An encoder-decoder is two towers of these settings."""
+
+    preset: str | None = knob(None, "the named settings to start from; see `regard presets`")
+    width: int = knob(256, "numbers per token between blocks", least=1)
+    depth: int = knob(3, "blocks", least=1)
+    decoder_depth: int | None = knob(None, "blocks of the decoder, where it differs from the encoder", least=1)
+    heads: int = knob(8, "attention heads per block", least=1)
+    key_heads: int | None = knob(None, "heads of keys and values, each shared by a group of heads", least=1)
+    head_width: int | None = knob(None, "numbers per head; absent: width / heads", least=1)
+    hidden_width: int | None = knob(None, "numbers inside the feed-forward; absent: 4 × width", least=1)
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "reglu", "geglu", "swiglu"] = knob(
+        "relu", "nonlinearity of the feed-forward; the last three are gated")
+    norm: Literal["layer", "rms"] = knob("layer", "LayerNorm or RMSNorm")
+    norm_place: Literal["pre", "post"] = knob("pre", "before each part, or after its residual sum as in 2017")
+    norm_epsilon: float = knob(1e-5, "added to the variance", above=0)
+    bias: bool = knob(True, "biases in the linear layers")
+    score: Literal["scaled-dot", "dot", "bilinear", "additive", "distance"] = knob(
+        "scaled-dot", "how a query is compared with a key")
+    temperature: float = knob(1.0, "of the attention's softmax: above 1 flatter, below 1 sharper", above=0)
+    positions: Literal["none", "sinusoidal", "fourier", "learned", "rotary", "relative", "alibi"] = knob(
+        "sinusoidal", "how the model knows the order of tokens")
+    position_width: int | None = knob(
+        None, "numbers of a position that is concatenated to the token; absent: it is added", least=2)
+    position_base: float = knob(10_000.0, "slowest wavelength of sinusoidal and rotary positions", above=1)
+    longest: int = knob(1024, "positions of a learned table; half the period of the Fourier basis", least=1)
+    tied: Literal["all", "output", "none"] = knob(
+        "all", "one matrix for input, output (and both languages); for the decoder's two; or for none")
+    scale_embedding: bool = knob(True, "multiply token vectors by √width, as in 2017")
+    dropout: float = knob(0.1, "on every part's output and on the input sum", least=0, below=1)
+    attention_dropout: float = knob(0.0, "on the attention weights", least=0, below=1)
+    hidden_dropout: float = knob(0.0, "inside the feed-forward", least=0, below=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """How the model learns."""
+
+    steps: int = knob(3_000, "updates in all; a run ends by steps, never by time", least=1)
+    batch_tokens: int = knob(4_096, "tokens of the longer side per update, padding included", least=8)
+    accumulate: int = knob(1, "pieces each batch is worked off in, to save memory", least=1)
+    rate: float = knob(1e-3, "peak learning rate", above=0)
+    schedule: Literal["inverse-sqrt", "cosine", "stable-decay", "constant"] = knob(
+        "inverse-sqrt", "how the rate falls after the warm-up")
+    warmup: int = knob(300, "steps until the peak rate", least=0)
+    decay: float = knob(0.2, "share of the steps over which stable-decay falls to zero", least=0, most=1)
+    weight_decay: float = knob(0.01, "of AdamW, on matrices only", least=0)
+    beta1: float = knob(0.9, "of AdamW", least=0, below=1)
+    beta2: float = knob(0.98, "of AdamW", least=0, below=1)
+    epsilon: float = knob(1e-9, "of AdamW", above=0)
+    clip: float | None = knob(1.0, "largest norm of the gradient; absent: not clipped", above=0)
+    smoothing: float = knob(0.1, "share of the target's probability spread over all tokens", least=0, below=1)
+    precision: Literal["auto", "float32", "bfloat16"] = knob("auto", "of the matrix products")
+    compile: Literal["auto", "on", "off"] = knob("auto", "compile and capture the step; auto: on a GPU")
+    deterministic: bool = knob(False, "the same bits in every run on a GPU, at some cost")
+    evaluate_every: int | None = knob(None, "steps between evaluations; absent: ten in a run", least=1)
+    save_every: int | None = knob(None, "steps between checkpoints; absent: with each evaluation", least=1)
+    keep: int = knob(2, "newest checkpoints kept", least=1)
+    average: int = knob(1, "newest checkpoints whose mean is the final model", least=1)
+    patience: int | None = knob(None, "evaluations without a better loss before the run stops", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How an answer is chosen."""
+
+    beam: int = knob(5, "hypotheses kept per sentence; 1 is greedy", least=1)
+    best: int = knob(1, "answers given per input, the best first", least=1)
+    length_penalty: float = knob(1.0, "a score is the log-probability / length ** this")
+    longest: int = knob(256, "tokens of an answer at the most", least=1)
+    no_repeat: int | None = knob(None, "no run of this many tokens comes twice", least=1)
+    batch: int = knob(64, "sentences worked on at once", least=1)
+    temperature: float | None = knob(None, "draw instead of searching: 1 as the model says, 0 the likeliest", least=0)
+    top_k: int | None = knob(None, "draw among the k likeliest tokens", least=1)
+    top_p: float | None = knob(None, "draw among the likeliest tokens that have this probability together",
+                               above=0, most=1)
+    seed: int = knob(0, "of the drawing", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything that decides a run. Saved beside it as `run.json`."""
+
+    task: str = knob("translate", "what the model learns to do")
+    seed: int = knob(0, "of the initial weights, the order of the data and the dropout", least=0)
+    device: Literal["auto", "cpu", "cuda", "mps"] = knob("auto", "where it runs")
+    data: Data = field(default_factory=Data)
+    tokens: Tokens = field(default_factory=Tokens)
+    model: Tower = field(default_factory=Tower)
+    train: Train = field(default_factory=Train)
+    search: Search = field(default_factory=Search)

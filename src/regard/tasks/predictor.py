@@ -1,0 +1,62 @@
+"""A trained run, ready to answer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from regard.checkpoint import load_weights, read_json
+from regard.settings.errors import UserError
+from regard.settings.load import from_json
+from regard.settings.schema import Run
+from regard.tasks import make
+from regard.tasks.base import Answer, Scores, Task
+from regard.tasks.device import choose_device
+
+__all__ = ["Predictor", "load"]
+
+
+class Predictor:
+    """A model with the task it was trained for. `.run`, `.task` and `.model` are there to be used."""
+
+    def __init__(self, run: Run, task: Task[Any], model: nn.Module) -> None:
+        self.run, self.task, self.model = run, task, model
+
+    def predict(self, inputs: Sequence[str], **search: object) -> list[str]:
+        """The best answer to each input. Keywords are settings of the search, such as `beam=1`."""
+        return [answer.text for answer in self.answers(inputs, **search)]
+
+    def answers(self, inputs: Sequence[str], **search: object) -> list[Answer]:
+        """Answers with their scores and, with `best=n`, the n − 1 next best."""
+        self.task.run = replace(self.run, search=replace(self.run.search, **search))  # type: ignore[arg-type]
+        return self.task.predict(self.model, list(inputs))
+
+    def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
+        """Scores on a split of the data that the run was trained with."""
+        self.task.run = self.run
+        return self.task.score(self.model, split, limit=limit)
+
+
+def load(path: str | Path, *, device: str = "auto") -> Predictor:
+    """The model of a run directory."""
+    folder = Path(path)
+    if not (folder / "run.json").is_file():
+        raise UserError(f"{folder}: not a run directory (it has no run.json)")
+    run = from_json(read_json(folder / "run.json"))
+    if not (folder / "model.safetensors").is_file():
+        raise UserError(f"{folder}: the run has not ended yet (it has no model.safetensors); "
+                        "start the same `regard train` again to go on with it")
+    task = make(run)
+    model = task.build(task.restore(folder))
+    try:
+        weights = load_file(folder / "model.safetensors")
+    except SafetensorError as error:
+        raise UserError(f"{folder / 'model.safetensors'}: not a whole safetensors file: {error}") from error
+    load_weights(model, weights, origin=str(folder / "model.safetensors"))
+    model.to(choose_device(device)).eval()
+    return Predictor(run, task, model)

@@ -1,0 +1,249 @@
+"""translate: pairs of texts to an encoder-decoder that turns the one into the other."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.data import tokenizer as tokenizers
+from regard.data.batch import Batch, Chosen
+from regard.data.builtin import phrasebook
+from regard.data.ragged import Ragged
+from regard.data.text import Pair, read_pairs
+from regard.data.tokenizer import Tokenizer
+from regard.generate.beam import Beam, Hypothesis, beam
+from regard.generate.filters import Filter, Forbid, NoRepeat
+from regard.generate.sample import Sampling, gather, sample
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.loss import cross_entropy
+from regard.nn.mask import Mask
+from regard.settings.errors import UserError
+from regard.settings.schema import Run
+from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term
+
+__all__ = ["PairBatch", "Translate"]
+
+BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
+
+
+@dataclass(frozen=True)
+class PairBatch(Batch):
+    """Source, what the decoder reads, and what it should write: the same shifted by one."""
+
+    source: Int[Tensor, "rows source"]
+    read: Int[Tensor, "rows target"]
+    write: Int[Tensor, "rows target"]
+
+
+class Translate(Task[PairBatch]):
+    """Text to text."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.pairs: dict[str, Sequence[Pair]] = {}  # the text of every split but train
+        self.ids: dict[str, tuple[Ragged, Ragged]] = {}
+
+    # Files -> examples
+
+    def prepare(self, folder: Path) -> Sizes:
+        cache = folder / "data"
+        key = _digest(self.run)
+        if (cache / "key.json").exists() and json.loads((cache / "key.json").read_text())["key"] == key:
+            sizes = self.restore(folder)
+            self._load_ids(cache)
+            return sizes
+        cache.mkdir(parents=True, exist_ok=True)
+        splits = self._read()
+        self._learn_tokens(splits["train"])
+        self.source_tokens.save(folder / "source_tokenizer.json")
+        self.target_tokens.save(folder / "tokenizer.json")
+        for split, pairs in splits.items():
+            self.ids[split] = (self._encode(self.source_tokens, [p.source for p in pairs]),
+                               self._encode(self.target_tokens, [p.target for p in pairs]))
+            self.ids[split][0].save(cache / f"{split}.source")
+            self.ids[split][1].save(cache / f"{split}.target")
+            if split != "train":
+                lines = (json.dumps({"source": p.source, "target": p.target}, ensure_ascii=False) for p in pairs)
+                (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        self.pairs = {split: pairs for split, pairs in splits.items() if split != "train"}
+        about = {"key": key, "splits": list(splits), "notes": self.notes}
+        (cache / "key.json").write_text(json.dumps(about, ensure_ascii=False))  # last: the cache is whole
+        return self._sizes()
+
+    def restore(self, folder: Path) -> Sizes:
+        self.source_tokens = Tokenizer.load(folder / "source_tokenizer.json")
+        self.target_tokens = Tokenizer.load(folder / "tokenizer.json")
+        if (folder / "data" / "key.json").exists():
+            about = json.loads((folder / "data" / "key.json").read_text())
+            self.notes = about["notes"]
+            self.pairs = {split: _read_kept(folder / "data" / f"{split}.jsonl")
+                          for split in about["splits"] if split != "train"}
+        return self._sizes()
+
+    def splits(self) -> Sequence[str]:
+        return ["train", *self.pairs]
+
+    def lengths(self, split: str) -> NDArray[np.int64]:
+        source, target = self.ids[split]
+        return np.maximum(source.lengths, target.lengths + 1)
+
+    def _read(self) -> dict[str, Sequence[Pair]]:
+        data = self.run.data
+        if not data.paths:
+            sizes = dict.fromkeys(phrasebook.SPLITS, BUILT_IN_CHECK) | {"train": data.built_in_size}
+            return {split: [Pair(p.source, p.target) for p in phrasebook.phrases(split, size, seed=0)]
+                    for split, size in sizes.items()}
+        corpus = read_pairs([Path(path) for path in data.paths], source=data.source, target=data.target)
+        self.notes += corpus.notes
+        return dict(corpus.splits)
+
+    def _learn_tokens(self, pairs: Sequence[Pair]) -> None:
+        how = self.run.tokens
+        sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+
+        def learn(texts: Iterable[str]) -> Tokenizer:
+            return tokenizers.train(texts, kind=how.kind, vocabulary=how.vocabulary, lowercase=how.lowercase)
+
+        if how.joint:
+            self.source_tokens = self.target_tokens = learn(text for side in (sources, targets) for text in side)
+        else:
+            self.source_tokens, self.target_tokens = learn(sources), learn(targets)
+        if len(self.target_tokens) < how.vocabulary:
+            self.notes.append(f"the text has fewer distinct pieces than tokens.vocabulary={how.vocabulary}: "
+                              f"{len(self.target_tokens)} tokens are used")
+
+    def _encode(self, tokens: Tokenizer, texts: Sequence[str]) -> Ragged:
+        """Ids with the end after them, cut to the longest length."""
+        longest = self.run.data.longest - 1
+        rows = tokens.encode(texts)
+        cut = sum(len(row) > longest for row in rows)
+        if cut:
+            self.notes.append(f"{cut} texts were cut to data.longest={self.run.data.longest} tokens")
+        return Ragged.of([*row[:longest], tokens.end] for row in rows)
+
+    def _load_ids(self, cache: Path) -> None:
+        for split in self.splits():
+            self.ids[split] = Ragged.load(cache / f"{split}.source"), Ragged.load(cache / f"{split}.target")
+
+    def _sizes(self) -> Sizes:
+        # Matrix units want multiples of 64; the ids beyond the real ones never occur.
+        return {"sources": _round_up(len(self.source_tokens), 64), "targets": _round_up(len(self.target_tokens), 64)}
+
+    # Examples -> batches -> loss
+
+    def build(self, sizes: Sizes) -> EncoderDecoder:
+        return EncoderDecoder(self.run.model, sources=sizes["sources"], targets=sizes["targets"])
+
+    def collate(self, split: str, chosen: Chosen) -> PairBatch:
+        sources, targets = self.ids[split]
+        source = np.full((chosen.rows, chosen.length), self.source_tokens.pad, dtype=np.int64)
+        target = np.full((chosen.rows, chosen.length + 1), self.target_tokens.pad, dtype=np.int64)
+        target[:, 0] = self.target_tokens.start
+        for row, index in enumerate(chosen.indices):
+            ids = sources[index]
+            source[row, : len(ids)] = ids
+            ids = targets[index]
+            target[row, 1 : 1 + len(ids)] = ids
+        count = int((target[:, 1:] != self.target_tokens.pad).sum())
+        whole = torch.from_numpy(target)
+        return PairBatch({"loss": count, "nll": count}, torch.from_numpy(source),
+                         whole[:, :-1].contiguous(), whole[:, 1:].contiguous())
+
+    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+        states = model(batch.source, batch.read, mask=Mask(keys=batch.source != self.source_tokens.pad))
+        total, plain = cross_entropy(
+            states.flatten(0, 1), model.decoder.output.weight, batch.write.flatten(),  # type: ignore[union-attr,arg-type]
+            ignore=self.target_tokens.pad, smoothing=self.run.train.smoothing)
+        return Term("loss", total), Term("nll", plain, weight=0.0)
+
+    # Inputs -> answers
+
+    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+        """The best translation of each text, worked off in batches of like lengths; an empty text is its own."""
+        rows = self._encode(self.source_tokens, inputs)
+        order = [i for i in np.argsort(rows.lengths, kind="stable")[::-1].tolist() if inputs[i].strip()]
+        answers = [Answer("") for _ in inputs]
+        how = self.run.search
+        for start in range(0, len(order), how.batch):
+            chosen = order[start : start + how.batch]
+            found = self._generate(model, [rows[i] for i in chosen])
+            for place, hypotheses in zip(chosen, found, strict=True):
+                texts = self.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
+                first, *others = (Answer(text, h.score) for text, h in zip(texts, hypotheses, strict=False))
+                answers[place] = replace(first, others=tuple(others))
+        return answers
+
+    @torch.no_grad()
+    def _generate(self, model: nn.Module, rows: Sequence[NDArray[np.int32]]) -> list[list[Hypothesis]]:
+        assert isinstance(model, EncoderDecoder)
+        how, tokens, device = self.run.search, self.target_tokens, next(model.parameters()).device
+        source = _pad(rows, self.source_tokens.pad).to(device)
+        memory = model.encode(source, Mask(keys=source != self.source_tokens.pad))
+        size = model.decoder.output.out_features
+        filters: list[Filter] = [
+            Forbid([tokens.pad, tokens.start, *range(len(tokens), size)], vocabulary=size, device=device)]
+        if how.no_repeat is not None:
+            filters.append(NoRepeat(how.no_repeat))
+        prompt = torch.full((len(rows), 1), tokens.start, device=device)
+        # Nothing translates into more than twice its length; a model that never ends must not cost the earth.
+        longest = min(how.longest, 2 * source.shape[1] + 16)
+        if how.temperature is None:
+            return beam(model, prompt, memory=memory, filters=filters, how=Beam(
+                end=tokens.end, longest=longest, size=max(how.beam, how.best), length_penalty=how.length_penalty))
+        draws = [sample(model, prompt, memory=memory, filters=filters, how=Sampling(
+            end=tokens.end, longest=longest, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p,
+            seed=how.seed + draw)) for draw in range(how.best)]
+        return [[*row] for row in zip(*(gather(draw, end=tokens.end) for draw in draws), strict=True)]
+
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+        from sacrebleu.metrics import BLEU, CHRF
+
+        if split not in self.pairs:
+            raise UserError(f"{split}: no such split; there are {', '.join(self.pairs)}")
+        pairs = self.pairs[split][:limit]
+        answers = [answer.text for answer in self.predict(model, [pair.source for pair in pairs])]
+        targets = [pair.target for pair in pairs]
+        bleu, lower, chrf = BLEU(), BLEU(lowercase=True), CHRF()
+        return {
+            "bleu": bleu.corpus_score(answers, [targets]).score,
+            "bleu_lowercase": lower.corpus_score(answers, [targets]).score,
+            "chrf": chrf.corpus_score(answers, [targets]).score,
+            "exact": 100 * sum(a == t for a, t in zip(answers, targets, strict=True)) / len(targets),
+            "sentences": len(targets),
+            "bleu_signature": str(bleu.get_signature()),
+            "chrf_signature": str(chrf.get_signature()),
+        }
+
+
+def _digest(run: Run) -> str:
+    """Changes when the data files or what is made of them change."""
+    digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
+    for path in map(Path, run.data.paths):
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            about = file.stat() if file.exists() else None
+            digest.update(f"{file.name} {about and (about.st_size, about.st_mtime_ns)}".encode())
+    return digest.hexdigest()
+
+
+def _read_kept(path: Path) -> list[Pair]:
+    with open(path, encoding="utf-8", newline="\n") as file:
+        return [Pair(**json.loads(line)) for line in file]
+
+
+def _pad(rows: Sequence[NDArray[np.int32]], pad: int) -> Int[Tensor, "rows length"]:
+    """To a multiple of 8, so that few shapes occur."""
+    padded = np.full((len(rows), _round_up(max(len(row) for row in rows), 8)), pad, dtype=np.int64)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(padded)
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

@@ -1,0 +1,27 @@
+"""The loss on examples the model does not learn from."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.data.batch import Plan
+from regard.tasks.base import Task
+
+__all__ = ["validation_loss"]
+
+
+@torch.no_grad()
+def validation_loss(model: nn.Module, task: Task[Any], split: str, *, tokens: int, precision: torch.dtype) -> float:
+    """The mean negative log-likelihood per token, each example once."""
+    device = next(model.parameters()).device
+    plan = Plan(task.lengths(split), tokens=tokens, seed=0)
+    total, count = torch.zeros((), device=device, dtype=torch.float64), 0
+    model.eval()
+    for step in range(plan.steps_per_epoch):
+        batch = task.collate(split, plan[step]).to(device)
+        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+            total += next(term.total for term in task.loss(model, batch) if term.name == "nll")
+        count += batch.counts["nll"]
+    model.train()
+    return float(total) / count

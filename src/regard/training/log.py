@@ -1,0 +1,68 @@
+"""What a run says of itself: lines of metrics.jsonl, and for a person a progress bar or plain lines."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Log"]
+
+
+class Log:
+    """Writes to `metrics.jsonl` and to stderr. On a terminal a bar; elsewhere a line now and then."""
+
+    def __init__(self, folder: Path, *, steps: int, start: int = 0, quiet: bool = False) -> None:
+        self.file = open(folder / "metrics.jsonl", "a", encoding="utf-8")
+        self.steps, self.start, self.quiet = steps, start, quiet
+        self.began = self.newest = time.monotonic()
+        self.tokens = 0
+        self.bar = self.task = None
+        if not quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self.bar = Progress(TextColumn("train"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
+                                TimeRemainingColumn(), console=Console(stderr=True))
+            self.task = self.bar.add_task("", total=steps, completed=start)
+            self.bar.start()
+
+    def count(self, tokens: int) -> None:
+        """So many tokens went through the model."""
+        self.tokens += tokens
+
+    def step(self, step: int, **values: float) -> None:
+        """How it stands after `step` steps."""
+        now = time.monotonic()
+        speed = self.tokens / max(now - self.newest, 1e-9)
+        self.newest, self.tokens = now, 0
+        self.write("step", step=step, tokens_per_second=round(speed), **values)
+        text = f"loss {values['loss']:.3f}  {speed:,.0f} tokens/s"
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=step, description=text)
+        else:
+            left = (now - self.began) / max(step - self.start, 1) * (self.steps - step)
+            self.say(f"step {step:>6,}/{self.steps:,}  {text}  {_clock(left)} left")
+
+    def write(self, kind: str, **values: Any) -> None:
+        self.file.write(json.dumps({"kind": kind, "time": round(time.time(), 3), **values}) + "\n")
+        self.file.flush()
+
+    def say(self, text: str) -> None:
+        """A line for a person."""
+        if self.quiet:
+            return
+        if self.bar is not None:
+            self.bar.console.print(text, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+        self.file.close()
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"

@@ -1,0 +1,119 @@
+"""Update: one batch becomes one step of the optimiser.
+
+On a GPU the whole of it (forward, loss, backward, clipping, AdamW) is captured once for each of the few shapes
+of batches and replayed: small models are bound by launches, not by arithmetic.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batch import Batch
+from regard.settings.schema import Train
+from regard.tasks.base import Task
+from regard.training.optimizer import rate
+from regard.training.parallel import World
+
+__all__ = ["CapturedUpdate", "Report", "Update"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a step says of itself, still on its device: the total of each term, and the gradient's length."""
+
+    totals: dict[str, Tensor]
+    norm: Tensor
+
+
+class Update:
+    """Calling it with a batch changes the model."""
+
+    def __init__(self, model: nn.Module, task: Task[Batch], optimizer: torch.optim.AdamW, how: Train, *,
+                 precision: torch.dtype, world: World = World()) -> None:
+        self.model, self.task, self.optimizer, self.how, self.world = model, task, optimizer, how, world
+        self.precision = precision
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.device = self.parameters[0].device
+
+    def __call__(self, batch: Batch, step: int) -> Report:
+        self.set_rate(rate(step, self.how))
+        return self.work(batch.to(self.device), self.shares(batch))
+
+    def set_rate(self, value: float) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(value)
+            else:
+                group["lr"] = value
+
+    def shares(self, batch: Batch) -> dict[str, Tensor]:
+        """What one counted thing weighs in each term: one over the count in the batches of *all* ranks."""
+        counts = torch.tensor(list(batch.counts.values()), dtype=torch.float32)
+        return dict(zip(batch.counts, (1 / self.world.sum(counts)).to(self.device, non_blocking=True), strict=True))
+
+    def work(self, batch: Batch, shares: dict[str, Tensor]) -> Report:
+        self.optimizer.zero_grad(set_to_none=True)
+        totals: dict[str, Tensor] = {}
+        for piece in batch.pieces(self.how.accumulate):
+            with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+                terms = self.task.loss(self.model, piece)
+            weighed = [term.weight * term.total * shares[term.name] for term in terms if term.weight]
+            torch.stack(weighed).sum().backward()  # type: ignore[no-untyped-call]
+            for term in terms:
+                totals[term.name] = totals.get(term.name, 0) + term.total.detach()
+        return Report(totals, self.step())
+
+    def step(self) -> Tensor:
+        """Clip and step in one pass over the gradients: the fused optimiser divides by `grad_scale` as it reads.
+
+        It does nothing at all where `found_inf` says that the gradient is not finite.
+        """
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        clip = self.how.clip if self.how.clip is not None else math.inf
+        self.optimizer.grad_scale = (norm / clip).clamp(min=1.0)  # type: ignore[attr-defined]
+        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        return norm
+
+
+class CapturedUpdate(Update):
+    """The same, replayed from a graph for each shape of batch. Its reports are overwritten by the next step."""
+
+    def __init__(self, model: nn.Module, task: Task[Batch], optimizer: torch.optim.AdamW, how: Train, *,
+                 precision: torch.dtype, world: World = World()) -> None:
+        super().__init__(model, task, optimizer, how, precision=precision, world=world)
+        self.graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, Batch, dict[str, Tensor], Report]] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, batch: Batch, step: int) -> Report:
+        self.set_rate(rate(step, self.how))
+        shares = self.shares(batch)
+        key = tuple(tensor.shape for tensor in batch.tensors().values())
+        if key not in self.graphs:
+            return self.capture(key, batch, shares)
+        graph, inputs, weights, report = self.graphs[key]
+        for name, tensor in inputs.tensors().items():
+            tensor.copy_(batch.tensors()[name], non_blocking=True)
+        for name, share in weights.items():
+            share.copy_(shares[name], non_blocking=True)
+        graph.replay()
+        return report
+
+    def capture(self, key: tuple[torch.Size, ...], batch: Batch, shares: dict[str, Tensor]) -> Report:
+        """The first batch of a shape runs in the open, which counts as its step; then the graph is recorded."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            first = self.work(batch.to(self.device), shares)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        inputs = batch.to(self.device).map(torch.clone)
+        weights = {name: share.clone() for name, share in shares.items()}
+        # The thread that makes batches goes on pinning memory meanwhile.
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            report = self.work(inputs, weights)
+        self.graphs[key] = graph, inputs, weights, report
+        return first

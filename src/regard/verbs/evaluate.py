@@ -1,0 +1,38 @@
+"""`regard eval`: how good a trained model is."""
+
+import json as jsons
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.verbs.runs import chosen
+
+__all__ = ["main", "table"]
+
+
+def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, json: bool) -> None:
+    from regard.tasks.predictor import load
+
+    folder = chosen(run)
+    predictor = load(folder, device=device)
+    print(f"evaluating {folder}", file=sys.stderr)
+    wanted = splits or [s for s in predictor.task.splits() if s.startswith("test")] or ["val"]
+    scores = {split: predictor.evaluate(split, limit=limit) for split in wanted}
+    if json:
+        print(jsons.dumps({"run": str(folder), "split": wanted[0], **scores[wanted[0]], "splits": scores},
+                          ensure_ascii=False))
+    else:
+        print(table(scores))
+
+
+def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line for each split; then the signatures, which make the figures citable."""
+    numbers = [name for name, value in next(iter(scores.values())).items() if not isinstance(value, str)]
+    width = max(len("split"), *map(len, scores))
+    lines = ["  ".join([f"{'split':<{width}}", *(f"{name:>{max(9, len(name))}}" for name in numbers)])]
+    for split, values in scores.items():
+        cells = [f"{values[name]:>{max(9, len(name))},.{0 if isinstance(values[name], int) else 2}f}" for name in numbers]
+        lines.append("  ".join([f"{split:<{width}}", *cells]))
+    texts = {name: value for values in scores.values() for name, value in values.items() if isinstance(value, str)}
+    return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {value}" for name, value in texts.items())])

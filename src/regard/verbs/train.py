@@ -1,0 +1,70 @@
+"""`regard train`: settings and files become a run directory."""
+
+import json as jsons
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from regard.settings.errors import UserError
+from regard.settings.load import differences, from_json, load
+from regard.settings.schema import Data, Run
+from regard.verbs.runs import ROOT
+
+__all__ = ["main"]
+
+BUILT_IN = "phrasebook"
+
+
+def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
+         overrides: Sequence[str], out: Path | None, json: bool) -> None:
+    run = load(recipe, overrides)
+    run = replace(run, task=task or run.task, data=_data(run.data, data, source, target))
+    folder = out or ROOT / f"{run.task}-{_name(run.data)}"
+    _look_before(folder, run)
+
+    from regard.tasks import make
+    from regard.training.loop import train
+
+    make(run)  # an unknown task is refused before anything is written
+    scores = train(run, folder)
+    if json:
+        print(jsons.dumps({"run": str(folder), "scores": scores}, ensure_ascii=False))
+    else:
+        from regard.verbs.evaluate import table
+
+        print(table(scores), file=sys.stderr)
+        print(folder)
+
+
+def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str | None) -> Data:
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+    return replace(settings, paths=tuple(map(str, paths)) or settings.paths, source=source or settings.source,
+                   target=target or settings.target)
+
+
+def _name(data: Data) -> str:
+    if not data.paths:
+        return BUILT_IN
+    stem = re.sub(r"(\.gz|\.tsv|\.jsonl)+$", "", Path(data.paths[0]).resolve().name)
+    return "-".join([stem, *(side for side in (data.source, data.target) if side)])
+
+
+def _look_before(folder: Path, run: Run) -> None:
+    """Refuse a place that is not ours to write, before any work is done."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: a file, where the run's directory should go; choose another with --out DIR")
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not os.access(nearest, os.W_OK):
+        raise UserError(f"{nearest}: no permission to write there; choose another place with --out DIR")
+    if (folder / "run.json").exists():
+        changed = differences(from_json(jsons.loads((folder / "run.json").read_text())), run)
+        if changed:
+            raise UserError(f"{folder} holds another run. What differs:\n  " + "\n  ".join(changed)
+                            + "\nChoose another place with --out DIR, or delete that one.")
+    elif folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty and holds no run; choose another place with --out DIR")

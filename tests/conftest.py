@@ -1,0 +1,31 @@
+"""For every test: shapes and types are checked at run time, seeds are set, hypothesis has no deadline."""
+
+import os
+import sys
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import settings
+
+if find_spec("beartype") and find_spec("jaxtyping"):
+    from jaxtyping import install_import_hook
+
+    assert "regard" not in sys.modules, "the hook only sees what is imported after it"
+    # The tower lets an int be a float, as mypy does.
+    install_import_hook("regard", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+# A test that fails in CI must fail again on the next machine; elsewhere new examples are worth more.
+settings.register_profile("regard", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("regard")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # beartype looks at one item of a list, by chance; hypothesis takes that for a test's own dice.
+    config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
+
+
+@pytest.fixture(autouse=True)
+def same_seed() -> None:
+    # Importing torch takes seconds: a test of the settings does not wait for it.
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)

@@ -1,0 +1,338 @@
+"""One attention, two readings: the definition and the fast way."""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.nn.attend import (
+    SCORES,
+    AdditiveAttend,
+    Attend,
+    Bias,
+    BilinearAttend,
+    DistanceAttend,
+    DotAttend,
+    Places,
+    ScaledDotAttend,
+)
+from regard.nn.mask import Mask, whole
+from regard.nn.positions import Alibi, RelativeBias
+
+CPU = torch.device("cpu")
+HEADS, WIDTH = 4, 8
+EQUAL, UNEQUAL = (WIDTH,) * HEADS, (8, 2, 5, 1)
+MASKS = ("none", "causal", "keys", "causal keys", "window", "causal window", "globals", "causal globals",
+         "spans", "window spans", "documents", "causal documents", "all", "blind")
+BIASES = ("none", "alibi", "relative", "relative causal")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to call attention. Heads of unequal widths come padded with zeros."""
+
+    score: str = "scaled-dot"
+    mask: str = "none"
+    rows: int = 2
+    queries: int = 5
+    keys: int = 5
+    start: int | None = None  # where the queries stand among the keys; None: no positions are given
+    groups: int = HEADS
+    widths: tuple[int, ...] = EQUAL
+    value: int = WIDTH
+    bias: str = "none"
+    temperature: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Call:
+    attend: Attend
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Mask
+    positions: Places | None
+    bias: Bias | None
+
+    def fast(self) -> Tensor:
+        return self.attend(
+            self.q, self.k, self.v, mask=self.mask, positions=self.positions, bias=self.bias).context
+
+    def weights(self) -> Tensor:
+        return self.attend.weights(self.q, self.k, mask=self.mask, positions=self.positions, bias=self.bias)
+
+    def explicit(self) -> Tensor:
+        return self.weights() @ self.v.repeat_interleave(self.q.shape[1] // self.v.shape[1], dim=1)
+
+
+def call(case: Case, dtype: torch.dtype = torch.float32) -> Call:
+    torch.manual_seed(case.seed)
+    attend = SCORES[case.score](case.widths, temperature=case.temperature).to(dtype)
+    for parameter in attend.parameters():
+        torch.nn.init.normal_(parameter)
+    heads, head = len(case.widths), max(case.widths)
+    padding = torch.arange(head)[None] < torch.tensor(case.widths)[:, None]
+    q = torch.randn(case.rows, heads, case.queries, head, dtype=dtype) * padding[:, None]
+    k = torch.randn(case.rows, case.groups, case.keys, head, dtype=dtype)
+    k = k * padding[:, None] if case.groups == heads else k
+    v = torch.randn(case.rows, case.groups, case.keys, case.value, dtype=dtype)
+    positions = None
+    if case.start is not None:
+        positions = (whole(case.queries, CPU) + case.start, whole(case.keys, CPU))
+    return Call(attend, q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), mask_of(case), positions,
+                bias_of(case, heads))
+
+
+def mask_of(case: Case) -> Mask:
+    """The kinds of `MASKS`, filled with random tokens."""
+    length = max(case.keys, case.queries) + (case.start or 0)
+    shape = (case.rows, length)
+    keys, globals_ = torch.rand(shape) < 0.7, torch.rand(shape) < 0.2
+    spans, documents = torch.randint(0, 3, shape), torch.randint(0, 2, shape).cumsum(1)
+    full = Mask(causal=True, keys=keys, window=2, globals=globals_, spans=spans, documents=documents)
+    if case.mask == "all":
+        return full
+    if case.mask == "blind":
+        return Mask(keys=torch.zeros(case.rows, length, dtype=torch.bool))
+    named = case.mask.split()
+    return Mask(
+        causal="causal" in named or "spans" in named,
+        keys=keys if "keys" in named else None,
+        window=2 if "window" in named or "globals" in named else None,
+        globals=globals_ if "globals" in named else None,
+        spans=spans if "spans" in named else None,
+        documents=documents if "documents" in named else None)
+
+
+def bias_of(case: Case, heads: int) -> Bias | None:
+    if case.bias == "none":
+        return None
+    if case.bias == "alibi":
+        return Alibi(heads).bias()
+    relative = RelativeBias(heads, causal=case.bias == "relative causal", buckets=8, farthest=16)
+    torch.nn.init.normal_(relative.table)
+    return relative.bias()
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    shared = draw(st.booleans())
+    case = Case(
+        score=draw(st.sampled_from(sorted(SCORES))),
+        mask=draw(st.sampled_from(MASKS)),
+        rows=draw(st.integers(1, 3)),
+        queries=draw(st.integers(1, 12)),
+        groups=draw(st.sampled_from([1, 2])) if shared else HEADS,
+        widths=EQUAL if shared else draw(st.sampled_from([EQUAL, UNEQUAL])),
+        value=draw(st.sampled_from([WIDTH, 3])),
+        bias=draw(st.sampled_from(BIASES)),
+        temperature=draw(st.sampled_from([0.5, 1.0, 3.0])),
+        seed=draw(st.integers(0, 100)))
+    kind = draw(st.sampled_from(["self", "other", "cached"]))
+    if kind == "self":
+        return replace(case, keys=case.queries)
+    if kind == "other":
+        return replace(case, keys=draw(st.integers(1, 12)))
+    start = draw(st.integers(0, 6))
+    return replace(case, start=start, keys=start + case.queries + draw(st.integers(0, 3)))
+
+
+def apart(a: Tensor, b: Tensor) -> float:
+    """The largest difference, in parts of the largest value."""
+    return ((a - b).abs().max() / b.abs().max().clamp(min=1e-6)).item()
+
+
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("groups", "widths"), [(HEADS, EQUAL), (2, EQUAL), (HEADS, UNEQUAL)])
+def test_the_fused_context_is_the_weights_times_the_values(
+        mask: str, bias: str, groups: int, widths: tuple[int, ...]) -> None:
+    for queries, keys, start in [(6, 6, None), (3, 7, None), (2, 7, 4)]:
+        case = call(Case(mask=mask, bias=bias, groups=groups, widths=widths, temperature=1.5, queries=queries,
+                         keys=keys, start=start))
+        assert apart(case.fast(), case.explicit()) <= 1e-5
+
+
+@settings(max_examples=300)
+@given(cases())
+def test_fast_and_explicit_agree_in_value_and_gradient(case: Case) -> None:
+    ours = call(case)
+    fast, explicit = ours.fast(), ours.explicit()
+    assert apart(fast, explicit) <= 1e-5
+    direction = torch.randn_like(fast)
+    inputs = (ours.q, ours.k, ours.v)
+    gradients = [torch.autograd.grad(context, inputs, direction) for context in (fast, explicit)]
+    for quick, slow in zip(*gradients, strict=True):
+        torch.testing.assert_close(quick, slow, rtol=1e-4, atol=2e-5)
+
+
+@settings(max_examples=50)
+@given(cases())
+def test_fast_and_explicit_agree_to_the_last_digits_in_float64(case: Case) -> None:
+    ours = call(replace(case, bias="none"), torch.float64)  # the biases are numbers of float32
+    assert apart(ours.fast(), ours.explicit()) <= 1e-12
+
+
+@settings(max_examples=50)
+@given(cases())
+def test_fast_and_explicit_agree_in_bfloat16_as_far_as_it_goes(case: Case) -> None:
+    ours = call(replace(case, score="scaled-dot"), torch.bfloat16)
+    assert apart(ours.fast().float(), ours.explicit().float()) <= 0.03
+
+
+@given(cases())
+@example(Case(mask="blind"))
+def test_a_row_of_weights_is_never_negative_and_sums_to_one_or_sees_nothing(case: Case) -> None:
+    ours = call(case)
+    weights = ours.weights()
+    queries, keys = ours.positions or (whole(case.queries, CPU), whole(case.keys, CPU))
+    dense = ours.mask.dense(queries, keys)
+    allowed = torch.ones_like(weights, dtype=torch.bool) if dense is None else dense.expand_as(weights)
+    assert (weights >= 0).all()
+    assert (weights[~allowed] == 0).all()
+    torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float())
+
+
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("score", SCORES)
+def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(score: str, bias: str) -> None:
+    ours = call(Case(score=score, bias=bias, mask="blind"))
+    half_blind = replace(ours, mask=Mask(keys=torch.tensor([[True] * 5, [False] * 5])))
+    for one in (ours, half_blind):
+        for context in (one.fast(), one.explicit()):
+            assert (context[1] == 0).all()
+            assert all(g.isfinite().all() for g in torch.autograd.grad(context.sum(), (one.q, one.k, one.v)))
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_where_one_weight_is_1_the_result_is_exactly_that_value(score: str) -> None:
+    ours = call(Case(score=score))
+    for kept in range(5):
+        alone = replace(ours, mask=Mask(keys=(torch.arange(5) == kept).expand(2, -1)))
+        for context in (alone.fast(), alone.explicit()):
+            assert torch.equal(context, ours.v[:, :, kept, None].expand_as(context))
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_high_temperature_makes_the_weights_uniform_and_a_low_one_one_hot(score: str) -> None:
+    hot, plain, cold = (call(Case(score=score, temperature=t)) for t in (1e7, 1.0, 1e-5))
+    torch.testing.assert_close(hot.weights(), torch.full_like(hot.weights(), 1 / 5))
+    best = plain.attend.scores(plain.q, plain.k).argmax(-1)
+    torch.testing.assert_close(cold.weights(), torch.nn.functional.one_hot(best, 5).float())
+    torch.testing.assert_close(plain.weights(), plain.attend.scores(plain.q, plain.k).softmax(-1))
+    for one in (hot, cold):
+        torch.testing.assert_close(one.fast(), one.explicit())
+
+
+def test_dot_scores_are_h_times_s_transposed() -> None:
+    h, s = torch.randn(1, 1, 4, 6), torch.randn(1, 1, 5, 6)
+    torch.testing.assert_close(DotAttend((6,)).scores(h, s)[0, 0], h[0, 0] @ s[0, 0].T)
+
+
+def test_bilinear_scores_with_the_identity_are_dot_scores() -> None:
+    q, k = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6)
+    bilinear = BilinearAttend((6, 6, 6))
+    bilinear.weight.data.copy_(torch.eye(6))
+    torch.testing.assert_close(bilinear.scores(q, k), DotAttend((6, 6, 6)).scores(q, k))
+
+
+def test_bilinear_scores_are_h_w_s_head_by_head() -> None:
+    q, k = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6)
+    bilinear = BilinearAttend((6, 6, 6))
+    torch.nn.init.normal_(bilinear.weight)
+    for head, w in enumerate(bilinear.weight):
+        for h, s, scores in zip(q[:, head], k[:, head], bilinear.scores(q, k)[:, head], strict=True):
+            torch.testing.assert_close(scores, torch.stack([torch.stack([a @ w @ b for b in s]) for a in h]))
+
+
+def additive(heads: int, width: int) -> AdditiveAttend:
+    attend = AdditiveAttend((width,) * heads)
+    for parameter in attend.parameters():
+        torch.nn.init.normal_(parameter)
+    return attend
+
+
+def test_additive_scores_are_the_formula_pair_by_pair() -> None:
+    attend = additive(2, 3)
+    q, k = torch.randn(2, 2, 4, 3), torch.randn(2, 2, 5, 3)
+    scores = attend.scores(q, k)
+    for head in range(2):
+        first = torch.cat([attend.key_weight[head], attend.query_weight[head]]).T  # W₁ of [h, s]: (3, 6)
+        for row in range(2):
+            for i in range(4):
+                for j in range(5):
+                    met = torch.tanh(first @ torch.cat([k[row, head, j], q[row, head, i]]))
+                    torch.testing.assert_close(scores[row, head, i, j], attend.out_weight[head, :, 0] @ met)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_the_gradients_of_every_score_are_those_of_finite_differences(score: str) -> None:
+    case = Case(score=score, rows=1, queries=2, keys=3, widths=(3, 2), groups=2, mask="causal keys")
+    ours = call(case, torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, *_: ours.attend(q, k, v, mask=ours.mask).context,
+        (ours.q, ours.k, ours.v, *ours.attend.parameters()))
+
+
+def test_distance_scores_are_minus_half_the_squared_distance_pair_by_pair() -> None:
+    q, k = torch.randn(2, 2, 4, 3), torch.randn(2, 2, 5, 3)
+    loop = torch.stack(
+        [torch.stack([-(a - b).square().sum(-1) / 2 for b in k.unbind(2)], -1) for a in q.unbind(2)], -2)
+    torch.testing.assert_close(DistanceAttend((3, 3)).scores(q, k), loop)
+
+
+def entropy(weights: Tensor) -> float:
+    """1: uniform; 0: one-hot."""
+    return float(torch.special.entr(weights).sum(-1).mean() / math.log(weights.shape[-1]))
+
+
+def test_scaled_weights_begin_near_uniform_and_unscaled_ones_peaked() -> None:
+    q, k = torch.randn(1, 1, 64, 256), torch.randn(1, 1, 64, 256)
+    assert entropy(ScaledDotAttend((256,)).weights(q, k, mask=Mask())) > 0.8
+    assert entropy(DotAttend((256,)).weights(q, k, mask=Mask())) < 0.2
+
+
+def test_the_worked_example_of_the_lecture_comes_out() -> None:
+    q = torch.tensor([[[[10.0, 1.0, 1.0]]]])
+    k = torch.tensor([[[[10.0, 1.0, 1.0], [9.0, 8.0, 1.0]]]])
+    v = torch.tensor([[[[1.0, 0.0, 2.0], [0.0, 1.0, 4.0]]]])
+    assert DotAttend((3,)).scores(q, k).flatten().tolist() == [102.0, 99.0]
+    attend = ScaledDotAttend((3,))
+    assert attend.scores(q, k).flatten().tolist() == pytest.approx([58.9, 57.2], abs=0.05)
+    weights = attend.weights(q, k, mask=Mask())
+    assert weights.flatten().tolist() == pytest.approx([0.85, 0.15], abs=0.005)
+    context = attend(q, k, v, mask=Mask()).context
+    assert context.flatten().tolist() == pytest.approx([0.85, 0.15, 0.85 * 2 + 0.15 * 4], abs=0.02)
+
+
+@settings(max_examples=60)
+@given(st.integers(60, 300), st.integers(0, 30), st.sampled_from(MASKS), st.sampled_from(BIASES),
+       st.integers(0, 9))
+@example(300, 3, "all", "alibi", 0)
+@example(300, 3, "window spans", "none", 0)
+def test_a_window_over_a_long_sequence_gives_what_the_dense_mask_gives(
+        length: int, window: int, kind: str, bias: str, seed: int) -> None:
+    ours = call(Case(mask=kind, bias=bias, rows=1, queries=length, keys=length, groups=2, seed=seed))
+    ours = replace(ours, mask=replace(ours.mask, window=window))
+    assert apart(ours.fast(), ours.explicit()) <= 1e-5
+
+
+def test_queries_beyond_the_window_of_the_last_key_get_zeros() -> None:
+    ours = call(Case(mask="window", queries=300, keys=50))
+    assert apart(ours.fast(), ours.explicit()) <= 1e-5
+    assert (ours.fast()[:, :, 60:] == 0).all()
+
+
+def test_dropout_acts_on_the_weights_in_training_alone() -> None:
+    q, k, v = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 64, 8), torch.ones(1, 1, 64, 1)
+    for score in SCORES:
+        attend = SCORES[score]((8,), dropout=0.5)
+        for parameter in attend.parameters():
+            torch.nn.init.normal_(parameter)
+        assert not torch.allclose(attend(q, k, v, mask=Mask()).context, torch.ones(1))
+        torch.testing.assert_close(attend.eval()(q, k, v, mask=Mask()).context, torch.ones(1, 1, 4, 1))

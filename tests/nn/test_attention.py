@@ -1,0 +1,132 @@
+"""Self- and cross-attention: many heads, shared keys, shared sources, and shuffled tokens."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from regard.models.encoder import Encoder
+from regard.nn.attention import Attention, CrossAttention, Memory
+from regard.nn.init import initialize
+from regard.nn.mask import Mask
+from regard.settings.schema import Tower
+
+WIDTH = 12
+widths = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
+
+
+def ready(module: nn.Module) -> nn.Module:
+    """With weights of every size and with biases, so that none of them can go missing unseen."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return module.eval()
+
+
+def one_by_one(q: Tensor, k: Tensor, v: Tensor, widths: tuple[int, ...], mask: Mask) -> Tensor:
+    """[Z₁ … Z_H] with Z = softmax(QKᵀ/√d) V, a head at a time, from the projections of all side by side."""
+    here = (torch.arange(q.shape[1])[None], torch.arange(k.shape[1])[None])
+    allowed = mask.dense(*here)
+    heads = []
+    for query, key, value in zip(q.split(widths, -1), k.split(widths, -1), v.split(widths, -1), strict=True):
+        scores = query @ key.mT / math.sqrt(query.shape[-1])
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed[:, 0], -math.inf)
+        heads.append(scores.softmax(-1) @ value)
+    return torch.cat(heads, -1)
+
+
+@given(widths, st.booleans())
+def test_many_heads_are_the_heads_one_by_one_side_by_side(widths: tuple[int, ...], causal: bool) -> None:
+    attention = ready(Attention(WIDTH, heads=len(widths), head_widths=widths))
+    x, mask = torch.randn(2, 5, WIDTH), Mask(causal=causal)
+    q, k, v = attention.qkv(x).chunk(3, dim=-1)
+    expected = attention.out(one_by_one(q, k, v, widths, mask))
+    torch.testing.assert_close(attention(x, mask=mask), expected, rtol=1e-4, atol=1e-5)
+
+
+@given(widths)
+def test_the_output_matrix_takes_the_sum_of_the_head_widths_to_the_width(widths: tuple[int, ...]) -> None:
+    for attention in (Attention(WIDTH, heads=len(widths), head_widths=widths),
+                      CrossAttention(WIDTH, heads=len(widths), head_widths=widths)):
+        assert attention.out.weight.shape == (WIDTH, sum(widths))
+
+
+@given(widths, st.integers(1, 20))
+def test_cross_attention_reads_a_memory_of_any_width(widths: tuple[int, ...], memory_width: int) -> None:
+    attention = ready(CrossAttention(WIDTH, heads=len(widths), memory_width=memory_width, head_widths=widths))
+    x, states = torch.randn(2, 5, WIDTH), torch.randn(2, 7, memory_width)
+    keys = torch.rand(2, 7) < 0.7
+    keys[:, 0] = True
+    k, v = attention.kv(states).chunk(2, dim=-1)
+    expected = attention.out(one_by_one(attention.q(x), k, v, widths, Mask(keys=keys)))
+    torch.testing.assert_close(attention(x, Memory(states, Mask(keys=keys))), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_shared_keys_are_the_same_keys_repeated(groups: int) -> None:
+    shared = ready(Attention(WIDTH, heads=4, key_heads=groups))
+    whole = ready(Attention(WIDTH, heads=4))
+    for name in ("weight", "bias"):
+        q, k, v = getattr(shared.qkv, name).data.split([12, 3 * groups, 3 * groups])
+        parts = (part.unflatten(0, (groups, 3)).repeat_interleave(4 // groups, dim=0) for part in (k, v))
+        getattr(whole.qkv, name).data.copy_(torch.cat([q, *(part.flatten(0, 1) for part in parts)]))
+    whole.out.load_state_dict(shared.out.state_dict())
+    x = torch.randn(2, 5, WIDTH)
+    torch.testing.assert_close(shared(x, mask=Mask(causal=True)), whole(x, mask=Mask(causal=True)))
+
+
+def test_heads_of_unequal_widths_cannot_share_keys() -> None:
+    with pytest.raises(ValueError, match="unequal"):
+        Attention(WIDTH, heads=2, key_heads=1, head_widths=(4, 8))
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.booleans())
+def test_rows_that_share_a_source_see_what_they_would_see_of_their_own_copy(
+        sources: int, share: int, length: int, remembered: bool) -> None:
+    attention = ready(CrossAttention(WIDTH, heads=4, key_heads=2))
+    x, states = torch.randn(sources * share, length, WIDTH), torch.randn(sources, 6, WIDTH)
+    keys = torch.arange(6) < torch.randint(1, 7, (sources, 1))
+    copied = Memory(states.repeat_interleave(share, 0), Mask(keys=keys.repeat_interleave(share, 0)))
+    memory = Memory(states, Mask(keys=keys))
+    cache = attention.remember(states) if remembered else None
+    torch.testing.assert_close(attention(x, memory, cache=cache), attention(x, copied), rtol=1e-4, atol=1e-5)
+
+
+def encoder(positions: str, **settings: object) -> Encoder:
+    tower = replace(Tower(), width=16, depth=2, heads=4, positions=positions, dropout=0.0, **settings)
+    model = Encoder(tower, vocabulary=50).double()
+    initialize(model, depth=2, seed=0)
+    return model.eval()
+
+
+@settings(max_examples=30)
+@given(st.permutations(range(7)), st.sampled_from(["scaled-dot", "dot", "bilinear", "additive", "distance"]))
+def test_without_positions_shuffled_tokens_give_shuffled_states(order: list[int], score: str) -> None:
+    model, tokens = encoder("none", score=score), torch.randint(50, (2, 7))
+    states = model(model.embed(tokens))
+    torch.testing.assert_close(model(model.embed(tokens[:, order])), states[:, order], rtol=1e-10, atol=1e-12)
+
+
+@given(st.permutations(range(8)))
+def test_without_positions_shuffling_is_exact_where_the_sums_are(order: list[int]) -> None:
+    """Whole numbers, and weights that are powers of two: no sum is rounded, so its order cannot show."""
+    attention = Attention(4, heads=2)
+    for parameter in attention.parameters():
+        parameter.data.copy_(torch.randint(-4, 5, parameter.shape))
+    attention.qkv.weight.data[:4], attention.qkv.bias.data[:4] = 0, 0  # no question: all weights are 1/8
+    x = torch.randint(-8, 9, (1, 8, 4)).float()
+    assert torch.equal(attention(x[:, order], mask=Mask()), attention(x, mask=Mask())[:, order])
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "fourier", "learned", "rotary", "relative", "alibi"])
+def test_with_positions_it_does_not(positions: str) -> None:
+    torch.manual_seed(0)
+    model, tokens = encoder(positions), torch.arange(7)[None]
+    order = [3, 0, 5, 1, 6, 2, 4]
+    states = model(model.embed(tokens))
+    assert (model(model.embed(tokens[:, order])) - states[:, order]).abs().max() > 1e-3

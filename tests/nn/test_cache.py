@@ -1,0 +1,138 @@
+"""With a cache, in chunks, or all at once: the same states."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from regard.nn.attention import Attention
+from regard.nn.cache import FixedCache, GrowingCache, LayerCache
+from regard.nn.mask import Mask
+from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary
+
+ROWS, LENGTH, WIDTH, HEADS, GROUPS = 3, 8, 16, 4, 2
+HEAD = WIDTH // HEADS
+POSITIONS = {
+    "none": Positions,
+    "rotary": lambda: Rotary(HEAD),
+    "alibi": lambda: Alibi(HEADS),
+    "relative": lambda: RelativeBias(HEADS, causal=True, buckets=8, farthest=16),
+}
+CACHES = ["growing", "fixed", "roomy"]
+CAUSAL, WINDOW = Mask(causal=True), Mask(causal=True, window=2)
+PACKED = Mask(causal=True, documents=torch.tensor([[0, 0, 1, 1, 1, 1, 2, 2]]).expand(ROWS, -1))
+
+cuts = st.sets(st.integers(1, LENGTH - 1)).map(lambda inner: [0, *sorted(inner), LENGTH])
+
+
+def attention(positions: str) -> Attention:
+    torch.manual_seed(0)
+    module = Attention(WIDTH, heads=HEADS, key_heads=GROUPS, positions=POSITIONS[positions]())
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return module.eval()
+
+
+def cache(kind: str, rows: int = ROWS) -> LayerCache:
+    if kind == "growing":
+        return GrowingCache()
+    return FixedCache(rows, GROUPS, LENGTH if kind == "fixed" else 2 * LENGTH, HEAD, like=torch.zeros(1))
+
+
+def places(start: int, stop: int, *, per_row: bool) -> Tensor:
+    return torch.arange(start, stop).expand(ROWS if per_row else 1, -1)
+
+
+def same(a: Tensor, b: Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("kind", CACHES)
+@settings(max_examples=25)
+@given(cuts=cuts, per_row=st.booleans(), mask=st.sampled_from([CAUSAL, WINDOW, PACKED]))
+def test_cached_in_chunks_is_the_whole_at_once(
+        kind: str, positions: str, cuts: list[int], per_row: bool, mask: Mask) -> None:
+    model, kept, x = attention(positions), cache(kind), torch.randn(ROWS, LENGTH, WIDTH)
+    pieces = [model(x[:, a:b], mask=mask, positions=places(a, b, per_row=per_row), cache=kept)
+              for a, b in pairwise(cuts)]
+    same(torch.cat(pieces, dim=1), model(x, mask=mask))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_positions_that_count_from_0_change_nothing(positions: str) -> None:
+    model, x = attention(positions), torch.randn(ROWS, LENGTH, WIDTH)
+    for per_row in (False, True):
+        same(model(x, mask=CAUSAL, positions=places(0, LENGTH, per_row=per_row)), model(x, mask=CAUSAL))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_rows_may_stand_at_other_positions_in_a_growing_cache(positions: str) -> None:
+    model, kept, x = attention(positions), GrowingCache(), torch.randn(ROWS, LENGTH, WIDTH)
+    starts = torch.tensor([[0], [5], [2]])
+    here = starts + torch.arange(LENGTH)
+    pieces = [model(x[:, [i]], mask=CAUSAL, positions=here[:, [i]], cache=kept) for i in range(LENGTH)]
+    alone = [model(x[row:row + 1], mask=CAUSAL, positions=here[row:row + 1]) for row in range(ROWS)]
+    same(torch.cat(pieces, dim=1), torch.cat(alone))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_rows_of_other_lengths_go_on_each_from_its_own_end_in_a_fixed_cache(positions: str) -> None:
+    """Prompts padded on the right: the next token takes the slot where the padding stood."""
+    model, kept, x = attention(positions), cache("fixed"), torch.randn(ROWS, LENGTH, WIDTH)
+    lengths, longest = torch.tensor([[2], [4], [1]]), 4
+    padded = torch.where((torch.arange(longest) < lengths)[..., None], x[:, :longest], torch.full((1,), 9.0))
+    model(padded, mask=CAUSAL, positions=places(0, longest, per_row=False), cache=kept)
+    for step in range(3):
+        here = lengths + step
+        fresh = x.gather(1, here[..., None].expand(-1, -1, WIDTH))
+        states = model(fresh, mask=CAUSAL, positions=here, cache=kept)
+        same(states, model(x, mask=CAUSAL).gather(1, here[..., None].expand(-1, -1, WIDTH)))
+
+
+@pytest.mark.parametrize("kind", CACHES)
+@settings(max_examples=25)
+@given(rows=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=5), per_row=st.booleans(),
+       cut=st.integers(1, LENGTH - 1))
+def test_a_reordered_row_goes_on_from_what_the_chosen_row_was(
+        kind: str, rows: list[int], per_row: bool, cut: int) -> None:
+    model, kept, x = attention("rotary"), cache(kind), torch.randn(ROWS, LENGTH, WIDTH)
+    model(x[:, :cut], mask=CAUSAL, positions=places(0, cut, per_row=per_row), cache=kept)
+    kept.reorder(torch.tensor(rows))
+    fresh = torch.randn(len(rows), LENGTH - cut, WIDTH)
+    states = model(fresh, mask=CAUSAL, positions=torch.arange(cut, LENGTH)[None], cache=kept)
+    same(states, model(torch.cat([x[rows, :cut], fresh], dim=1), mask=CAUSAL)[:, cut:])
+
+
+@pytest.mark.parametrize("kind", CACHES)
+@settings(max_examples=25)
+@given(kept_length=st.integers(0, LENGTH - 1), seen=st.integers(1, LENGTH), step=st.integers(1, 3),
+       per_row=st.booleans())
+def test_a_truncated_cache_goes_on_as_if_the_rest_had_never_been(
+        kind: str, kept_length: int, seen: int, step: int, per_row: bool) -> None:
+    model, kept, x = attention("relative"), cache(kind), torch.randn(ROWS, LENGTH, WIDTH)
+    kept_length = min(kept_length, seen)
+    draft = torch.cat([x[:, :kept_length], torch.randn(ROWS, seen - kept_length, WIDTH)], dim=1)
+    model(draft, mask=CAUSAL, positions=places(0, seen, per_row=per_row), cache=kept)
+    kept.truncate(kept_length)
+    pieces = [model(x[:, a:a + step], mask=CAUSAL, cache=kept,
+                    positions=places(a, min(a + step, LENGTH), per_row=per_row))
+              for a in range(kept_length, LENGTH, step)]
+    same(torch.cat(pieces, dim=1), model(x, mask=CAUSAL)[:, kept_length:])
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_growing_cache_truncates_its_rows_at_one_position_not_at_one_slot(positions: str) -> None:
+    model, kept, x = attention(positions), GrowingCache(), torch.randn(2, 6, WIDTH)
+    here = torch.tensor([[0], [2]]) + torch.arange(6)
+    model(x, mask=CAUSAL, positions=here, cache=kept)
+    kept.truncate(4)  # row 0 keeps four tokens, row 1 two
+    fresh, there = torch.randn(2, 1, WIDTH), torch.tensor([[4], [4]])
+    states = model(fresh, mask=CAUSAL, positions=there, cache=kept)
+    for row, left in enumerate((4, 2)):
+        alone = torch.cat([x[row:row + 1, :left], fresh[row:row + 1]], dim=1)
+        places = torch.cat([here[row:row + 1, :left], there[row:row + 1]], dim=1)
+        same(states[row:row + 1], model(alone, mask=CAUSAL, positions=places)[:, -1:])

@@ -1,0 +1,465 @@
+"""Files and overrides become a run, or a sentence that helps."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from regard.settings import load as module
+from regard.settings.errors import UserError
+from regard.settings.load import describe, differences, from_json, load, to_json
+from regard.settings.presets import PRESETS
+from regard.settings.schema import Run, Tower
+
+
+def message(*overrides: str, recipe: Path | None = None) -> str:
+    with pytest.raises(UserError) as error:
+        load(recipe, overrides)
+    return str(error.value)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return tmp_path / "recipe.toml"
+
+
+# Any run.
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+
+
+def values(kind: Any, limits: Mapping[str, Any]) -> st.SearchStrategy[Any]:
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if kind is bool:
+        return st.booleans()
+    if kind is str:
+        return texts
+    if kind == tuple[str, ...]:
+        return st.lists(texts, max_size=3).map(tuple)
+    if kind is int:
+        return st.integers(int(limits.get("least", -100)), int(limits.get("most", 2**63 - 1)))
+    if kind is float:
+        least, above = limits.get("least"), limits.get("above")
+        most, below = limits.get("most"), limits.get("below")
+        return st.floats(least if above is None else above, most if below is None else below,
+                         exclude_min=above is not None, exclude_max=below is not None,
+                         allow_nan=False, allow_infinity=False)
+    return st.none() | values(next(part for part in get_args(kind) if part is not type(None)), limits)
+
+
+def sections(cls: Any) -> st.SearchStrategy[Any]:
+    parts = {}
+    for field in fields(cls):
+        kind = get_type_hints(cls)[field.name]
+        parts[field.name] = sections(kind) if is_dataclass(kind) else values(kind, field.metadata)
+    return st.builds(cls, **parts)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    run: Run = draw(sections(Run))
+    key_heads = draw(st.integers(1, 8))
+    heads = key_heads * draw(st.integers(1, 8))
+    width = 2 * heads * draw(st.integers(1, 64))
+    concatenated = run.model.positions in ("sinusoidal", "fourier", "learned") and width > 2
+    return replace(run, model=replace(
+        run.model,
+        preset=draw(st.none() | st.sampled_from(list(PRESETS))),
+        width=width, heads=heads,
+        key_heads=draw(st.sampled_from([None, key_heads])),
+        head_width=draw(st.sampled_from([None, 2 * draw(st.integers(1, 64))])),
+        position_width=draw(st.none() | st.integers(1, width // 2 - 1).map(lambda half: 2 * half))
+        if concatenated else None))
+
+
+@given(runs())
+def test_any_run_survives_being_saved(run: Run) -> None:
+    assert from_json(json.loads(json.dumps(to_json(run), allow_nan=False))) == run
+    assert json.loads(json.dumps(to_json(run))) == to_json(run)
+
+
+@given(runs())
+def test_a_run_written_as_overrides_is_that_run(run: Run) -> None:
+    # Text that override syntax cannot say: none, commas, and spaces at its ends.
+    data = replace(run.data, source=None, target="de", paths=("a b", "c=d"))
+    run = replace(run, task="translate", data=data)
+    overrides = [f"{path}={module.written(module.of(run, path))}" for path, *_ in describe()]
+    assert load(overrides=overrides) == run
+
+
+@given(runs(), runs())
+def test_the_differences_name_every_setting_that_differs(a: Run, b: Run) -> None:
+    paths = [path for path, *_ in describe()]
+    different = [path for path in paths if module.of(a, path) != module.of(b, path)]
+    assert [line.partition(": ")[0] for line in differences(a, b)] == different
+    assert differences(a, a) == []
+
+
+def test_a_difference_reads_from_old_to_new() -> None:
+    a, b = Run(), load(overrides=["model.width=128", "train.clip=none", "data.paths=x,y", "tokens.joint=no"])
+    assert differences(a, b) == ["data.paths: none → x, y", "tokens.joint: true → false",
+                                 "model.width: 256 → 128", "train.clip: 1.0 → none"]
+
+
+# Any input.
+
+PATHS = [path for path, *_ in describe()]
+KEYS = st.sampled_from([*PATHS, *(path.rpartition(".")[2] for path in PATHS),
+                        "format", "model", "train", "data", "x"])
+SNIPPETS = st.sampled_from([
+    "[model]\n", "[train]\n", "width", "heads", "preset", "=", '"', ".", "[", "]", "{", "}", "\n", "true",
+    "none", "nan", "1e400", "-1", "9" * 30, "0x" + "f" * 30, "2020-01-01", "'transformer-base'", *PATHS])
+
+
+@settings(max_examples=1_000)
+@given(text=st.text() | st.lists(SNIPPETS | st.text(max_size=3)).map("".join))
+@example(text="seed = " + "1" * 5_000)
+@example(text="seed = 0x" + "f" * 5_000)
+@example(text="tokens.kind = 0x" + "f" * 5_000)
+@example(text="data.paths = [0x" + "f" * 5_000 + "]")
+@example(text="data.paths = " + "[" * 5_000)
+@example(text='"a\\nb\\u0000" = 1')
+@example(text="\ufeffseed = 1")
+def test_any_toml_is_a_run_or_a_sentence(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file.write_bytes(text.encode(errors="surrogatepass"))
+    assert_run_or_sentence(file)
+
+
+@settings(max_examples=1_000)
+@given(content=st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=12))
+@example(content={"format": 1, "model": {"width": "x"}})
+@example(content={"format": 1, "data": {"paths": ["\ud800"]}})
+def test_any_json_is_a_run_or_a_sentence(content: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.json"
+    file.write_text(json.dumps(content))
+    assert_run_or_sentence(file)
+    if isinstance(content, dict):
+        file.write_text(json.dumps({**content, "format": 1}))
+        assert_run_or_sentence(file)
+
+
+@settings(max_examples=1_000)
+@given(content=st.binary())
+def test_any_bytes_are_a_run_or_a_sentence(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in ("bytes.toml", "bytes.json"):
+        file = tmp_path_factory.getbasetemp() / name
+        file.write_bytes(content)
+        assert_run_or_sentence(file)
+
+
+@settings(max_examples=2_000)
+@given(st.text() | st.builds("{}={}".format, st.sampled_from(PATHS) | st.text(),
+                             st.text() | st.integers().map(str) | st.floats().map(str) | SNIPPETS))
+@example("seed=" + "1" * 5_000)
+@example("train.rate=" + "1" * 5_000)
+@example("data.source=\udc80")
+@example("x" * 100_000 + "=1")
+def test_any_override_is_a_run_or_a_sentence(text: str) -> None:
+    assert_run_or_sentence(None, text)
+
+
+def assert_run_or_sentence(recipe: Path | None, *overrides: str) -> None:
+    try:
+        run = load(recipe, overrides)
+    except UserError as error:
+        sentence = str(error)
+    else:
+        assert from_json(to_json(run)) == run
+        return
+    assert sentence.isprintable()
+    assert len(sentence) < 700
+
+
+# What is said.
+
+@pytest.mark.parametrize(("override", "said"), [
+    ("model.widht=8", "model.widht: no such setting; did you mean model.width?"),
+    ("width=8", "width: no such setting; did you mean model.width?"),
+    ("train.width=8", "train.width: no such setting; did you mean model.width?"),
+    ("modle.width=8", "modle.width: no such setting; did you mean model.width?"),
+    ("longest=8", "longest: no such setting; did you mean data.longest or model.longest or search.longest?"),
+    ("sed=8", "sed: no such setting; did you mean seed?"),
+    ("search.xyz=8", "search.xyz: no such setting; search has beam, length_penalty, longest, "),
+    ("xyz=8", "xyz: no such setting; there are task, seed, device and the sections "
+              "data, tokens, model, train, search"),
+    ("search=8", "search: is a section, not a setting; it has beam, length_penalty, longest, "),
+    ("a\nb=8", "a\\nb: no such setting"),
+    ("model.width", "'model.width': wants a setting and its value, as in model.width=128"),
+    ("=8", "'=8': wants a setting and its value, as in model.width=128"),
+    ("model.width=abc", "model.width: wants a whole number, got 'abc'"),
+    ("model.width=", "model.width: wants a whole number, got ''"),
+    ("model.width=none", "model.width: wants a whole number, got 'none'"),
+    ("model.width=1e3", "model.width: wants a whole number, got '1e3'; write 1000"),
+    ("model.width=8.0", "model.width: wants a whole number, got '8.0'; write 8"),
+    ("model.width=8.5", "model.width: wants a whole number, got '8.5'"),
+    ("model.width=true", "model.width: wants a whole number, got 'true'"),
+    ("model.width=nan", "model.width: wants a whole number, got 'nan', which is not finite"),
+    ("model.width=0", "model.width: wants a whole number of at least 1, got 0"),
+    ("model.width=-8", "model.width: wants a whole number of at least 1, got -8"),
+    ("model.width=99999999999999999999",
+     "model.width: wants a whole number, got 99999999999999999999, which is too large"),
+    ("model.key_heads=abc", "model.key_heads: wants a whole number or none, got 'abc'"),
+    ("train.rate=fast", "train.rate: wants a number, got 'fast'"),
+    ("train.rate=nan", "train.rate: wants a number, got 'nan', which is not finite"),
+    ("train.rate=-inf", "train.rate: wants a number, got '-inf', which is not finite"),
+    ("train.rate=1e400", "train.rate: wants a number, got '1e400', which is not finite"),
+    ("train.rate=0", "train.rate: wants a number above 0, got 0.0"),
+    ("train.clip=-1", "train.clip: wants a number above 0 or none, got -1.0"),
+    ("train.decay=1.5", "train.decay: wants a number of at least 0 and of at most 1, got 1.5"),
+    ("model.dropout=1", "model.dropout: wants a number of at least 0 and below 1, got 1.0"),
+    ("tokens.joint=maybe", "tokens.joint: wants true or false, got 'maybe'"),
+    ("tokens.joint=1", "tokens.joint: wants true or false, got '1'"),
+    ("model.norm=lyer", "model.norm: wants one of layer, rms, got 'lyer'; did you mean layer?"),
+    ("model.norm=RMS", "model.norm: wants one of layer, rms, got 'RMS'; did you mean rms?"),
+    ("model.norm=xyz", "model.norm: wants one of layer, rms, got 'xyz'"),
+    ("data.source=", "data.source: wants a text or none, got '', which is empty"),
+    ("data.source=a\0b", "data.source: wants a text or none, got 'a\\x00b', which holds a NUL character"),
+    ("data.source=\udc80", "data.source: wants a text or none, got '\\udc80', which is not valid Unicode"),
+    ("data.paths=a,,b", "data.paths: wants a list of texts, got '', which is empty"),
+    ("model.preset=transformer-bse", "model.preset: no preset called 'transformer-bse'; "
+                                     "did you mean transformer-base? There are transformer-base, "),
+    ("model.preset=xyz", "model.preset: no preset called 'xyz'; there are transformer-base, "),
+    ("model.heads=7", "model.heads: 7 heads do not divide model.width 256; "
+                      "take 8 heads, or a width of 259, or give model.head_width"),
+    ("model.heads=1000", "model.heads: 1000 heads do not divide model.width 256; "
+                         "take 256 heads, or a width of 1000"),
+    ("model.key_heads=3", "model.key_heads: 3 does not divide model.heads 8; take 2"),
+    ("model.key_heads=16", "model.key_heads: 16 does not divide model.heads 8; take 8"),
+    ("model.position_width=256", "model.position_width: 256 leaves the token no room in model.width 256; "),
+    ("model.position_width=5", "model.position_width: wants an even number, got 5; take 4"),
+])
+def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) -> None:
+    assert message(override).startswith(said)
+
+
+@pytest.mark.parametrize(("overrides", "said"), [
+    (["model.positions=rotary", "model.position_width=8"],
+     "model.position_width: rotary positions are not concatenated to the tokens; leave it out, "
+     "or take model.positions sinusoidal, fourier or learned"),
+    (["model.width=9", "model.heads=3"],
+     "model.width: sinusoidal positions come in pairs and want an even width, got 9; take 10"),
+    (["model.width=9", "model.heads=3", "model.positions=fourier"],
+     "model.width: fourier positions come in pairs and want an even width, got 9; take 10"),
+    (["model.width=24", "model.positions=rotary"],
+     "model.heads: rotary positions come in pairs and want an even width per head, got 3"),
+    (["model.head_width=5", "model.positions=rotary"],
+     "model.heads: rotary positions come in pairs and want an even width per head, got 5"),
+])
+def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], said: str) -> None:
+    assert message(*overrides).startswith(said)
+
+
+@pytest.mark.parametrize("overrides", [
+    ["model.heads=7", "model.head_width=64"],
+    ["model.width=9", "model.heads=3", "model.positions=learned"],
+    ["model.width=9", "model.heads=3", "model.position_width=4"],
+    ["model.width=24", "model.positions=rotary", "model.head_width=4"],
+    ["model.heads=8", "model.key_heads=1"],
+    ["train.average=5", "train.keep=2"],
+])
+def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:
+    load(overrides=overrides)
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ("[model]\nwidht = 8", "model.widht: no such setting; did you mean model.width? (in "),
+    ("[modle]\nwidth = 8", "modle.width: no such setting; did you mean model.width? (in "),
+    ("[modle]", "modle: no such setting; did you mean model? (in "),
+    ("model = 8", "model: is a section, not a setting; it has preset, width, "),
+    ("width = 8", "width: no such setting; did you mean model.width? (in "),
+    ("[model]\nwidth = 'abc'", "model.width: wants a whole number, got 'abc' (in "),
+    ("[model]\nwidth = true", "model.width: wants a whole number, got true (in "),
+    ("[model]\nwidth = 8.0", "model.width: wants a whole number, got 8.0; write 8 (in "),
+    ("[model]\nwidth = inf", "model.width: wants a whole number, got inf, which is not finite (in "),
+    ("[model.width]\nx = 1", "model.width: wants a whole number, got a table (in "),
+    ("[tokens]\njoint = 1", "tokens.joint: wants true or false, got 1 (in "),
+    ("[tokens]\nkind = 1", "tokens.kind: wants one of bpe, unigram, characters, bytes, words, got 1 (in "),
+    ("[train]\nrate = nan", "train.rate: wants a number, got nan, which is not finite (in "),
+    ("[train]\nrate = 1e400", "train.rate: wants a number, got inf, which is not finite (in "),
+    ("[train]\nrate = '0.1'", "train.rate: wants a number, got '0.1' (in "),
+    ("[train]\nrate = 2020-01-01", "train.rate: wants a number, got 2020-01-01 (in "),
+    ("task = 1", "task: wants a text, got 1 (in "),
+    ("[data]\npaths = 'a'", "data.paths: wants a list of texts, got 'a'; write ['a'] (in "),
+    ("[data]\npaths = ['a', 1]", "data.paths: wants a list of texts, got 1 (in "),
+    ("'model.width' = 8\n[model]\nwidth = 9", "model.width: is given twice (in "),
+])
+def test_a_bad_recipe_is_refused_with_the_way_out(content: str, said: str, recipe: Path) -> None:
+    recipe.write_text(content)
+    assert message(recipe=recipe).startswith(said)
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ("seed = 1\nmodel width", "line 2, column 7: Expected '='"),
+    ("seed = 1\nseed = 2", "line 2, column 9: Cannot overwrite a value"),
+    ("seed = 1\n[model", "line 2, column 7: "),
+    ("data.paths = " + "[" * 5_000, "is nested too deeply"),
+    ("#" + "x" * (1 << 20), "is larger than 1,048,576 bytes; is it a recipe?"),
+])
+def test_broken_toml_is_refused_with_its_place(content: str, said: str, recipe: Path) -> None:
+    recipe.write_text(content)
+    assert message(recipe=recipe).startswith(f"{recipe}: {said}")
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ('{"format": 1,\n}', ": line 2, column 1: "),
+    ('{"format": 1, "seed": 1, "seed": 2}', ": seed: is given twice"),
+    ('{"format": 1, "model": {"width": 8, "width": 8}}', ": width: is given twice"),
+    ("[]", 'not a saved run: it has no "format" (in '),
+    ("{}", 'not a saved run: it has no "format" (in '),
+    ('{"format": 2}', "format: saved in version 2, and this regard reads version 1 (in "),
+    ('{"format": true}', "format: saved in version true, and this regard reads version 1 (in "),
+    ('{"format": 1, "train": {"rate": NaN}}', "train.rate: wants a number, got nan, which is not finite"),
+    ('{"format": 1, "train": {"rate": 1e400}}', "train.rate: wants a number, got inf, which is not finite"),
+    ('{"format": 1, "seed": null}', "seed: wants a whole number, got none (in "),
+    ('{"format": 1, "model": {"widht": 8}}', "model.widht: no such setting; did you mean model.width? (in "),
+])
+def test_a_bad_saved_run_is_refused_with_the_way_out(content: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(content)
+    assert message(recipe=file).removeprefix(str(file)).startswith(said)
+
+
+def test_a_recipe_that_cannot_be_read_is_refused_with_the_reason(recipe: Path) -> None:
+    assert message(recipe=recipe) == f"{recipe}: no such file"
+    assert message(recipe=recipe.parent).startswith(f"{recipe.parent}: is a directory; wants a .toml file")
+    recipe.write_text("")
+    assert message(recipe=recipe / "x").startswith(f"{recipe / 'x'}: cannot be read: Not a directory")
+    recipe.write_bytes("task = 'é'".encode("latin-1"))
+    assert message(recipe=recipe) == f"{recipe}: is not UTF-8: byte 0xe9 at offset 8"
+    recipe.write_bytes("seed = 1".encode("utf-16"))
+    assert message(recipe=recipe) == f"{recipe}: is not UTF-8: byte 0xff at offset 0"
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may read everything, so for a while we are not root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs Unix permissions")
+def test_a_recipe_without_permission_is_refused(recipe: Path) -> None:
+    recipe.write_text("")
+    recipe.chmod(0)
+    with as_nobody():
+        assert message(recipe=recipe) == f"{recipe}: no permission to read it"
+
+
+# What is taken.
+
+@pytest.mark.parametrize(("override", "path", "value"), [
+    ("model.width=8_000", "model.width", 8000),
+    (" model.width = 8000 ", "model.width", 8000),
+    ("train.rate=1e-4", "train.rate", 1e-4),
+    ("train.rate=1", "train.rate", 1.0),
+    ("train.clip=none", "train.clip", None),
+    ("train.patience=Null", "train.patience", None),
+    ("data.source=en", "data.source", "en"),
+    ("data.source=a=b", "data.source", "a=b"),
+    ("data.paths=a, b", "data.paths", ("a", "b")),
+    ("data.paths=", "data.paths", ()),
+    ("model.positions=none", "model.positions", "none"),
+    ("train.compile=on", "train.compile", "on"),
+    *((f"tokens.joint={word}", "tokens.joint", True) for word in ("true", "yes", "on", "True")),
+    *((f"tokens.joint={word}", "tokens.joint", False) for word in ("false", "no", "off")),
+])
+def test_an_override_is_read_by_the_type_of_its_setting(override: str, path: str, value: Any) -> None:
+    read = module.of(load(overrides=[override]), path)
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_the_last_override_wins_and_beats_the_file(recipe: Path) -> None:
+    recipe.write_text("seed = 1")
+    assert load(recipe).seed == 1
+    assert load(recipe, ["seed=2"]).seed == 2
+    assert load(recipe, ["seed=2", "seed=3"]).seed == 3
+
+
+def test_what_nobody_says_comes_from_the_base(recipe: Path) -> None:
+    recipe.write_text("[train]\nsteps = 5")
+    base = Run(seed=7, model=Tower(width=64))
+    run = load(recipe, ["search.beam=2"], base=base)
+    assert (run.seed, run.model.width, run.train.steps, run.search.beam) == (7, 64, 5, 2)
+    assert load() == Run()
+
+
+def test_a_recipe_can_say_none(recipe: Path) -> None:
+    recipe.write_text("model.positions = 'none'\ntrain.clip = 'none'")
+    run = load(recipe)
+    assert run.train.clip is None
+    assert run.model.positions == "none"
+
+
+def test_a_recipe_may_have_a_byte_order_mark_and_crlf(recipe: Path) -> None:
+    recipe.write_bytes("\ufeff[model]\r\nwidth = 64\r\n".encode())
+    assert load(recipe).model.width == 64
+
+
+def test_a_preset_is_what_the_other_model_settings_start_from(recipe: Path) -> None:
+    big = PRESETS["transformer-big"]()
+    for content in ("[model]\npreset = 'transformer-big'\ndropout = 0.2",
+                    "[model]\ndropout = 0.2\npreset = 'transformer-big'"):
+        recipe.write_text(content)
+        assert load(recipe).model == replace(big, dropout=0.2)
+    for overrides in (["model.preset=transformer-big", "model.dropout=0.2"],
+                      ["model.dropout=0.2", "model.preset=transformer-big"]):
+        assert load(overrides=overrides).model == replace(big, dropout=0.2)
+        assert load(base=Run(model=Tower(width=64)), overrides=overrides).model == replace(big, dropout=0.2)
+    recipe.write_text("[model]\npreset = 'transformer-base'\ndropout = 0.2")
+    assert load(recipe, ["model.preset=transformer-big"]).model == replace(big, dropout=0.2)
+
+
+def test_without_a_preset_the_model_starts_from_the_base_or_the_defaults() -> None:
+    plain, named = Run(model=Tower(width=64)), Run(model=PRESETS["transformer-big"]())
+    assert load(base=plain, overrides=["model.preset=none"]) == plain
+    assert load(base=named, overrides=["model.preset=none"]) == Run()
+
+
+def test_a_saved_run_can_be_loaded_and_overridden(tmp_path: Path) -> None:
+    run = load(overrides=["model.preset=transformer-base", "model.depth=2", "data.source=en"])
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(to_json(run)))
+    assert load(file) == run
+    assert load(file, ["seed=5"]) == replace(run, seed=5)
+    assert load(file, ["model.preset=transformer-big"]).model == PRESETS["transformer-big"]()
+
+
+def test_every_preset_is_called_by_its_name_and_fits_together() -> None:
+    for name, preset in PRESETS.items():
+        assert load(overrides=[f"model.preset={name}"]).model == preset()
+        assert preset().preset == name
+
+
+def test_every_setting_is_described_and_its_default_can_be_written() -> None:
+    rows = {path: (kind, default, doc) for path, kind, default, doc in describe()}
+    assert rows["model.width"] == ("a whole number of at least 1", "256", "numbers per token between blocks")
+    assert rows["train.clip"][:2] == ("a number above 0 or none", "1.0")
+    assert rows["data.paths"][:2] == ("a list of texts", "none")
+    assert rows["device"][:2] == ("one of auto, cpu, cuda, mps", "auto")
+    assert all(kind and default and doc for kind, default, doc in rows.values())
+    assert load(overrides=[f"{path}={default}" for path, (_, default, _) in rows.items()]) == Run()
+
+
+def test_the_schema_lets_no_setting_be_infinite() -> None:
+    for path, kind, default, _ in describe():
+        if kind.startswith("a number"):
+            assert default == "none" or math.isfinite(float(default)), path

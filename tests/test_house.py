@@ -1,0 +1,125 @@
+"""The rules of the house: lint, types, the direction of imports, no code in data, a light `--help`.
+
+They are tests, so that `pytest` alone checks everything.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "regard"
+
+
+def outcome(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, in a process of its own that has not imported what the tests have."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1"}
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, text=True,
+                          encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+
+def assert_succeeds(*arguments: str) -> None:
+    run = outcome(*arguments)
+    assert run.returncode == 0, run.stdout
+
+
+def needs(tool: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(find_spec(tool) is None, reason=f"needs {tool}: pip install '.[dev]'")
+
+
+@needs("ruff")
+def test_the_linter_has_nothing_to_say() -> None:
+    assert_succeeds("-m", "ruff", "check", ".")
+
+
+@needs("mypy")
+def test_the_types_hold() -> None:
+    assert_succeeds("-m", "mypy", "--strict")
+
+
+@needs("importlinter")
+def test_imports_point_one_way() -> None:
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    assert_succeeds("-c", command, "--no-logo")
+
+
+def test_data_is_never_run_as_code() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        assert not list(code_runners(ast.parse(file.read_text(encoding="utf-8")))), file
+
+
+def code_runners(tree: ast.Module) -> Iterator[str]:
+    """What could run code that a file carries. `model.eval()` and the word in a comment are neither."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                used = {name.name for name in names}
+            case ast.ImportFrom(module=module, names=names):
+                used = {str(module), *(f"{module}.{name.name}" for name in names)}
+            case ast.Name(id=name) if name in ("eval", "exec", "__import__"):
+                used = {name}
+            case ast.Attribute():
+                used = {ast.unparse(node)}
+            case ast.keyword(arg="allow_pickle", value=value) if ast.unparse(value) != "False":
+                used = {"allow_pickle"}
+            case _:
+                continue
+        yield from (name for name in used if RUNS_CODE.fullmatch(name))
+
+
+RUNS_CODE = re.compile(r"eval|exec|__import__|allow_pickle|builtins\.(eval|exec)|torch\.(load|save)"
+                       r"|(_pickle|pickle|cPickle|cloudpickle|dill|marshal|shelve|joblib)(\..*)?")
+
+
+@pytest.mark.parametrize("source", [
+    "import pickle", "from pickle import loads", "import os, pickle", "import torch; torch.load('x')",
+    "from torch import load", "eval('1')", "x = exec", "import numpy; numpy.load('x', allow_pickle=True)",
+])
+def test_running_data_as_code_would_be_noticed(source: str) -> None:
+    assert list(code_runners(ast.parse(source)))
+
+
+@pytest.mark.parametrize("source", [
+    "model.eval()", "import torch; torch.compile", "# pickle", "'never pickle'",
+    "from safetensors import torch", "import numpy; numpy.load('x', allow_pickle=False)",
+])
+def test_harmless_code_is_not_taken_for_it(source: str) -> None:
+    assert not list(code_runners(ast.parse(source)))
+
+
+def test_the_page_runs_no_text_as_code() -> None:
+    for file in [*PACKAGE.rglob("*.js"), *PACKAGE.rglob("*.html")]:
+        assert not re.search(r"\beval\(|new Function\(", file.read_text(encoding="utf-8")), file
+
+
+def test_importing_regard_draws_in_no_torch() -> None:
+    assert_succeeds("-c", "import regard, sys; assert 'torch' not in sys.modules")
+
+
+HELP = """
+import sys
+sys.argv = ["regard", "--help"]
+from regard.cli import main
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules, "--help imports torch"
+"""
+
+
+def test_help_answers_at_once_and_draws_in_no_torch() -> None:
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert_succeeds("-c", HELP)
+        seconds.append(time.perf_counter() - start)
+    assert median(seconds) < 0.5, seconds
