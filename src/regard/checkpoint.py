@@ -8,20 +8,21 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.settings.errors import Failure, UserError
 
-__all__ = ["Checkpoint", "average", "load_weights", "named_tensors", "prune", "read_json", "save_checkpoint", "write_json", "write_model"]
+__all__ = ["Checkpoint", "average", "load_weights", "named_tensors", "prune", "read_json", "save_checkpoint",
+           "write_json", "write_model"]
 
 MANIFEST = "MANIFEST.json"
+PARTS = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
 class Checkpoint:
@@ -35,12 +36,13 @@ class Checkpoint:
         """What is wrong with it, or None."""
         try:
             manifest = json.loads((self.folder / MANIFEST).read_text())
-            for name, about in manifest.items():
-                file = self.folder / name
+            for file, about in ((self.folder / name, manifest[name]) for name in PARTS):
                 if file.stat().st_size != about["size"] or _digest(file) != about["sha256"]:
                     return f"{file}: not what was written"
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            return f"{self.folder / MANIFEST}: {error}"
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
+        except (ValueError, KeyError, TypeError) as error:
+            return f"{self.folder / MANIFEST}: not a manifest: {error}"
         return None
 
     def weights(self) -> dict[str, Tensor]:
@@ -89,8 +91,9 @@ def prune(run: Path, keep: int) -> None:
     """Delete all but the newest, once the newest has been read back and found whole."""
     checkpoints = Checkpoint.all(run)
     if checkpoints and checkpoints[0].verify() is None:
-        for old in checkpoints[keep:]:
-            shutil.rmtree(old.folder)
+        unfinished = (run / "checkpoints").glob(".step-*")  # from runs that were killed inside a save
+        for old in (*(checkpoint.folder for checkpoint in checkpoints[keep:]), *unfinished):
+            shutil.rmtree(old)
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -152,16 +155,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def average(checkpoints: Iterator[Checkpoint] | list[Checkpoint]) -> dict[str, Tensor]:
+def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     """The mean of their weights, summed in float64."""
-    sums: dict[str, Tensor] = {}
-    kinds: dict[str, torch.dtype] = {}
-    count = 0
-    for count, checkpoint in enumerate(checkpoints, start=1):
+    first, *others = checkpoints
+    sums = {name: tensor.double() for name, tensor in first.weights().items()}
+    for checkpoint in others:
         for name, tensor in checkpoint.weights().items():
-            sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
-            kinds[name] = tensor.dtype
-    return {name: (total / count).to(kinds[name]) for name, total in sums.items()}
+            sums[name] += tensor
+    return {name: (sums[name] / len(checkpoints)).to(tensor.dtype) for name, tensor in first.weights().items()}
 
 
 def _digest(path: Path) -> str:

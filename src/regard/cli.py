@@ -3,9 +3,10 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
+from typer.main import get_command
 
 from regard import __version__
 from regard.settings.errors import UserError
@@ -13,13 +14,13 @@ from regard.settings.errors import UserError
 __all__ = ["main"]
 
 app = typer.Typer(
-    name="regard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    name="regard", add_completion=False, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The transformer as a tool: train it on your own files, run it, and see what it attends to.")
 
 RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; the newest under runs/ if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where it runs.")]
 
 
 @app.command()
@@ -28,9 +29,11 @@ def train(
     data: Annotated[list[Path] | None, typer.Option(
         "--data", help="Your files: a folder of train.en, train.de, val.en …; two such files; a .tsv; a .jsonl. "
                        "Give it twice for two files. Without it, the built-in French-English phrase book.")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Language (file ending) or JSON key of the input.")] = None,
+    source: Annotated[str | None, typer.Option(
+        "--source", help="Language (file ending) or JSON key of the input.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="Language or key of the output.")] = None,
-    recipe: Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")] = None,
+    recipe: Annotated[Path | None, typer.Option(
+        "--recipe", help="Settings from a TOML file or a saved run.json.")] = None,
     setting: Annotated[list[str] | None, typer.Option(
         "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where the run goes; runs/TASK-DATA if not given.")] = None,
@@ -57,7 +60,8 @@ def evaluate(
 
 @app.command()
 def predict(
-    inputs: Annotated[list[str] | None, typer.Argument(metavar="[INPUT]...", help="Texts; without any, lines of stdin.")] = None,
+    inputs: Annotated[list[str] | None, typer.Argument(
+        metavar="[INPUT]...", help="Texts; without any, lines of stdin.")] = None,
     run: RunOption = None,
     setting: Annotated[list[str] | None, typer.Option(
         "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
@@ -77,31 +81,53 @@ def settings(json: JsonOption = False) -> None:
     main(json)
 
 
-def _version(show: bool) -> None:
+def _version(show: bool) -> bool:
     if show:
         print(f"regard {__version__}")
         raise typer.Exit
+    return show
 
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option(
+        "--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     pass
+
+
+UsageError: Any = typer.BadParameter.__base__  # click's; where click is to be found depends on typer's version
 
 
 def main() -> NoReturn:
     """Run the command line; a person's mistake ends in one line and its exit code, never in a traceback."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    code = 0
     try:
-        app()
+        # Not app(): it frames its errors in boxes, and takes a reader that has seen enough for a failure.
+        command = get_command(app)
+        with command.make_context("regard", sys.argv[1:] or ["--help"]) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as asked:
+        code = asked.exit_code
+    except UsageError as error:
+        path = error.ctx.command_path if error.ctx else "regard"
+        code = fail(f"{error.format_message().rstrip('.')} (`{path} --help` says more)", 2)
     except UserError as error:
-        print(f"regard: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        code = fail(str(error), error.exit_code)
     except BrokenPipeError:  # `| head -1`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except PermissionError as error:
+        code = fail(f"{error.filename}: no permission", 2)
+    except OSError as error:  # the disk is full, or a file went away under our hands
+        code = fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(0)
+        code = 130
+    sys.exit(code)
+
+
+def fail(message: str, code: int) -> int:
+    print(f"regard: {message}", file=sys.stderr)
+    return code

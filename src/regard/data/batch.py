@@ -6,7 +6,7 @@ So a place in the data is one integer, ranks can share a batch, and a run can go
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Self
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,30 +18,35 @@ __all__ = ["Batch", "Chosen", "Plan"]
 LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
 
 
+B = TypeVar("B", bound="Batch")  # not Self: the shape checker of the tests does not know it yet
+
+
 @dataclass(frozen=True)
 class Batch:
     """Tensors of one shape each, and how many things each term of the loss counts. Tasks add their fields."""
 
     counts: dict[str, int]
 
-    def ready(self, device: torch.device) -> Self:
+    def ready(self: B, device: torch.device) -> B:
         """The same batch where a copy to the device can run beside the work."""
         return self.map(Tensor.pin_memory) if device.type == "cuda" else self
 
-    def to(self, device: torch.device) -> Self:
+    def to(self: B, device: torch.device) -> B:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        return replace(self, **{name: function(tensor) for name, tensor in self.tensors().items()})
+    def map(self: B, function: Callable[[Tensor], Tensor]) -> B:
+        changed: dict[str, Any] = {name: function(tensor) for name, tensor in self.tensors().items()}
+        return replace(self, **changed)
 
     def tensors(self) -> dict[str, Tensor]:
         named = ((f.name, getattr(self, f.name)) for f in fields(self))
         return {name: value for name, value in named if isinstance(value, Tensor)}
 
-    def pieces(self, count: int) -> list[Self]:
+    def pieces(self: B, count: int) -> list[B]:
         """The same rows in so many parts, as equal as can be. Their counts are those of the whole."""
         parts = {name: tensor.tensor_split(count) for name, tensor in self.tensors().items()}
-        return [replace(self, **{name: split[i] for name, split in parts.items()}) for i in range(count)]
+        chosen: list[dict[str, Any]] = [{name: part[i] for name, part in parts.items()} for i in range(count)]
+        return [replace(self, **part) for part in chosen]
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,9 @@ class Chosen:
 class Plan:
     """Batches of about `tokens` tokens in a few fixed shapes, every example once an epoch.
 
-    >>> plan = Plan(np.array([3, 5, 9, 12, 4]), tokens=64, seed=0)
+    >>> plan = Plan(np.array([3, 5, 9, 12, 4]), tokens=32, seed=0)
     >>> [(c.rows, c.length, sorted(c.indices.tolist())) for c in sorted((plan[0], plan[1]), key=lambda c: c.length)]
-    [(8, 8, [0, 1, 4]), (4, 16, [2, 3])]
+    [(4, 8, [0, 1, 4]), (2, 16, [2, 3])]
     """
 
     def __init__(self, lengths: NDArray[np.int64], *, tokens: int, seed: int) -> None:

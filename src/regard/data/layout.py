@@ -58,9 +58,7 @@ def find_files(paths: Sequence[Path], *, source: str | None, target: str | None)
         case [(first, first_is_directory), (second, _)]:
             directory = first if first_is_directory else second
             raise UserError(f"{directory}: is a directory; pass one directory, or two files")
-    raise UserError(
-        f"{len(paths)} paths given as data; pass one directory, two parallel files, or one .tsv or .jsonl"
-    )
+    raise UserError(f"{len(paths)} paths given as data; pass one directory, two parallel files, or one .tsv or .jsonl")
 
 
 def _is_directory(path: Path) -> bool:
@@ -80,8 +78,7 @@ def _in_directory(directory: Path, source: str | None, target: str | None) -> La
     whole = sorted(suffixes & set(BOTH_SIDES))
     if whole and suffixes != set(whole[:1]):
         raise UserError(
-            f"{directory}: train is there as {' and as '.join(sorted(suffixes))}; "
-            "pass the files you mean by name"
+            f"{directory}: train is there as {' and as '.join(sorted(suffixes))}; pass the files you mean by name"
         )
     if whole:
         languages = _names(source, target)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Self
 
 from tokenizers import Tokenizer as Library
 
@@ -56,9 +55,7 @@ class Tokenizer:
         for first in range(0, len(parts), BATCH):
             batch = parts[first : first + BATCH]
             try:
-                encoded = self._library.encode_batch_fast(
-                    [part for _, part in batch], add_special_tokens=False
-                )
+                encoded = self._library.encode_batch_fast([part for _, part in batch], add_special_tokens=False)
             except TypeError:
                 _refuse_surrogates(texts)
                 raise
@@ -82,7 +79,7 @@ class Tokenizer:
             raise Failure(f"{path}: cannot be written: {error.strerror or error}") from None
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path) -> "Tokenizer":
         """Read a tokenizer.json that `save` wrote."""
         try:
             library = Library.from_str(path.read_text(encoding="utf-8"))

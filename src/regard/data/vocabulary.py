@@ -94,18 +94,22 @@ def _unigram(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.M
     # bytes that it adds at the end get the lowest score plus 0.0001, 0.0002, … as they come. Rounded, with
     # all those bytes at the lowest score, and sorted, the result is the same every time.
     learned = json.loads(road.to_str())["model"]["vocab"][len(SPECIALS) :]
-    lowest = min(score for _, score in learned)
-    added = lowest + 0.0001 * (len(BYTES) + 1)
-    scores = {piece: lowest if piece in BYTES and score < added else score for piece, score in learned}
-    ranked = sorted((-round(score, 4), piece) for piece, score in scores.items())
-    return models.Unigram([*((name, 0.0) for name in SPECIALS), *((piece, -rank) for rank, piece in ranked)])
+    scores = {piece: score or 0.0 for piece, score in learned}  # null is infinity: there was no text
+    lowest = min(scores.values())
+    for piece in BYTES:
+        if scores[piece] < lowest + 0.0001 * (len(BYTES) + 1):
+            scores[piece] = lowest
+    ranked = sorted(scores, key=lambda piece: (-round(scores[piece], 4), piece))
+    # It overshoots a vocabulary that is hardly more than the bytes.
+    longer = [piece for piece in ranked if piece not in BYTES][: vocabulary - least("unigram")]
+    kept = {*BYTES, *longer}
+    pieces = [(piece, round(scores[piece], 4)) for piece in ranked if piece in kept]
+    return models.Unigram([*((name, 0.0) for name in SPECIALS), *pieces])
 
 
 def _words(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.Model:
     road.model = model = models.WordLevel(unk_token=UNKNOWN)
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=vocabulary, special_tokens=_specials("words"), show_progress=False
-    )
+    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=_specials("words"), show_progress=False)
     road.train_from_iterator(texts, trainer)
     return model
 

@@ -132,7 +132,7 @@ class _Search:
 
     def candidates(self, logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each sentence's beams: log-probability, parent beam, token."""
-        sources, size, _ = self.tokens.shape
+        sources = self.tokens.shape[0]
         # The best of a sentence are among the best of its beams: no softmax over the vocabulary is ever held.
         best = logits.topk(min(count, logits.shape[1]))
         totals = best.values - logits.logsumexp(-1, keepdim=True) + self.totals.view(-1, 1)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -11,6 +11,7 @@ from torch import Tensor
 __all__ = ["Filter", "Forbid", "ForcePrefix", "NoRepeat"]
 
 
+@runtime_checkable
 class Filter(Protocol):
     """From logits to logits. `history` holds each row's tokens, the prompt first; only `length` of them are written."""
 

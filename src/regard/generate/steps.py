@@ -1,6 +1,6 @@
 """The one protocol that generation knows. Transformers and recurrent networks speak it alike."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 __all__ = ["State", "Steps"]
 
 
+@runtime_checkable
 class State(Protocol):
     """What a model keeps between two steps."""
 
@@ -21,6 +22,7 @@ class State(Protocol):
         """Forget every position from `length` on."""
 
 
+@runtime_checkable
 class Steps(Protocol):
     """A model that writes token by token."""
 

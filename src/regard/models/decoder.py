@@ -7,10 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.tower import blocks, input_positions, tokens
-from regard.nn.attention import Memory
+from regard.nn.attention import CrossAttention, Memory
 from regard.nn.block import norm
 from regard.nn.cache import BlockCache, FixedCache, GrowingCache
 from regard.nn.dropout import Dropout
+from regard.nn.embed import in_autocast
 from regard.nn.mask import Mask, whole
 from regard.settings.schema import Tower
 
@@ -83,24 +84,19 @@ class Decoder(nn.Module):
 
     def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
         """Ready for the first token of each row. With a capacity, no shape will change from step to step."""
-        like = self.norm_like(memory)
+        like = in_autocast(memory.states if memory is not None else self.tokens.table.weight)
         caches = []
         for block in self.blocks:
             own = GrowingCache() if capacity is None else FixedCache(rows, self.groups, capacity, self.head, like=like)
-            cross = block.cross.remember(memory.states) if memory is not None else None
-            caches.append(BlockCache(own, cross))
+            cross: CrossAttention | None = block.cross  # type: ignore[assignment]
+            remembered = cross.remember(memory.states) if cross is not None and memory is not None else None
+            caches.append(BlockCache(own, remembered))
         return DecoderState(caches, memory, torch.zeros(1, 1, dtype=torch.long, device=like.device))
-
-    def norm_like(self, memory: Memory | None) -> Tensor:
-        """A tensor of the kind and place that the caches will have."""
-        like = memory.states if memory is not None else self.tokens.table.weight
-        kind = like.device.type
-        return like.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else like
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
         """The states of the next n tokens of each row. The state moves on by n."""
         positions = state.position + torch.arange(tokens.shape[1], device=tokens.device)
         x = self.embed(tokens, positions)
-        x = self(x, state.memory, mask=Mask(causal=True), positions=positions, cache=state.caches)
+        x = self(x, state.memory, positions=positions, cache=state.caches)
         state.position += tokens.shape[1]  # in place: a captured step goes on reading the same memory
-        return x
+        return x  # type: ignore[no-any-return]

@@ -35,7 +35,7 @@ class EncoderDecoder(nn.Module):
     def logits(self, states: Float[Tensor, "batch target width"]) -> Float[Tensor, "batch target vocabulary"]:
         return self.decoder.logits(states)
 
-    def begin(self, rows: int, memory: Memory, *, capacity: int | None = None) -> DecoderState:
+    def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
         return self.decoder.begin(rows, memory, capacity=capacity)
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:

@@ -13,10 +13,24 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.nn import short
 from regard.nn.mask import Mask, whole
 
-__all__ = ["SCORES", "AdditiveAttend", "Attend", "Attended", "BilinearAttend", "Bias", "DistanceAttend", "DotAttend",
-           "Places", "ScaledDotAttend"]
+__all__ = [
+    "SCORES",
+    "AdditiveAttend",
+    "Attend",
+    "Attended",
+    "Bias",
+    "BilinearAttend",
+    "DistanceAttend",
+    "DotAttend",
+    "Places",
+    "ScaledDotAttend",
+]
+
+EXPLICIT = 128 * 128
+"""Weights up to this size are cheaper to hold than to fuse away when a CPU trains: torch's fused backward is slow."""
 
 Bias = Callable[[Tensor, Tensor], Tensor]
 """From the positions of queries and keys to numbers that are added to the scores."""
@@ -90,6 +104,8 @@ class DotAttend(Attend):
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
         bias: Bias | None = None, previous: Tensor | None = None,
     ) -> Attended:
+        if q.device.type == "cpu" and q.requires_grad and q.shape[2] * k.shape[2] <= EXPLICIT:
+            return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous)
         if isinstance(self.scale, Tensor):  # heads of unequal widths: a kernel takes one number only
             q, scale = q * self.scale.to(q.dtype), 1.0
         else:
@@ -101,6 +117,9 @@ class DotAttend(Attend):
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
                positions: Places | None, bias: Bias | None) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        if positions is None and bias is None and dropout == 0.0 and short.serves(q, k, v, mask):
+            return short.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
         causal = mask.only_causal and positions is None and bias is None
         queries, keys = positions or (whole(q.shape[2], q.device), whole(k.shape[2], k.device))
@@ -112,9 +131,13 @@ class DotAttend(Attend):
                 added = added.masked_fill(~allowed, -math.inf)
         if added is not None and added.shape[2] != q.shape[2]:  # the kernels broadcast over rows and heads only
             added = added.expand(-1, -1, q.shape[2], -1)
-        return F.scaled_dot_product_attention(
+        context = F.scaled_dot_product_attention(
             q, k, v, attn_mask=added, is_causal=causal, scale=scale / self.temperature,
-            dropout_p=self.dropout if self.training else 0.0, enable_gqa=q.shape[1] != k.shape[1])
+            dropout_p=dropout, enable_gqa=q.shape[1] != k.shape[1])
+        if allowed is not None:
+            # Some kernels give the mean of all values to a row that may see nothing.
+            context = context.where(allowed.any(-1, keepdim=True), 0.0)
+        return context
 
     def _banded(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask, window: int,
                 bias: Bias | None) -> Tensor:
@@ -125,7 +148,8 @@ class DotAttend(Attend):
             stop = min(start + block, length)
             low, high = max(start - window, 0), min(stop + window, k.shape[2])
             here = (places[:, start:stop], torch.arange(low, high, device=q.device)[None])
-            pieces.append(self._fused(q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high], scale, mask, here, bias))
+            part = q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high]
+            pieces.append(self._fused(*part, scale, mask, here, bias))
         return torch.cat(pieces, dim=2)
 
 

@@ -44,7 +44,8 @@ class Heads(nn.Module):
 
     def split(self, x: Float[Tensor, "batch length features"]) -> Float[Tensor, "batch heads length head"]:
         if self.equal:
-            return x.unflatten(-1, (-1, self.head)).transpose(1, 2)
+            batch, length, _ = x.shape
+            return x.view(batch, length, -1, self.head).transpose(1, 2)
         padded = [nn.functional.pad(part, (0, self.head - part.shape[-1])) for part in x.split(self.widths, dim=-1)]
         return torch.stack(padded, dim=1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from regard.nn.mask import Mask
 from regard.nn.positions import Positions
 from regard.settings.schema import Tower
 
-__all__ = ["Block", "FeedForward", "norm"]
+__all__ = ["Block", "FeedForward", "Norm", "norm"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -24,11 +25,29 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 
 
-def norm(tower: Tower) -> nn.LayerNorm | nn.RMSNorm:
-    """LayerNorm, or RMSNorm, which neither centres nor shifts."""
-    if tower.norm == "layer":
-        return nn.LayerNorm(tower.width, eps=tower.norm_epsilon, bias=tower.bias)
-    return nn.RMSNorm(tower.width, eps=tower.norm_epsilon)
+class Norm(nn.Module):
+    """LayerNorm, or RMSNorm, which neither centres nor shifts.
+
+    In mixed precision it gives back the kind of number it was given: the sums inside are float32 all the same,
+    and the stream between the blocks, which everything reads and writes, stays half as large.
+    """
+
+    def __init__(self, width: int, *, kind: str = "layer", epsilon: float = 1e-5, bias: bool = True) -> None:
+        super().__init__()
+        self.kind, self.epsilon = kind, epsilon
+        self.weight = nn.Parameter(torch.empty(width))
+        self.bias = nn.Parameter(torch.empty(width)) if bias and kind == "layer" else None
+
+    def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        shape, weight = self.weight.shape, self.weight.to(x.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            if self.kind == "rms":
+                return F.rms_norm(x, shape, weight, self.epsilon)
+            return F.layer_norm(x, shape, weight, None if self.bias is None else self.bias.to(x.dtype), self.epsilon)
+
+
+def norm(tower: Tower) -> Norm:
+    return Norm(tower.width, kind=tower.norm, epsilon=tower.norm_epsilon, bias=tower.bias)
 
 
 class FeedForward(nn.Module):

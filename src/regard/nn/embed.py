@@ -2,10 +2,11 @@
 
 import math
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-__all__ = ["Tokens"]
+__all__ = ["Tokens", "in_autocast"]
 
 
 class Tokens(nn.Module):
@@ -17,4 +18,10 @@ class Tokens(nn.Module):
         self.factor = math.sqrt(width) if scaled else 1.0
 
     def forward(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
-        return self.table(tokens) * self.factor  # type: ignore[no-any-return]
+        return in_autocast(self.table(tokens) * self.factor)
+
+
+def in_autocast(x: Tensor) -> Tensor:
+    """As the products around it will want it: autocast turns their inputs by itself, but not a table's rows."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x

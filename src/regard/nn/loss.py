@@ -10,9 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.nn.embed import in_autocast
+
 __all__ = ["cross_entropy"]
 
-PIECE = {"cpu": 2**21, "cuda": 2**26}  # logits held at once: what a cache holds; what keeps a GPU busy
+PIECE = {"cpu": 2**21, "cuda": 2**27}  # logits held at once: what a cache holds; what keeps a GPU busy
 
 
 def cross_entropy(
@@ -25,12 +27,11 @@ def cross_entropy(
     Rows whose target is `ignore` count nothing. The second sum has no gradient: it is the one to report.
     """
     rows = max(1, (piece or PIECE.get(states.device.type, 2**24)) // weight.shape[0])
-    if torch.is_autocast_enabled(states.device.type):
-        kind = torch.get_autocast_dtype(states.device.type)
-        states, weight = states.to(kind), weight.to(kind)
+    states, weight = in_autocast(states), in_autocast(weight)
     # Asked here, because inside a Function autograd is always off, and a parameter always wants its gradient.
     wants = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
-    loss, plain = _Pieces.apply(states, weight, targets, ignore, smoothing, rows, wants)
+    loss, plain = _Pieces.apply(  # type: ignore[no-untyped-call]
+        states, weight, targets, ignore, smoothing, rows, wants)
     return loss, plain
 
 
@@ -60,7 +61,7 @@ class _Pieces(torch.autograd.Function):
             plain = plain + (own * real).sum()
             loss = loss + ((1 - smoothing) * own + smoothing * spread).mul(real).sum()
             if wants:
-                error = chances.exp_().scatter_add_(1, place, torch.full_like(own, smoothing - 1)).to(x.dtype)
+                error = _less(chances, place, 1 - smoothing).to(x.dtype)
                 x = x * real
                 states_grads.append((error @ weight - (smoothing * mean).to(x.dtype)) * real)
                 weight_grad += error.T @ x
@@ -75,3 +76,11 @@ class _Pieces(torch.autograd.Function):
         states_grad, weight_grad = ctx.saved_tensors
         factor = grads[0].to(states_grad.dtype)
         return states_grad * factor, weight_grad * factor, None, None, None, None, None
+
+
+def _less(chances: Tensor, place: Tensor, amount: float) -> Tensor:
+    """exp(chances), less an amount at one place of each row."""
+    if torch.compiler.is_compiling():  # a comparison melts into the kernel around it; a scatter does not
+        here = torch.arange(chances.shape[1], device=chances.device) == place
+        return chances.exp() - amount * here
+    return chances.exp_().scatter_add_(1, place, torch.full_like(place, -amount, dtype=chances.dtype))

@@ -107,7 +107,7 @@ class Fourier(Table):
         angles = distance * self.frequencies
         planes = torch.stack([torch.stack([angles.cos(), angles.sin()], -1),
                               torch.stack([-angles.sin(), angles.cos()], -1)], -2)
-        return torch.block_diag(*planes)
+        return torch.block_diag(*planes)  # type: ignore[no-any-return]
 
 
 class Learned(Table):

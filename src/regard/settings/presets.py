@@ -20,7 +20,8 @@ def transformer_big() -> Tower:
 
 def transformer_tiny() -> Tower:
     """Wu et al. 2021, "Good for Misconceived Reasons": the size for some ten thousand sentences."""
-    return replace(transformer_base(), preset="transformer-tiny", width=128, depth=4, heads=4, hidden_width=256, dropout=0.3)
+    return replace(transformer_base(), preset="transformer-tiny", width=128, depth=4, heads=4, hidden_width=256,
+                   dropout=0.3)
 
 
 PRESETS: dict[str, Callable[[], Tower]] = {

@@ -1,6 +1,7 @@
 """translate: pairs of texts to an encoder-decoder that turns the one into the other."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,9 +13,10 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, Chosen
-from regard.data.builtin import phrasebook
+from regard.data.layout import find_files
 from regard.data.ragged import Ragged
 from regard.data.text import Pair, read_pairs
 from regard.data.tokenizer import Tokenizer
@@ -30,6 +32,7 @@ from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["PairBatch", "Translate"]
 
+KEY = "key.json"  # of the cache: what it was made from
 BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
 
 
@@ -55,33 +58,34 @@ class Translate(Task[PairBatch]):
     def prepare(self, folder: Path) -> Sizes:
         cache = folder / "data"
         key = _digest(self.run)
-        if (cache / "key.json").exists() and json.loads((cache / "key.json").read_text())["key"] == key:
+        if (cache / KEY).exists() and read_json(cache / KEY)["key"] == key:
             sizes = self.restore(folder)
             self._load_ids(cache)
             return sizes
         cache.mkdir(parents=True, exist_ok=True)
+        (cache / KEY).unlink(missing_ok=True)
         splits = self._read()
         self._learn_tokens(splits["train"])
         self.source_tokens.save(folder / "source_tokenizer.json")
         self.target_tokens.save(folder / "tokenizer.json")
         for split, pairs in splits.items():
-            self.ids[split] = (self._encode(self.source_tokens, [p.source for p in pairs]),
-                               self._encode(self.target_tokens, [p.target for p in pairs]))
+            self.ids[split] = (self._encode(self.source_tokens, [p.source for p in pairs], f"sources of {split}"),
+                               self._encode(self.target_tokens, [p.target for p in pairs], f"targets of {split}"))
             self.ids[split][0].save(cache / f"{split}.source")
             self.ids[split][1].save(cache / f"{split}.target")
             if split != "train":
                 lines = (json.dumps({"source": p.source, "target": p.target}, ensure_ascii=False) for p in pairs)
                 (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         self.pairs = {split: pairs for split, pairs in splits.items() if split != "train"}
-        about = {"key": key, "splits": list(splits), "notes": self.notes}
-        (cache / "key.json").write_text(json.dumps(about, ensure_ascii=False))  # last: the cache is whole
+        # Last: where it is, the cache is whole.
+        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
         return self._sizes()
 
     def restore(self, folder: Path) -> Sizes:
         self.source_tokens = Tokenizer.load(folder / "source_tokenizer.json")
         self.target_tokens = Tokenizer.load(folder / "tokenizer.json")
-        if (folder / "data" / "key.json").exists():
-            about = json.loads((folder / "data" / "key.json").read_text())
+        if (folder / "data" / KEY).exists():
+            about = read_json(folder / "data" / KEY)
             self.notes = about["notes"]
             self.pairs = {split: _read_kept(folder / "data" / f"{split}.jsonl")
                           for split in about["splits"] if split != "train"}
@@ -97,6 +101,8 @@ class Translate(Task[PairBatch]):
     def _read(self) -> dict[str, Sequence[Pair]]:
         data = self.run.data
         if not data.paths:
+            from regard.data.builtin import phrasebook  # a lexicon that few runs need
+
             sizes = dict.fromkeys(phrasebook.SPLITS, BUILT_IN_CHECK) | {"train": data.built_in_size}
             return {split: [Pair(p.source, p.target) for p in phrasebook.phrases(split, size, seed=0)]
                     for split, size in sizes.items()}
@@ -115,17 +121,18 @@ class Translate(Task[PairBatch]):
             self.source_tokens = self.target_tokens = learn(text for side in (sources, targets) for text in side)
         else:
             self.source_tokens, self.target_tokens = learn(sources), learn(targets)
-        if len(self.target_tokens) < how.vocabulary:
+        fewest = min(len(self.source_tokens), len(self.target_tokens))
+        if fewest < how.vocabulary:
             self.notes.append(f"the text has fewer distinct pieces than tokens.vocabulary={how.vocabulary}: "
-                              f"{len(self.target_tokens)} tokens are used")
+                              f"{fewest} tokens are used")
 
-    def _encode(self, tokens: Tokenizer, texts: Sequence[str]) -> Ragged:
+    def _encode(self, tokens: Tokenizer, texts: Sequence[str], what: str) -> Ragged:
         """Ids with the end after them, cut to the longest length."""
         longest = self.run.data.longest - 1
         rows = tokens.encode(texts)
         cut = sum(len(row) > longest for row in rows)
         if cut:
-            self.notes.append(f"{cut} texts were cut to data.longest={self.run.data.longest} tokens")
+            self.notes.append(f"{cut:,} of {len(rows):,} {what} cut to data.longest={self.run.data.longest} tokens")
         return Ragged.of([*row[:longest], tokens.end] for row in rows)
 
     def _load_ids(self, cache: Path) -> None:
@@ -139,14 +146,17 @@ class Translate(Task[PairBatch]):
     # Examples -> batches -> loss
 
     def build(self, sizes: Sizes) -> EncoderDecoder:
-        return EncoderDecoder(self.run.model, sources=sizes["sources"], targets=sizes["targets"])
+        tower = self.run.model
+        if tower.tied == "all" and not self.run.tokens.joint:
+            tower = replace(tower, tied="output")  # the same id is another word: one size is not one vocabulary
+        return EncoderDecoder(tower, sources=sizes["sources"], targets=sizes["targets"])
 
     def collate(self, split: str, chosen: Chosen) -> PairBatch:
         sources, targets = self.ids[split]
         source = np.full((chosen.rows, chosen.length), self.source_tokens.pad, dtype=np.int64)
         target = np.full((chosen.rows, chosen.length + 1), self.target_tokens.pad, dtype=np.int64)
         target[:, 0] = self.target_tokens.start
-        for row, index in enumerate(chosen.indices):
+        for row, index in enumerate(chosen.indices.tolist()):
             ids = sources[index]
             source[row, : len(ids)] = ids
             ids = targets[index]
@@ -167,7 +177,7 @@ class Translate(Task[PairBatch]):
 
     def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
         """The best translation of each text, worked off in batches of like lengths; an empty text is its own."""
-        rows = self._encode(self.source_tokens, inputs)
+        rows = self._encode(self.source_tokens, inputs, "inputs")
         order = [i for i in np.argsort(rows.lengths, kind="stable")[::-1].tolist() if inputs[i].strip()]
         answers = [Answer("") for _ in inputs]
         how = self.run.search
@@ -203,7 +213,8 @@ class Translate(Task[PairBatch]):
         return [[*row] for row in zip(*(gather(draw, end=tokens.end) for draw in draws), strict=True)]
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
-        from sacrebleu.metrics import BLEU, CHRF
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
 
         if split not in self.pairs:
             raise UserError(f"{split}: no such split; there are {', '.join(self.pairs)}")
@@ -225,10 +236,11 @@ class Translate(Task[PairBatch]):
 def _digest(run: Run) -> str:
     """Changes when the data files or what is made of them change."""
     digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
-    for path in map(Path, run.data.paths):
-        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-            about = file.stat() if file.exists() else None
-            digest.update(f"{file.name} {about and (about.st_size, about.st_mtime_ns)}".encode())
+    if run.data.paths:
+        layout = find_files([Path(path) for path in run.data.paths], source=run.data.source, target=run.data.target)
+        for file in itertools.chain(*layout.files.values()):  # with the splits that lie beside those named
+            about = file.stat()
+            digest.update(f"{file} {about.st_size} {about.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 

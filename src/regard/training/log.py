@@ -13,7 +13,7 @@ class Log:
     """Writes to `metrics.jsonl` and to stderr. On a terminal a bar; elsewhere a line now and then."""
 
     def __init__(self, folder: Path, *, steps: int, start: int = 0, quiet: bool = False) -> None:
-        self.file = open(folder / "metrics.jsonl", "a", encoding="utf-8")
+        self.file = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
         self.steps, self.start, self.quiet = steps, start, quiet
         self.began = self.newest = time.monotonic()
         self.tokens = 0
@@ -22,8 +22,9 @@ class Log:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            self.bar = Progress(TextColumn("train"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
-                                TimeRemainingColumn(), console=Console(stderr=True))
+            self.bar = Progress(
+                TextColumn("train"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
+                TimeRemainingColumn(), console=Console(stderr=True))
             self.task = self.bar.add_task("", total=steps, completed=start)
             self.bar.start()
 

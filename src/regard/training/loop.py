@@ -1,7 +1,7 @@
 """The loop that trains. It reads from top to bottom."""
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from regard.checkpoint import (
     load_weights,
     named_tensors,
     prune,
-    read_json,
     save_checkpoint,
     write_json,
     write_model,
@@ -32,7 +31,7 @@ from regard.training.evaluate import validation_loss
 from regard.training.log import Log
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
-from regard.training.update import CapturedUpdate, Update
+from regard.training.update import make_update
 
 __all__ = ["train"]
 
@@ -54,8 +53,9 @@ def train(run: Run, folder: Path, *, quiet: bool = False, world: World = World()
     optimizer = adamw(model, run.train, device=device)
     progress = _resume(folder, model, optimizer)
     plan = Plan(task.lengths("train"), tokens=run.train.batch_tokens, seed=run.seed)
-    how = _resolved(run.train)
-    update = _update(model, task, optimizer, how, device, precision, world)
+    how = run.train
+    evaluate_every, save_every = _intervals(how)
+    update = make_update(model, task, optimizer, how, device=device, precision=precision, world=world)
 
     log = Log(folder, steps=how.steps, start=progress["step"], quiet=quiet)
     _introduce(log, task, model, plan, how, device, precision)
@@ -70,7 +70,7 @@ def train(run: Run, folder: Path, *, quiet: bool = False, world: World = World()
         done = step + 1
         if done % SAY_EVERY == 0 or done == how.steps:
             log.step(done, loss=float(report.totals["nll"]) / batch.counts["nll"], norm=float(report.norm))
-        if done % how.evaluate_every == 0 or done == how.steps:
+        if done % evaluate_every == 0 or done == how.steps:
             loss = validation_loss(model, task, "val", tokens=how.batch_tokens, precision=precision)
             log.write("evaluation", step=done, loss=loss)
             log.say(f"step {done:>6,}/{how.steps:,}  validation loss {loss:.4f}"
@@ -82,7 +82,7 @@ def train(run: Run, folder: Path, *, quiet: bool = False, world: World = World()
                 progress["waited"] += 1
         progress["step"] = done
         stop = how.patience is not None and progress["waited"] >= how.patience
-        if done % how.save_every == 0 or done == how.steps or stop:
+        if done % save_every == 0 or done == how.steps or stop:
             save_checkpoint(folder, done, weights=named_tensors(model), optimizer=_tensors(optimizer), state=progress)
             prune(folder, max(how.keep, how.average))
         if stop:
@@ -98,27 +98,16 @@ def train(run: Run, folder: Path, *, quiet: bool = False, world: World = World()
     return scores
 
 
-def _resolved(how: Train) -> Train:
-    """With what is derived filled in."""
-    every = how.evaluate_every or max(1, how.steps // 10)
-    return replace(how, evaluate_every=every, save_every=how.save_every or every)
+def _intervals(how: Train) -> tuple[int, int]:
+    """Steps between evaluations, and between checkpoints."""
+    evaluate = how.evaluate_every or max(1, how.steps // 10)
+    return evaluate, how.save_every or evaluate
 
 
 def _precision(how: Train, device: torch.device) -> torch.dtype:
     if how.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
-
-
-def _update(model: nn.Module, task: Task[Any], optimizer: torch.optim.AdamW, how: Train, device: torch.device,
-            precision: torch.dtype, world: World) -> Update:
-    """On a GPU each kind of block is compiled, in place so that names stay, and the whole step captured."""
-    kind = Update if how.compile == "off" or device.type != "cuda" else CapturedUpdate
-    if how.compile == "on" or (how.compile == "auto" and device.type == "cuda"):
-        for tower in model.children():
-            for block in tower.get_submodule("blocks"):  # type: ignore[union-attr]
-                block.compile()
-    return kind(model, task, optimizer, how, precision=precision, world=world)
 
 
 def _resume(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Any]:
@@ -157,7 +146,8 @@ def _introduce(log: Log, task: Task[Any], model: nn.Module, plan: Plan, how: Tra
 
 def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes, how: Train) -> None:
     """The mean of the newest checkpoints, or the best by the validation loss, is the model."""
-    weights = average(Checkpoint.all(folder)[: how.average]) if how.average > 1 else load_file(folder / "best.safetensors")
+    newest = Checkpoint.all(folder)[: how.average]
+    weights = average(newest) if how.average > 1 else load_file(folder / "best.safetensors")
     load_weights(model, weights, origin=str(folder))
     model.eval()
     write_model(folder, weights, {"model_type": "regard", "task": run.task, "sizes": dict(sizes), **asdict(run.model)})
@@ -165,7 +155,7 @@ def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes, how: Train) 
 
 def _scores(task: Task[Any], model: nn.Module, log: Log) -> dict[str, Any]:
     scores = {}
-    for split in [s for s in task.splits() if s.startswith("test")] or ["val"]:
+    for split in [split for split in task.splits() if split != "train"]:
         scores[split] = task.score(model, split)
         log.write("score", split=split, **scores[split])
     return scores

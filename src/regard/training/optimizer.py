@@ -18,7 +18,7 @@ def adamw(model: nn.Module, how: Train, *, device: torch.device) -> torch.optim.
     # A captured step reads the rate from memory: there it must be a tensor.
     first = torch.tensor(how.rate, device=device) if device.type == "cuda" else how.rate
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=first, betas=(how.beta1, how.beta2),
-                             eps=how.epsilon, fused=device.type != "mps")
+                             eps=how.epsilon, fused=device.type != "mps", capturable=device.type == "cuda")
 
 
 def rate(step: int, how: Train) -> float:

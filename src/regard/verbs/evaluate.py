@@ -12,9 +12,10 @@ __all__ = ["main", "table"]
 
 
 def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, json: bool) -> None:
+    folder = chosen(run)  # a wrong one is refused at once: importing torch takes seconds
+
     from regard.tasks.predictor import load
 
-    folder = chosen(run)
     predictor = load(folder, device=device)
     print(f"evaluating {folder}", file=sys.stderr)
     wanted = splits or [s for s in predictor.task.splits() if s.startswith("test")] or ["val"]
@@ -32,7 +33,8 @@ def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
     width = max(len("split"), *map(len, scores))
     lines = ["  ".join([f"{'split':<{width}}", *(f"{name:>{max(9, len(name))}}" for name in numbers)])]
     for split, values in scores.items():
-        cells = [f"{values[name]:>{max(9, len(name))},.{0 if isinstance(values[name], int) else 2}f}" for name in numbers]
+        cells = [f"{values[name]:>{max(9, len(name))},.{0 if isinstance(values[name], int) else 2}f}"
+                 for name in numbers]
         lines.append("  ".join([f"{split:<{width}}", *cells]))
     texts = {name: value for values in scores.values() for name, value in values.items() if isinstance(value, str)}
     return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {value}" for name, value in texts.items())])

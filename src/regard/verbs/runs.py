@@ -16,6 +16,8 @@ def chosen(run: Path | None) -> Path:
             raise UserError(f"{run}: no such run directory")
         if not run.is_dir():
             raise UserError(f"{run}: a file, where a run directory is wanted")
+        if not (run / "run.json").is_file():
+            raise UserError(f"{run}: not a run directory (it has no run.json)")
         return run
     found = sorted(ROOT.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
     if not found:

@@ -11,8 +11,8 @@ __all__ = ["main"]
 
 def main(as_json: bool) -> None:
     if as_json:
-        print(json.dumps({path: {"type": kind, "default": default, "doc": doc} for path, kind, default, doc in describe()},
-                         indent=1, ensure_ascii=False))
+        about = {path: {"type": kind, "default": default, "doc": doc} for path, kind, default, doc in describe()}
+        print(json.dumps(about, indent=1, ensure_ascii=False))
         return
     width = max(60, shutil.get_terminal_size().columns)
     for path, kind, default, doc in describe():

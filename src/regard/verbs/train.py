@@ -7,15 +7,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regard.settings.errors import UserError
-from regard.settings.load import differences, from_json, load
+from regard.settings.load import differences, load
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
 
 __all__ = ["main"]
 
 BUILT_IN = "phrasebook"
+SCORES = "scores.json"  # what a run writes last
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
@@ -24,12 +26,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     run = replace(run, task=task or run.task, data=_data(run.data, data, source, target))
     folder = out or ROOT / f"{run.task}-{_name(run.data)}"
     _look_before(folder, run)
-
-    from regard.tasks import make
-    from regard.training.loop import train
-
-    make(run)  # an unknown task is refused before anything is written
-    scores = train(run, folder)
+    scores = _scores(folder) if _has_ended(folder) else _train(run, folder)
     if json:
         print(jsons.dumps({"run": str(folder), "scores": scores}, ensure_ascii=False))
     else:
@@ -37,6 +34,26 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
 
         print(table(scores), file=sys.stderr)
         print(folder)
+
+
+def _train(run: Run, folder: Path) -> dict[str, Any]:
+    from regard.tasks import make
+
+    make(run)  # an unknown task is refused before anything is written
+
+    from regard.training.loop import train
+
+    return train(run, folder)
+
+
+def _has_ended(folder: Path) -> bool:
+    return (folder / SCORES).exists() and (folder / "model.safetensors").exists()
+
+
+def _scores(folder: Path) -> dict[str, Any]:
+    print(f"the run in {folder} has ended; to train anew, delete it or choose another place with --out DIR",
+          file=sys.stderr)
+    return dict(jsons.loads((folder / SCORES).read_text(encoding="utf-8")))
 
 
 def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str | None) -> Data:
@@ -62,7 +79,7 @@ def _look_before(folder: Path, run: Run) -> None:
     if not os.access(nearest, os.W_OK):
         raise UserError(f"{nearest}: no permission to write there; choose another place with --out DIR")
     if (folder / "run.json").exists():
-        changed = differences(from_json(jsons.loads((folder / "run.json").read_text())), run)
+        changed = differences(load(folder / "run.json"), run)
         if changed:
             raise UserError(f"{folder} holds another run. What differs:\n  " + "\n  ".join(changed)
                             + "\nChoose another place with --out DIR, or delete that one.")

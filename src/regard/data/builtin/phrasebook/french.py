@@ -2,28 +2,13 @@
 
 from regard.data.builtin.phrasebook.lexicon import IRREGULAR_VERBS
 
-__all__ = ["ELISIONS", "contract", "feminine", "inverted", "participle", "plural", "present",
-           "starts_with_vowel"]  # fmt: skip
+__all__ = ["ELISIONS", "contract", "feminine", "inverted", "participle", "plural", "present", "starts_with_vowel"]
 
 VOWELS = frozenset("aeiouéèêàâîôœhAEIOUÉ")
 ASPIRATED = frozenset(("haricot", "haricots", "huit", "onze"))  # "le haricot", never "l'haricot"
 
 # What loses its vowel before another one, and what is left of it.
-ELISIONS = {word: word.rstrip("ae") + "'" for word in ("je", "me", "te", "se", "le", "la", "ne", "de", "que")}
-
-
-
-def _irregular() -> dict[str, tuple[str, ...]]:
-    verbs = {}
-    for line in IRREGULAR_VERBS.strip().splitlines():
-        (head, *prefixes), forms = (part.split() for part in line.split("|"))
-        for prefix in ("", *prefixes):
-            start = prefix.removesuffix("-")
-            verbs[start + head] = tuple(start + form for form in forms)
-    return verbs
-
-
-_IRREGULAR = _irregular()
+ELISIONS = {word: word[:-1] + "'" for word in ("je", "me", "te", "se", "le", "la", "ne", "de", "que")}
 
 
 def starts_with_vowel(word: str) -> bool:
@@ -44,6 +29,10 @@ def contract(preposition: str, words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def plural(word: str) -> str:
+    """
+    >>> [plural(word) for word in ("pomme", "gâteau", "cheval", "bleu", "gris")]
+    ['pommes', 'gâteaux', 'chevaux', 'bleus', 'gris']
+    """
     if word.endswith(("s", "x", "z")):
         return word
     if word.endswith("al"):
@@ -54,13 +43,15 @@ def plural(word: str) -> str:
 
 
 def feminine(word: str) -> str:
+    """
+    >>> [feminine(word) for word in ("petit", "rouge", "heureux", "italien")]
+    ['petite', 'rouge', 'heureuse', 'italienne']
+    """
     if word.endswith("e"):
         return word
     if word.endswith("eux"):
         return word[:-1] + "se"
-    if word.endswith("ien"):
-        return word + "ne"
-    return word + "e"
+    return word + ("ne" if word.endswith("ien") else "e")
 
 
 def participle(word: str, *, is_feminine: bool, is_plural: bool) -> str:
@@ -74,7 +65,7 @@ def participle(word: str, *, is_feminine: bool, is_plural: bool) -> str:
 
 
 def inverted(finite: str, pronoun: str) -> str:
-    """Verb and subject in a question: "as-tu", "aime-t-il".
+    """Verb and subject in a question.
 
     >>> inverted("aime", "elle"), inverted("prend", "il"), inverted("avez", "vous")
     ('aime-t-elle', 'prend-il', 'avez-vous')
@@ -109,6 +100,19 @@ def _before_silent_e(stem: str) -> str:
         return stem[:-1] + "i"
     if stem.endswith("appel"):
         return stem + "l"
-    if stem[-2] in "eé" and stem[-1] in "tvnlmr":
+    if stem[-2] in "eé" and stem[-1] in "tvnr":
         return stem[:-2] + "è" + stem[-1]
     return stem
+
+
+def _irregular() -> dict[str, tuple[str, ...]]:
+    verbs = {}
+    for line in IRREGULAR_VERBS.strip().splitlines():
+        (head, *prefixes), forms = (part.split() for part in line.split("|"))
+        for prefix in ("", *prefixes):
+            start = prefix.removesuffix("-")
+            verbs[start + head] = tuple(start + form for form in forms)
+    return verbs
+
+
+_IRREGULAR = _irregular()

@@ -2,17 +2,18 @@
 
 A line is `French | English | …`. What is regular is left out: plurals, feminines and conjugations are
 made by rule in `french.py` and `english.py`; an irregular plural stands in parentheses, an irregular feminine
-or past tense after a comma. `m` and `f` are the genders; `p` after them means that the word has no singular.
+or past tense after a comma. `m` and `f` are the genders; a word with `s` or `p` after them has only that number.
 Nouns stand in classes, and verbs and adjectives name the classes they go with: that keeps sentences sensible,
 and it keeps translation a function where French alone leaves a choice (`le` is "him" or "it" by its verb).
 """
 
 __all__ = [
-    "ADJECTIVES", "AGE_NUMBERS", "BODY_PARTS", "CATENATIVES", "CITIES", "COLOURS", "COMMUNICATION", "CONTAINERS",
-    "COUNTRIES", "DAYS", "DITRANSITIVES", "FREQUENCIES", "GAMES", "GREETINGS", "GROUPS", "IDIOMS", "INSTRUMENTS",
-    "INTENSIFIERS", "INTRANSITIVES", "IRREGULAR_VERBS", "LANGUAGES", "MANNERS", "MOTIONS", "NAMES", "NATIONALITIES",
-    "NOUNS", "NUMBERS", "OPINIONS", "PERSONAL", "PORTIONS", "REFLEXIVES", "SEASONS", "STATIVES", "STUDIES",
-    "TIMES", "TRANSITIVES", "TRANSPORT",
+    "ADJECTIVES", "AGE_NUMBERS", "AMOUNTS", "BODY_PARTS", "CATENATIVES", "CITIES", "COLOURS",
+    "COMMUNICATION", "COUNTRIES", "DAYS", "DITRANSITIVES", "FREQUENCIES", "GAMES", "GREETINGS", "GROUPS",
+    "IDIOMS", "INSTRUMENTS", "INTENSIFIERS", "INTRANSITIVES", "IRREGULAR_VERBS", "LANGUAGES", "MANNERS",
+    "MASS_AMOUNTS", "MOTIONS", "NAMES", "NATIONALITIES", "NOUNS", "NUMBERS", "OPINIONS", "OWNERS",
+    "PERSONAL", "PORTIONS", "REFLEXIVES", "STATIVES", "STRONG_PRONOUNS", "STUDIES", "TIMES", "TRANSITIVES",
+    "TRANSPORT", "WEATHER",
 ]  # fmt: skip
 
 # Names for several classes at once, so that a verb or an adjective need not name them all.
@@ -22,13 +23,13 @@ GROUPS = {
     "clothes": "garment accessory",
     "transport": "drivable vehicle",
     "goods": "garment accessory drivable vehicle furniture device object",
-    "places": "building inside area",
+    "places": "building inside area venue",
 }
 
 NOUNS = {
     "kin": """
-        père m | father
-        mère f | mother
+        père ms | father
+        mère fs | mother
         frère m | brother
         sœur f | sister
         fils m | son
@@ -47,7 +48,6 @@ NOUNS = {
         voisin m, voisine f | neighbour
         collègue m | colleague
         client m, cliente f | customer
-        invité m, invitée f | guest
     """,
     "person": """
         homme m | man (men)
@@ -57,7 +57,6 @@ NOUNS = {
         enfant m | child (children)
         roi m | king
         reine f | queen
-        touriste m | tourist
     """,
     "profession": """
         étudiant m, étudiante f | student
@@ -65,12 +64,10 @@ NOUNS = {
         professeur m | teacher
         avocat m, avocate f | lawyer
         boulanger m, boulangère f | baker
-        boucher m, bouchère f | butcher
         infirmier m, infirmière f | nurse
         ingénieur m | engineer
         acteur m, actrice f | actor, actress
         chanteur m, chanteuse f | singer
-        danseur m, danseuse f | dancer
         musicien m, musicienne f | musician
         peintre m | painter
         écrivain m | writer
@@ -82,16 +79,10 @@ NOUNS = {
         fermier m, fermière f | farmer
         soldat m, soldate f | soldier
         pilote m | pilot
-        architecte m | architect
         artiste m | artist
         dentiste m | dentist
         pharmacien m, pharmacienne f | pharmacist
-        juge m | judge
-        photographe m | photographer
-        mécanicien m, mécanicienne f | mechanic
         jardinier m, jardinière f | gardener
-        traducteur m, traductrice f | translator
-        directeur m, directrice f | director
     """,
     "pet": """
         chat m | cat
@@ -102,9 +93,6 @@ NOUNS = {
         cochon m | pig
         poule f | hen
         lapin m | rabbit
-        canard m | duck
-        âne m | donkey
-        chèvre f | goat
     """,
     "wild": """
         oiseau m | bird
@@ -114,10 +102,7 @@ NOUNS = {
         singe m | monkey
         loup m | wolf (wolves)
         renard m | fox
-        grenouille f | frog
-        tortue f | turtle
         girafe f | giraffe
-        papillon m | butterfly
     """,
     "fruit": """
         pomme f | apple
@@ -125,12 +110,10 @@ NOUNS = {
         orange f | orange
         banane f | banana
         fraise f | strawberry
-        cerise f | cherry
         citron m | lemon
         tomate f | tomato
         carotte f | carrot
         oignon m | onion
-        champignon m | mushroom
         haricot m | bean
         pomme de terre f | potato
     """,
@@ -138,20 +121,16 @@ NOUNS = {
         œuf m | egg
         gâteau m | cake
         sandwich m | sandwich
-        croissant m | croissant
         crêpe f | pancake
         tarte f | pie
         pizza f | pizza
         salade f | salad
-        omelette f | omelette
-        biscuit m | biscuit
     """,
     "solid": """
         pain m | bread
         fromage m | cheese
         viande f | meat
         poulet m | chicken
-        jambon m | ham
         chocolat m | chocolate
         poisson m | fish
     """,
@@ -159,9 +138,7 @@ NOUNS = {
         beurre m | butter
         riz m | rice
         miel m | honey
-        sel m | salt
         sucre m | sugar
-        farine f | flour
         huile f | oil
     """,
     "drink": """
@@ -172,7 +149,6 @@ NOUNS = {
         vin m | wine
         bière f | beer
         limonade f | lemonade
-        champagne m | champagne
     """,
     "book": """
         livre m | book
@@ -194,7 +170,6 @@ NOUNS = {
         question f | question
         réponse f | answer
         leçon f | lesson
-        règle f | rule
     """,
     "garment": """
         robe f | dress
@@ -204,16 +179,13 @@ NOUNS = {
         veste f | jacket
         pull m | sweater
         écharpe f | scarf (scarves)
-        cravate f | tie
         uniforme m | uniform
     """,
     "accessory": """
         chapeau m | hat
         chaussure f | shoe
-        botte f | boot
         gant m | glove
         ceinture f | belt
-        casquette f | cap
         bague f | ring
         montre f | watch
         lunettes fp | glasses
@@ -223,7 +195,6 @@ NOUNS = {
         camion m | truck
         camionnette f | van
         taxi m | taxi
-        tracteur m | tractor
     """,
     "vehicle": """
         vélo m | bicycle
@@ -237,7 +208,6 @@ NOUNS = {
         chaise f | chair
         lit m | bed
         canapé m | sofa
-        fauteuil m | armchair
         armoire f | wardrobe
         étagère f | shelf (shelves)
         bureau m | desk
@@ -259,10 +229,8 @@ NOUNS = {
         billet m | ticket
         cadeau m | gift
         ballon m | ball
-        passeport m | passport
         photo f | photo
         fleur f | flower
-        carte f | map
     """,
     "tableware": """
         couteau m | knife (knives)
@@ -291,7 +259,6 @@ NOUNS = {
     "sound": """
         chanson f | song
         concert m | concert
-        disque m | record
     """,
     "building": """
         école f | school
@@ -305,13 +272,10 @@ NOUNS = {
         bibliothèque f | library
         magasin m | shop
         cinéma m | cinema
-        théâtre m | theatre
         aéroport m | airport
-        boulangerie f | bakery
         pharmacie f | pharmacy
         université f | university
         château m | castle
-        usine f | factory
         piscine f | swimming pool
     """,
     "venue": """
@@ -319,7 +283,6 @@ NOUNS = {
         plage f | beach
         ferme f | farm
         zoo m | zoo
-        stade m | stadium
     """,
     "inside": """
         maison f | house
@@ -328,7 +291,6 @@ NOUNS = {
         cuisine f | kitchen
         chambre f | bedroom
         salon m | living room
-        garage m | garage
         salle de bains f | bathroom
     """,
     "area": """
@@ -344,7 +306,6 @@ NOUNS = {
         montagne f | mountain
         rivière f | river
         lac m | lake
-        île f | island
         arbre m | tree
     """,
 }
@@ -363,7 +324,7 @@ COLOURS = """
 
 # Third column: where it stands. Fourth: the classes of the nouns. A comparative after the comma; "-": none.
 ADJECTIVES = """
-    petit | small, smaller | before | animal fruit garment transport furniture object tableware container places landscape
+    petit | small, smaller | before | animal fruit garment transport furniture object tableware container places
     grand | big, bigger | before | garment transport furniture device container opening inside area landscape
     beau, belle, bel | beautiful | before | animal clothes transport furniture book sound places landscape
     vieux, vieille, vieil | old, older | before | friend pet goods book places
@@ -373,24 +334,20 @@ ADJECTIVES = """
     mauvais | bad, - | before | profession book show speech
     jeune | young, younger | before | person profession pet
     long, longue | long, longer | before | text speech garment show
-    cher, chère | expensive | after | garment accessory drivable vehicle furniture device tableware
+    cher, chère | expensive | after | ingredient garment accessory drivable vehicle furniture device tableware
     propre | clean, cleaner | after | garment tableware inside furniture
     sale | dirty, dirtier | after | garment drivable tableware inside
     lourd | heavy, heavier | after | furniture container
-    léger, légère | light, lighter | after | container garment
     confortable | comfortable | after | furniture garment drivable inside
-    moderne | modern | after | building inside furniture device
-    rapide | fast, faster | after | drivable vehicle device
-    lent | slow, slower | after | vehicle drivable
+    rapide | fast, faster | after | transport
     délicieux | delicious | after | fruit dish solid drink
     frais, fraîche | fresh, fresher | after | fruit solid
-    chaud | hot, hotter | after | dish drink solid
-    froid | cold, colder | after | dish drink solid
+    chaud | hot, hotter | after | dish solid
+    froid | cold, colder | after | dish drink
     intéressant | interesting | after | book text speech show building
     ennuyeux | boring | after | book text speech show
     difficile | difficult | after | text speech
     facile | easy, easier | after | speech text
-    étrange | strange, stranger | after | text speech show object wild
     dangereux | dangerous | after | wild vehicle area landscape
     calme | quiet, quieter | after | area building inside
     vide | empty, - | after | container building inside
@@ -399,11 +356,11 @@ ADJECTIVES = """
 
 # Said of people with être; "with" in the third column: also beside the noun ("un homme riche").
 PERSONAL = """
-    content | glad, -
+    content | pleased
     heureux | happy, happier
     triste | sad, sadder
-    fatigué | tired, -
-    malade | sick, -
+    fatigué | tired
+    malade | sick, sicker
     fâché | angry, angrier
     grand | tall, taller
     petit | small, smaller
@@ -412,25 +369,20 @@ PERSONAL = """
     riche | rich, richer | with
     pauvre | poor, poorer | with
     gentil, gentille | kind, kinder | with
-    méchant | mean, meaner
     intelligent | intelligent | with
     timide | shy, shyer | with
     courageux | brave, braver | with
     paresseux | lazy, lazier | with
     sérieux | serious | with
-    poli | polite | with
     patient | patient | with
     célèbre | famous | with
     drôle | funny, funnier | with
     prêt | ready, -
     seul | alone, -
     occupé | busy, busier
-    inquiet, inquiète | worried, -
-    surpris | surprised, -
+    inquiet, inquiète | worried
     fort | strong, stronger
     honnête | honest | with
-    jaloux, jalouse | jealous
-    fier, fière | proud, prouder
     marié | married, -
 """
 
@@ -445,15 +397,22 @@ NATIONALITIES = """
     japonais | Japanese
     américain | American
 """
-LANGUAGES = ("français", "anglais", "allemand", "espagnol", "italien", "chinois", "japonais")
+LANGUAGES = """
+    français | French
+    anglais | English
+    allemand | German
+    espagnol | Spanish
+    italien | Italian
+    chinois | Chinese
+    japonais | Japanese
+"""
 
 # Third column: what the object can be. Fourth: what its pronoun stands for; "-": it takes none.
 TRANSITIVES = """
     manger | eat, ate | fruit dish solid | thing
     cuisiner | cook | fruit solid | thing
     couper | cut, cut | fruit solid | thing
-    goûter | taste | fruit dish solid ingredient drink | thing
-    préparer | prepare | dish drink | thing
+    préparer | prepare | dish | thing
     servir | serve | dish solid drink | thing
     boire | drink, drank | drink | thing
     commander | order | dish drink | thing
@@ -472,17 +431,12 @@ TRANSITIVES = """
     mettre | put on, put on | garment accessory | -
     enlever | take off, took off | garment accessory | -
     laver | wash | garment drivable tableware | thing
-    plier | fold | garment | thing
     conduire | drive, drove | drivable | thing
-    garer | park | drivable | thing
     réparer | repair | drivable vehicle furniture device opening | thing
-    louer | rent | drivable vehicle | thing
     prendre | take, took | object container tableware vehicle | thing
     casser | break, broke | tableware device furniture opening | thing
     perdre | lose, lost | object accessory container | thing
-    cacher | hide, hid | object container book text | thing
     nettoyer | clean | furniture inside tableware | thing
-    déplacer | move | furniture device | thing
     utiliser | use | device tableware object | thing
     ouvrir | open | opening container | thing
     fermer | close | opening container | thing
@@ -496,7 +450,6 @@ TRANSITIVES = """
     traverser | cross | area | thing
     construire | build, built | building furniture | thing
     dessiner | draw, drew | pet wild building landscape furniture | thing
-    photographier | photograph | pet wild landscape building | thing
     peindre | paint | opening furniture landscape inside | thing
     nourrir | feed, fed | pet wild | thing
     caresser | stroke | pet | thing
@@ -513,9 +466,7 @@ TRANSITIVES = """
     appeler | call | people | person
     rencontrer | meet, met | people | person
     remercier | thank | people | person
-    saluer | greet | people | person
     embrasser | kiss | people | person
-    accompagner | accompany | people | person
 """
 
 # No "I am going to know Marie": states stay in the present. The fourth column is as above; "generic": le,
@@ -523,7 +474,6 @@ TRANSITIVES = """
 STATIVES = """
     connaître | know, knew | people | person
     admirer | admire | people | person
-    respecter | respect | people | person
     aimer | love | people | person
     aimer | like | fruit dish solid drink pet wild show sound | generic
     préférer | prefer, preferred | fruit dish solid drink garment vehicle | generic
@@ -541,34 +491,32 @@ DITRANSITIVES = """
     envoyer | send, sent
 """
 
-# Verbs whose person stands after a preposition.
+# Verbs whose person stands after a preposition, in French and maybe in English.
 COMMUNICATION = """
-    parler à | speak to, spoke to
-    téléphoner à | call
-    répondre à | answer
-    sourire à | smile at
-    obéir à | obey
-    penser à | think about, thought about
-    jouer avec | play with
-    danser avec | dance with
-    travailler avec | work with
-    voyager avec | travel with, travelled with
+    parler à | speak, spoke | to
+    téléphoner à | call |
+    répondre à | answer |
+    sourire à | smile | at
+    penser à | think, thought | about
+    jouer avec | play | with
+    danser avec | dance | with
+    travailler avec | work | with
+    voyager avec | travel, travelled | with
 """
 
+# Third column: where one does it; anywhere, if nothing stands there.
 INTRANSITIVES = """
     dormir | sleep, slept
     travailler | work
-    courir | run, ran
-    nager | swim, swam
+    courir | run, ran | outdoors
+    nager | swim, swam | water
     danser | dance
     chanter | sing, sang
-    marcher | walk
+    marcher | walk | outdoors
     pleurer | cry
     rire | laugh
-    voyager | travel, travelled
+    voyager | travel, travelled | abroad
     jouer | play
-    crier | shout
-    fumer | smoke
     étudier | study
     manger | eat, ate
     boire | drink, drank
@@ -596,7 +544,6 @@ REFLEXIVES = """
     laver | wash
     dépêcher | hurry
     reposer | rest
-    amuser | have fun, had fun
     promener | take a walk, took a walk
 """
 
@@ -628,14 +575,12 @@ INSTRUMENTS = """
     piano m | piano
     guitare f | guitar
     violon m | violin
-    flûte f | flute
     trompette f | trumpet
     accordéon m | accordion
 """
 GAMES = """
     football m | football
     tennis m | tennis
-    rugby m | rugby
     golf m | golf
     cartes fp | cards
     échecs mp | chess
@@ -643,12 +588,9 @@ GAMES = """
 STUDIES = """
     chimie f | chemistry
     physique f | physics
-    biologie f | biology
-    géographie f | geography
     musique f | music
     droit m | law
     médecine f | medicine
-    philosophie f | philosophy
     mathématiques fp | mathematics
 """
 
@@ -669,24 +611,21 @@ BODY_PARTS = """
     bras m | arm
     jambe f | leg
     ventre m | stomach
-    gorge f | throat
-    genou m | knee
     main f | hand
     pied m | foot
-    épaule f | shoulder
     oreille f | ear
     yeux mp | eyes
     dents fp | teeth
 """
 
+# Third column: what it holds. Fourth: what one does with it.
 PORTIONS = """
-    kilo m | kilo | ingredient
-    morceau m | piece | solid
-    tasse f | cup | hot
-    verre m | glass | cold
-    bouteille f | bottle | cold
+    kilo m | kilo | fruit ingredient | acheter vendre apporter
+    morceau m | piece | solid | manger couper
+    tasse f | cup | café thé | boire commander préparer
+    verre m | glass | eau lait vin bière limonade | boire commander servir
+    bouteille f | bottle | eau lait vin bière limonade | acheter commander apporter
 """
-CONTAINERS = {"hot": ("café", "thé"), "cold": ("eau", "lait", "vin", "bière", "limonade")}
 
 NAMES = """
     Marie f | Marie
@@ -757,6 +696,29 @@ NUMBERS = """
     dix-neuf | nineteen
     vingt | twenty
 """
+AMOUNTS = """
+    quelques | a few
+    plusieurs | several
+    beaucoup de | a lot of
+    trop de | too many
+    assez de | enough
+"""
+MASS_AMOUNTS = """
+    beaucoup de | a lot of
+    trop de | too much
+    assez de | enough
+    un peu de | a little
+"""
+# Whose it is; the possessive in the masculine, in the feminine, and both before a vowel; in the plural.
+OWNERS = """
+    je | mon, ma, mon, mon | mes | my
+    tu | ton, ta, ton, ton | tes | your
+    il | son, sa, son, son | ses | his
+    elle | son, sa, son, son | ses | her
+    nous | notre | nos | our
+    vous | votre | vos | your
+    ils | leur | leurs | their
+"""
 AGE_NUMBERS = """
     vingt-cinq | twenty-five
     trente | thirty
@@ -770,6 +732,16 @@ AGE_NUMBERS = """
     quatre-vingt-dix | ninety
 """
 
+STRONG_PRONOUNS = """
+    moi | me
+    toi | you
+    lui | him
+    elle | her
+    nous | us
+    vous | you
+    eux | them
+"""
+
 DAYS = """
     lundi | Monday
     mardi | Tuesday
@@ -778,12 +750,6 @@ DAYS = """
     vendredi | Friday
     samedi | Saturday
     dimanche | Sunday
-"""
-SEASONS = """
-    en été | in summer
-    en automne | in autumn
-    en hiver | in winter
-    au printemps | in spring
 """
 
 # "next/prochaine" is linked to that French word; without marks the words are linked one by one.
@@ -798,6 +764,10 @@ TIMES = {
         la nuit | at/la night/nuit
         à midi | at noon
         à minuit | at midnight
+        en été | in summer
+        en automne | in autumn
+        en hiver | in winter
+        au printemps | in spring
     """,
     "past": """
         hier | yesterday
@@ -845,6 +815,32 @@ INTENSIFIERS = """
     trop | too
     assez | quite
     vraiment | really
+"""
+
+# Third column: which times go with it.
+WEATHER = """
+    il fait beau | the/il weather/il is/fait nice/beau | now
+    il fait mauvais | the/il weather/il is/fait bad/mauvais | now
+    il fait froid | it is cold | now
+    il fait chaud | it is hot | now
+    il ne fait pas froid | it/il is/fait not/ne/pas cold/froid | now
+    il ne fait pas chaud | it/il is/fait not/ne/pas hot/chaud | now
+    il pleut | it/il is/pleut raining/pleut | now
+    il neige | it/il is/neige snowing/neige | now
+    il ne pleut pas | it/il is/pleut not/ne/pas raining/pleut | now
+    il ne neige pas | it/il is/neige not/ne/pas snowing/neige | now
+    il faisait beau | the/il weather/il was/faisait nice/beau | past
+    il faisait mauvais | the/il weather/il was/faisait bad/mauvais | past
+    il faisait froid | it was cold | past
+    il faisait chaud | it was hot | past
+    il a plu | it/il rained/a/plu | past
+    il a neigé | it/il snowed/a/neigé | past
+    il fera beau | the/il weather/il will/fera be/fera nice/beau | future
+    il fera mauvais | the/il weather/il will/fera be/fera bad/mauvais | future
+    il fera froid | it/il will/fera be/fera cold/froid | future
+    il fera chaud | it/il will/fera be/fera hot/chaud | future
+    il va pleuvoir | it/il is/va going/va to/pleuvoir rain/pleuvoir | future
+    il va neiger | it/il is/va going/va to/neiger snow/neiger | future
 """
 
 GREETINGS = """

@@ -1,7 +1,7 @@
 """Pieces of a sentence in both languages at once, and the rules that put them together.
 
-This is a synchronous grammar: a rule is a pair of patterns, and every word of the English one knows the French
-words it comes from. The word alignment of a sentence is therefore gold by construction.
+This is a synchronous grammar: a rule is a pair of patterns, and every English word knows the French words it
+comes from. The word alignment of a sentence is therefore gold by construction.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from regard.data.builtin.phrasebook.french import ELISIONS, starts_with_vowel
 
-__all__ = ["EMPTY", "Dice", "English", "Piece", "Rule", "fixed", "row", "surface"]
+__all__ = ["EMPTY", "Dice", "English", "Piece", "Rule", "Written", "fixed", "row", "written"]
 
 English = tuple[tuple[str, tuple[int, ...]], ...]  # each word, and which French words of the piece it renders
 T = TypeVar("T")
@@ -58,22 +58,22 @@ class Rule:
     word at its own place among the words. `V^` is the operator of the verb in slot V.
 
     >>> there = Rule("il y a X", "there/il/y is/a X")
-    >>> surface(there(fixed("de le pain", "some/de/le bread/pain")))
-    ('il y a de le pain', 'there is some bread', ((0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3)))
+    >>> written(there(fixed("du pain", "some bread")))
+    Written(source='il y a du pain', target='there is some bread', alignment=((0, 0), (1, 0), (2, 1), (3, 2), (4, 3)))
     """
 
     def __init__(self, french: str, english: str) -> None:
         words = french.split()
-        self.slots = [word for word in words if _is_slot(word)]
-        self.french = [(word, self.slots.index(word) if _is_slot(word) else None) for word in words]
+        slots = [word for word in words if _is_slot(word)]
         literals = [word for word in words if not _is_slot(word)]
+        self.french = [(word, slots.index(word) if _is_slot(word) else None) for word in words]
         self.english: list[tuple[str, int | None, bool, tuple[int, ...]]] = []
         own_place = 0
         for item in english.split():
             word, *sources = item.split("/")
             links = tuple(literals.index(source) for source in sources)
-            if _is_slot(word[0]) and word[1:] in ("", "^"):
-                self.english.append((word, self.slots.index(word[0]), word.endswith("^"), links))
+            if _is_slot(word.removesuffix("^")):
+                self.english.append((word, slots.index(word[0]), word.endswith("^"), links))
             else:
                 self.english.append((word, None, False, links or (own_place,)))
                 own_place += 1
@@ -91,19 +91,50 @@ class Rule:
                 french += pieces[slot].french
         english: list[tuple[str, tuple[int, ...]]] = []
         for word, slot, is_operator, links in self.english:
-            more = tuple([literals[link] for link in links]) if links else ()
             if slot is None:
-                english.append((word, more))
-                continue
-            start = starts[slot]
-            for inner, inner_links in pieces[slot].operator if is_operator else pieces[slot].english:
-                english.append((inner, (*[link + start for link in inner_links], *more)))
-        combinations = tuple([pair for piece in pieces for pair in piece.combinations])
-        return Piece(tuple(french), tuple(english), (), combinations)
+                english.append((word, tuple([literals[link] for link in links])))
+            elif links:
+                inner = pieces[slot].operator if is_operator else pieces[slot].english
+                english += _shifted(inner, starts[slot], [literals[link] for link in links])
+            else:
+                english += _shifted(pieces[slot].operator if is_operator else pieces[slot].english, starts[slot])
+        return Piece(tuple(french), tuple(english), (), _combinations(pieces))
 
 
 def _is_slot(word: str) -> bool:
-    return len(word) == 1 and word.isupper() and word != "I"
+    return len(word) == 1 and word.isupper()
+
+
+def _shifted(english: English, start: int, more: Sequence[int] = ()) -> Sequence[tuple[str, tuple[int, ...]]]:
+    if more:
+        return [(word, (*[link + start for link in links], *more)) for word, links in english]
+    if not start:
+        return english
+    table = SHIFTS[start]
+    return [(word, table[links]) for word, links in english]
+
+
+class Shift(dict[tuple[int, ...], tuple[int, ...]]):
+    """Links moved by so many places. There are few different ones: looked up, they cost a third."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+
+    def __missing__(self, links: tuple[int, ...]) -> tuple[int, ...]:
+        self[links] = moved = tuple(link + self.start for link in links)
+        return moved
+
+
+LONGEST = 32
+SHIFTS = [Shift(start) for start in range(LONGEST)]
+
+
+def _combinations(pieces: tuple[Piece, ...]) -> tuple[tuple[str, str], ...]:
+    found: tuple[tuple[str, str], ...] = ()
+    for piece in pieces:
+        if piece.combinations:
+            found += piece.combinations
+    return found
 
 
 def fixed(french: str, english: str) -> Piece:
@@ -112,8 +143,7 @@ def fixed(french: str, english: str) -> Piece:
     >>> fixed("la semaine prochaine", "next/prochaine week/la/semaine").english
     (('next', (2,)), ('week', (0, 1)))
     """
-    words = french.split()
-    targets = english.split()
+    words, targets = french.split(), english.split()
     if "/" in english or len(words) == len(targets):
         return Rule(french, english)()
     everything = tuple(range(len(words)))
@@ -122,27 +152,40 @@ def fixed(french: str, english: str) -> Piece:
 
 def row(*pieces: Piece) -> Piece:
     """The pieces one after the other, in both languages."""
-    french: list[str] = []
+    french: tuple[str, ...] = ()
     english: list[tuple[str, tuple[int, ...]]] = []
     for piece in pieces:
-        start = len(french)
+        english += _shifted(piece.english, len(french))
         french += piece.french
-        english += [(word, tuple([link + start for link in links])) for word, links in piece.english]
-    combinations = tuple([pair for piece in pieces for pair in piece.combinations])
-    return Piece(tuple(french), tuple(english), (), combinations)
+    return Piece(french, tuple(english), (), _combinations(pieces))
 
 
-def surface(piece: Piece) -> tuple[str, str, tuple[tuple[int, int], ...]]:
-    """French with its elisions, English with its question mark, and the alignment of their written words."""
-    written: list[str] = []
+class Written(NamedTuple):
+    source: str
+    target: str
+    alignment: tuple[tuple[int, int], ...]
+
+
+LONGEST = 32
+# Each link exists once: a hundred thousand sentences would otherwise hold a million equal pairs.
+LINKS = [[(source, target) for target in range(LONGEST)] for source in range(LONGEST)]
+
+
+def written(piece: Piece) -> Written:
+    """French with its elisions, English with its question mark, and the alignment of their written words.
+
+    >>> written(fixed("je aime la eau", "I like water/la/eau"))
+    Written(source="j'aime l'eau", target='I like water', alignment=((0, 0), (0, 1), (1, 2)))
+    """
+    source: list[str] = []
     places: list[int] = []
     last = ""
     for word in piece.french:
         if last in ELISIONS and starts_with_vowel(word):
-            written[-1] = ELISIONS[last] + word
+            source[-1] = ELISIONS[last] + word
         else:
-            written.append(word)
-        places.append(len(written) - 1)
+            source.append(word)
+        places.append(len(source) - 1)
         last = word
     target: list[str] = []
     links: list[tuple[int, int]] = []
@@ -152,5 +195,6 @@ def surface(piece: Piece) -> tuple[str, str, tuple[tuple[int, int], ...]]:
         else:
             target.append(word)
         place = len(target) - 1
-        links += [(places[source], place) for source in sources]
-    return " ".join(written), " ".join(target), tuple(sorted(set(links)))
+        for index in sources:
+            links.append(LINKS[places[index]][place])
+    return Written(" ".join(source), " ".join(target), tuple(sorted(dict.fromkeys(links))))

@@ -3,18 +3,28 @@
 from functools import cache
 
 from regard.data.builtin.phrasebook import lexicon
-from regard.data.builtin.phrasebook.noun_phrases import NUMBERS, after, decorated, determiners, phrase, relative
+from regard.data.builtin.phrasebook.determiners import NUMBERS, determiners
+from regard.data.builtin.phrasebook.noun_phrases import after, decorated, phrase, relative
 from regard.data.builtin.phrasebook.pieces import Dice, Piece, fixed
-from regard.data.builtin.phrasebook.words import NOUNS, Noun, pairs
+from regard.data.builtin.phrasebook.words import NOUNS, Noun, chosen, pairs
 
-__all__ = ["SEASONS", "TIMES", "TRANSPORT", "destination", "hours", "location", "spot"]
+__all__ = ["HOURS", "HOUSE_PETS", "TIMES", "TRANSPORT", "abroad", "city_or_country", "destination", "location",
+           "outdoors", "residence", "spot", "water"]  # fmt: skip
 
-TOWNS = NOUNS["building"] + NOUNS["venue"]
+TOWN = NOUNS["building"] + NOUNS["venue"]
 ROOMS = NOUNS["inside"] + NOUNS["area"]
+TABLES = [noun for noun in NOUNS["furniture"] if noun.lemma != "miroir"]
+BOXES = [noun for noun in NOUNS["container"] if noun.lemma != "bouteille"]
+HOMES = chosen(ROOMS, "maison appartement rue village ville")
+WILDERNESS = chosen(ROOMS, "forêt parc champ")
+POOLS = chosen(TOWN, "piscine plage")
+LAKES = chosen(NOUNS["landscape"], "lac rivière")
+TREES = chosen(NOUNS["landscape"], "arbre")
+HOUSE_PETS = chosen(NOUNS["pet"], "chat chien lapin")
 BESIDE = (("devant", "in front of"), ("derrière", "behind"), ("près de", "near"), ("à côté de", "next to"))
 ON = (("sur", "on"), ("sous", "under"), *BESIDE)
+HOME = fixed("à la maison", "at/à/la home/maison")
 TRANSPORT = [fixed(*line) for line in pairs(lexicon.TRANSPORT)]
-SEASONS = [fixed(*line) for line in pairs(lexicon.SEASONS)]
 
 
 @cache
@@ -27,77 +37,89 @@ def _countries(preposition: str) -> list[Piece]:
     return [fixed(french, f"{preposition} {english}") for french, english in pairs(lexicon.COUNTRIES)]
 
 
-def _place(dice: Dice, noun: Noun) -> Piece:
+def _place(dice: Dice, nouns: list[Noun]) -> Piece:
+    noun = dice.pick(nouns)
     determiner = dice.pick(determiners(noun, "place", None))
     return decorated(dice, noun, determiner) if dice.roll(4) == 0 else phrase(noun, determiner)
 
 
-def destination(dice: Dice) -> Piece:
-    """Where one goes: à is "to"."""
+def city_or_country(dice: Dice, preposition: str = "in") -> Piece:
+    return dice.pick(_cities(preposition) if dice.roll(2) else _countries(preposition))
+
+
+def destination(dice: Dice, preposition: str) -> Piece:
+    """Where one goes "to" or arrives "at"; but one arrives "in" a city."""
     side = dice.roll(10)
     if side < 5:
-        return after("à", "to", _place(dice, dice.pick(TOWNS)))
-    if side < 7:
-        return dice.pick(_cities("to"))
+        return after("à", preposition, _place(dice, TOWN))
     if side < 9:
-        return dice.pick(_countries("to"))
-    return after("chez", "to", relative(dice))
-
-
-HOME = fixed("à la maison", "at/à/la home/maison")
+        return city_or_country(dice, "in" if preposition == "at" else preposition)
+    return after("chez", preposition, relative(dice))
 
 
 def location(dice: Dice) -> Piece:
     """Where one is: à is "at" a place and "in" a city."""
     side = dice.roll(16)
     if side < 5:
-        return after("à", "at", _place(dice, dice.pick(TOWNS)))
+        return after("à", "at", _place(dice, TOWN))
     if side < 9:
-        return after("dans", "in", _place(dice, dice.pick(ROOMS)))
-    if side < 11:
-        return dice.pick(_cities("in"))
+        return after("dans", "in", _place(dice, ROOMS))
     if side < 13:
-        return dice.pick(_countries("in"))
+        return city_or_country(dice)
     if side < 14:
-        return after(*dice.pick(BESIDE), _place(dice, dice.pick(NOUNS["building"])))
+        return after(*dice.pick(BESIDE), _place(dice, NOUNS["building"]))
     return after("chez", "at", relative(dice)) if side < 15 else HOME
 
 
+def residence(dice: Dice) -> Piece:
+    """Where one lives."""
+    side = dice.roll(8)
+    if side < 5:
+        return city_or_country(dice)
+    return after("dans", "in", _place(dice, HOMES)) if side < 7 else after("près de", "near", _place(dice, TOWN))
+
+
 def spot(dice: Dice) -> Piece:
-    """Where a thing or an animal is."""
+    """Where a thing is, or an animal of the house."""
     side = dice.roll(8)
     if side < 4:
-        return after(*dice.pick(ON), _place(dice, dice.pick(NOUNS["furniture"])))
+        return after(*dice.pick(ON), _place(dice, TABLES))
     if side < 6:
-        return after("dans", "in", _place(dice, dice.pick(ROOMS)))
-    if side < 7:
-        return after("dans", "in", _place(dice, dice.pick(NOUNS["container"])))
-    return after(*dice.pick(BESIDE), _place(dice, dice.pick(NOUNS["landscape"])))
+        return after("dans", "in", _place(dice, ROOMS))
+    return after("dans", "in", _place(dice, BOXES)) if side < 7 else after(*dice.pick(BESIDE), _place(dice, TREES))
 
 
-CLOCK = {"une": "one", **{source: NUMBERS[source] for source in list(NUMBERS)[:11]}}
+def outdoors(dice: Dice) -> Piece:
+    """Where a wild animal is, or where one walks."""
+    if dice.roll(2):
+        return after("dans", "in", _place(dice, WILDERNESS))
+    return after(*dice.pick(BESIDE), _place(dice, NOUNS["landscape"]))
 
 
-@cache
-def hours(preposition: str, target: str) -> list[Piece]:
-    """The hours of the clock: "à huit heures", "at eight o'clock"."""
-    times = []
-    for source, number in CLOCK.items():
-        heures = "heure" if source == "une" else "heures"
-        times.append(fixed(f"{preposition} {source} {heures}", f"{target} {number} o'clock"))
-    return times
+def water(dice: Dice) -> Piece:
+    """Where one swims."""
+    return after("à", "at", _place(dice, POOLS)) if dice.roll(2) else after("dans", "in", _place(dice, LAKES))
+
+
+def abroad(dice: Dice) -> Piece:
+    """Where one travels."""
+    return dice.pick(_countries("in"))
+
+
+HOURS = [fixed("une heure", "one o'clock")]
+HOURS += [fixed(f"{french} heures", f"{english} o'clock") for french, english in NUMBERS[:11]]
 
 
 def _times() -> dict[str, list[Piece]]:
-    """By tense. Two in five are days or hours, so that each of these is seen often enough."""
+    """By tense; the hours are many, so the other phrases of the past and the future count twice."""
     times = {tense: [fixed(*line) for line in pairs(table)] for tense, table in lexicon.TIMES.items()}
     for day, english in pairs(lexicon.DAYS):
         times["habit"].append(fixed(f"le {day}", f"on/le {english}s/{day}"))
         times["past"].append(fixed(f"{day} dernier", f"last/dernier {english}/{day}"))
         times["future"].append(fixed(f"{day} prochain", f"next/prochain {english}/{day}"))
-    clock = hours("à", "at")
+    clock = [after("à", "at", hour) for hour in HOURS]
     return {
-        "habit": times["habit"] + SEASONS + clock,
+        "habit": times["habit"] + clock,
         "past": 2 * times["past"] + clock,
         "future": 2 * times["future"] + clock,
         "now": times["now"],

@@ -4,17 +4,17 @@ English splits its verb in two, and so does a `Piece`: the operator ("do", "is",
 a question. The operator is linked to the finite verb, which bears the tense in French; "not" to both ne and pas.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from regard.data.builtin.phrasebook import lexicon
 from regard.data.builtin.phrasebook.french import inverted, participle
 from regard.data.builtin.phrasebook.pieces import English, Piece
 from regard.data.builtin.phrasebook.subjects import Agreement
-from regard.data.builtin.phrasebook.words import Verb, rows, verb
+from regard.data.builtin.phrasebook.words import Verb, read_verbs, verb
 
-__all__ = ["CAN", "CATENATIVES", "FUTURE", "JUST", "MUST", "PAST", "PRESENT", "SKILLS", "WISH", "Adverb", "Clitic",
-           "Tense", "command", "state", "verb_group"]  # fmt: skip
+__all__ = ["AVOIR", "CAN", "CATENATIVES", "FUTURE", "HOPE", "JUST", "MUST", "NEGATIONS", "PAST", "PRESENT", "SKILLS",
+           "WANT", "WISH", "WOULD", "ÊTRE", "Adverb", "Clitic", "Tense", "verb_group"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,11 +24,10 @@ class Tense:
     is_past: bool = False
     head: Verb | None = None
     """The finite verb, where the verb itself is an infinitive."""
-    operators: tuple[str, ...] | None = None
+    operators: tuple[str, ...] = ()
     """The six persons of the English auxiliary, where it is not "do"."""
     words: tuple[str, ...] = ()
     """What English has between auxiliary and verb."""
-    is_recent: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,18 +51,19 @@ class Adverb:
     is_last: bool
 
 
-BE = ("am", "are", "is", "are", "are", "are")
 ÊTRE, AVOIR = verb("être", "be"), verb("avoir", "have, had")
-WOULD = Verb("vouloir", ("voudrais", "voudrais", "voudrait", "voudrions", "voudriez", "voudraient"), "", None,
-             (), (), (), ())  # fmt: skip
+BE = ("am", "are", "is", "are", "are", "are")
+WOULD = ("voudrais", "voudrais", "voudrait", "voudrions", "voudriez", "voudraient")
+NEGATIONS = {"pas": ("not",), "jamais": ("never",), "plus": ("no", "longer")}
+REFLEXIVE = ("me", "te", "se", "nous", "vous", "se")
 
 PRESENT, PAST = Tense(), Tense(is_past=True)
 FUTURE = Tense(head=verb("aller", "go"), operators=BE, words=("going", "to"))
 CAN = Tense(head=verb("pouvoir", "can"), operators=("can",) * 6)
 MUST = Tense(head=verb("devoir", "must"), operators=("must",) * 6)
-WISH = Tense(head=WOULD, operators=("would",) * 6, words=("like", "to"))
-JUST = Tense(head=verb("venir de", "come"), is_recent=True)
-_CATENATIVES = [verb(*line) for line in rows(lexicon.CATENATIVES)]
+WISH = Tense(head=replace(verb("vouloir", "want"), present=WOULD), operators=("would",) * 6, words=("like", "to"))
+JUST = Tense(head=verb("venir de", "come"))  # "il vient de partir": "he just left"
+_CATENATIVES = read_verbs(lexicon.CATENATIVES)
 CATENATIVES = [
     Tense(head=head, is_past=is_past)
     for head in _CATENATIVES
@@ -71,7 +71,14 @@ CATENATIVES = [
     if "skill" not in head.columns
 ]
 SKILLS = [Tense(head=head) for head in _CATENATIVES if "skill" in head.columns]
-REFLEXIVE = ("me", "te", "se", "nous", "vous", "se")
+WANT, HOPE = (
+    next(tense for tense in CATENATIVES if tense.head and tense.head.lemma == lemma) for lemma in ("vouloir", "espérer")
+)
+
+
+Said = tuple[str, tuple[str, ...]]  # an English word, and the roles of the French words it renders
+FINITE, PARTICIPLE, INFINITIVE = ("finite",), ("participle",), ("infinitive",)
+CLITIC, ADVERB, NEGATION = ("clitic",), ("adverb",), ("ne", "negation")
 
 
 @cache
@@ -86,148 +93,83 @@ def verb_group(
     adverb: Adverb | None = None,
 ) -> Piece:
     """All that belongs to the verb. The mood is "statement", "asked" (est-ce que …) or "inverted" (as-tu …)."""
-    french, places = _french(verb, tense, agreement, mood, negation, clitic, adverb)
+    french = [pair for pair in _french(verb, tense, agreement, mood, negation, clitic, adverb) if pair[1]]
+    places = {role: place for place, (role, _) in enumerate(french)}
     operator, words = _english(verb, tense, agreement, mood, negation, clitic, adverb)
 
-    def linked(said: list[tuple[str, str]]) -> English:
-        return tuple((word, tuple(places[role] for role in roles.split() if role in places)) for word, roles in said)
+    def linked(said: list[Said]) -> English:
+        return tuple([(word, tuple([places[role] for role in roles])) for word, roles in said])
 
-    return Piece(french, linked(words), linked(operator))
+    return Piece(tuple([word for _, word in french]), linked(words), linked(operator))
 
 
 def _french(
     verb: Verb, tense: Tense, agreement: Agreement, mood: str, negation: str | None, clitic: Clitic | None,
     adverb: Adverb | None,
-) -> tuple[tuple[str, ...], dict[str, int]]:  # fmt: skip
-    """The words, and where each stands by its role."""
-    finite_verb = tense.head or verb
-    before = clitic.french if clitic else REFLEXIVE[agreement.person] if verb.is_reflexive else None
-    takes_être = finite_verb.has_être or finite_verb.is_reflexive
-    finite = ((ÊTRE if takes_être else AVOIR) if tense.is_past else finite_verb).present[agreement.person]
-    bent = finite_verb.participle
-    if tense.is_past and takes_être:
-        bent = participle(bent, is_feminine=agreement.is_feminine, is_plural=agreement.is_plural)
-    elif clitic and clitic.is_direct and not tense.head:
-        bent = participle(bent, is_feminine=clitic.is_feminine, is_plural=clitic.is_plural)
-    order = (
-        ("ne", "ne" if negation else None),
-        ("clitic", None if tense.head else before),
+) -> tuple[tuple[str, str], ...]:  # fmt: skip
+    """The words in their order, each after its role; a role that is not played has an empty word."""
+    head = tense.head
+    bearer = head or verb
+    pronoun = clitic.french if clitic else REFLEXIVE[agreement.person] if verb.is_reflexive else ""
+    takes_être = bearer.has_être or bearer.is_reflexive
+    finite = ((ÊTRE if takes_être else AVOIR) if tense.is_past else bearer).present[agreement.person]
+    past = bearer.participle if tense.is_past else ""
+    if past and takes_être:
+        past = participle(past, is_feminine=agreement.is_feminine, is_plural=agreement.is_plural)
+    elif past and clitic and clitic.is_direct and not head:
+        past = participle(past, is_feminine=clitic.is_feminine, is_plural=clitic.is_plural)
+    return (
+        ("ne", "ne" if negation else ""),
+        ("clitic", "" if head else pronoun),
         ("finite", inverted(finite, agreement.pronoun) if mood == "inverted" else finite),
-        ("negation", negation),
-        ("adverb", adverb.french if adverb else None),
-        ("participle", bent if tense.is_past else None),
-        ("preposition", tense.head.preposition if tense.head else None),
-        ("clitic", before if tense.head else None),
-        ("infinitive", verb.lemma if tense.head else None),
+        ("negation", negation or ""),
+        ("adverb", adverb.french if adverb else ""),
+        ("participle", past),
+        ("preposition", (head.preposition or "") if head else ""),
+        ("clitic", pronoun if head else ""),
+        ("infinitive", verb.lemma if head else ""),
     )
-    said = [(role, word) for role, word in order if word]
-    return tuple(word for _, word in said), {role: place for place, (role, _) in enumerate(said)}
 
 
 def _english(
     verb: Verb, tense: Tense, agreement: Agreement, mood: str, negation: str | None, clitic: Clitic | None,
     adverb: Adverb | None,
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:  # fmt: skip
-    """The operator and the rest, each word with the roles of the French words it renders."""
-    lexical = tense.head or verb
-    own = "infinitive" if tense.head else "participle" if tense.is_past else "finite"
-    own += " clitic" if verb.is_reflexive else ""
-    bearer = "participle finite" if tense.is_past else "finite"
-    third = agreement.person == 2
-
-    operator: str | None = None
-    if tense.operators:
-        operator = tense.operators[agreement.person]
-    elif mood != "statement" or negation == "pas":
-        operator = "did" if tense.is_past else "does" if third else "do"
-
-    words = [(word, "ne negation") for word in {"pas": "not", "jamais": "never", "plus": "no longer"}.get(negation or "", "").split()]
-    if adverb and not adverb.is_last:
-        words += [(word, "adverb") for word in adverb.english]
-    if tense.is_recent:
-        words += [("just", "finite preposition"), *((word, own) for word in verb.past)]
-    elif tense.operators:
-        words += [(word, "finite") for word in tense.words[:-1]] + [(word, "infinitive") for word in tense.words[-1:]]
-        words += [(word, own) for word in verb.base]
-    else:
-        is_bare = operator is not None
-        inflected = lexical.base if is_bare else lexical.past if tense.is_past else lexical.third_person if third else lexical.base
-        if tense.head:
-            role = "participle" if tense.is_past and is_bare else bearer
-            words += [(word, role) for word in inflected[:-1]]
-            words += [("to", "preposition" if lexical.preposition else "infinitive")]
-            words += [(word, own) for word in verb.base]
-        else:
-            role = own if is_bare else f"{own} finite"
-            words += [(word, role) for word in inflected]
-    if clitic:
-        words.append((clitic.english, "clitic"))
-    if adverb and adverb.is_last:
-        words += [(word, "adverb") for word in adverb.english]
-
-    start = [(operator, "finite")] if operator else []
+) -> tuple[list[Said], list[Said]]:  # fmt: skip
+    """The operator, and the rest."""
+    operator = tense.operators[agreement.person] if tense.operators else None
+    if operator is None and (mood != "statement" or negation == "pas"):
+        operator = "did" if tense.is_past else "does" if agreement.person == 2 else "do"
+    start: list[Said] = [(operator, FINITE)] if operator else []
+    words: list[Said] = [(word, NEGATION) for word in NEGATIONS[negation]] if negation else []
     if operator == "can" and negation:
-        start, words = [("cannot", "finite ne negation")], words[1:]
+        start, words = [("cannot", FINITE + NEGATION)], []
     if mood == "inverted":
-        start.append((agreement.english, "finite"))
+        start.append((agreement.english, FINITE))
+    if adverb and not adverb.is_last:
+        words += [(word, ADVERB) for word in adverb.english]
+    words += _predicate(verb, tense, is_third=agreement.person == 2, is_bare=operator is not None)
+    if clitic:
+        words.append((clitic.english, CLITIC))
+    if adverb and adverb.is_last:
+        words += [(word, ADVERB) for word in adverb.english]
     return start, words
 
 
-# avoir and être as "be": the three tenses in which they tell of a state.
-STATES = {
-    ("être", "present"): ÊTRE.present,
-    ("être", "past"): ("étais", "étais", "était", "étions", "étiez", "étaient"),
-    ("être", "future"): ("serai", "seras", "sera", "serons", "serez", "seront"),
-    ("avoir", "present"): AVOIR.present,
-    ("avoir", "past"): ("avais", "avais", "avait", "avions", "aviez", "avaient"),
-    ("avoir", "future"): ("aurai", "auras", "aura", "aurons", "aurez", "auront"),
-}
-WERE = ("was", "were", "was", "were", "were", "were")
-
-
-@cache
-def state(
-    verb: str,
-    tense: str,
-    agreement: Agreement,
-    mood: str = "statement",
-    *,
-    negation: str | None = None,
-    adverb: Adverb | None = None,
-) -> Piece:
-    """être, or avoir in "j'ai faim": "be" in English."""
-    finite = STATES[verb, tense][agreement.person]
-    french = [inverted(finite, agreement.pronoun) if mood == "inverted" else finite]
-    place = 0
-    words: list[tuple[str, tuple[int, ...]]] = []
-    if negation:
-        french = ["ne", *french, negation]
-        place = 1
-        words.append(({"pas": "not", "jamais": "never", "plus": "no longer"}[negation], (0, 2)))
-    if adverb:
-        words += [(word, (len(french),)) for word in adverb.english]
-        french.append(adverb.french)
-    if tense == "future":
-        words.append(("be", (place,)))
-    be = {"present": BE, "past": WERE, "future": ("will",) * 6}[tense][agreement.person]
-    operator: English = ((be, (place,)),)
-    if mood == "inverted":
-        operator = (*operator, (agreement.english, (place,)))
-    return Piece(tuple(french), tuple(words), operator)
-
-
-@cache
-def command(verb: Verb, person: int, negation: str | None = None) -> Piece:
-    """The imperative of tu (1), nous (3) or vous (4): "mange", "let us eat", "ne mangez pas"."""
-    form = verb.present[person]
-    form = form[:-1] if person == 1 and form.endswith(("es", "as")) else form
-    pronoun = {1: "te", 3: "nous", 4: "vous"}[person] if verb.is_reflexive else None
-    if negation:
-        french = ("ne", *((pronoun,) if pronoun else ()), form, negation)
-    else:
-        french = (f"{form}-{'toi' if pronoun == 'te' else pronoun}" if pronoun else form,)
-    place = french.index(form) if negation else 0
-    own = tuple(range(1, place + 1)) if negation else (0,)
-    no = ((("not", (0, place + 1)),) if negation else ())
-    start = [("let", (place,)), ("us", (place,))] if person == 3 else [("do", (place,))] if negation else []
-    return Piece(french, (*start, *no, *((word, own) for word in verb.base)))
+def _predicate(verb: Verb, tense: Tense, *, is_third: bool, is_bare: bool) -> list[Said]:
+    """The verb with what governs it: "eats", "going to eat", "tried to eat"; bare after an operator."""
+    reflexive = CLITIC if verb.is_reflexive else ()
+    own = INFINITIVE + reflexive
+    if tense is JUST:
+        return [("just", ("finite", "preposition")), *[(word, own) for word in verb.past]]
+    if tense.operators:  # "going" and "like" are the finite verb, "to" belongs to the infinitive
+        between = [(word, INFINITIVE if word == "to" else FINITE) for word in tense.words]
+        return between + [(word, own) for word in verb.base]
+    bearer = tense.head or verb
+    forms = bearer.base
+    if not is_bare:
+        forms = bearer.past if tense.is_past else bearer.third_person if is_third else bearer.base
+    role = FINITE if not tense.is_past else PARTICIPLE if is_bare else FINITE + PARTICIPLE
+    if not tense.head:
+        return [(word, role + reflexive) for word in forms]
+    to = ("preposition",) if tense.head.preposition else INFINITIVE
+    return [*[(word, role) for word in forms[:-1]], (forms[-1], to), *[(word, own) for word in verb.base]]

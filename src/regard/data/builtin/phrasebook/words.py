@@ -1,16 +1,17 @@
 """The lexicon read into words: nouns, adjectives and verbs with all their forms."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from regard.data.builtin.phrasebook import english, french, lexicon
 
-__all__ = ["ADJECTIVES", "CLASSES", "COLOURS", "NAMES", "NATIONALITIES", "NOUNS", "PERSONAL", "Adjective",
-           "Noun", "Verb", "classes", "nouns", "pairs", "rows", "verb"]  # fmt: skip
+__all__ = ["ADJECTIVES", "COLOURS", "NAMES", "NATIONALITIES", "NOUNS", "PERSONAL", "Adjective", "Noun", "Verb",
+           "chosen", "classes", "nouns", "pairs", "read_verbs", "rows", "verb"]  # fmt: skip
 
 MASS = ("solid", "ingredient", "drink")
-DYED = "garment accessory drivable vehicle furniture object tableware container opening".split()
+DYED = ("garment", "accessory", "drivable", "vehicle", "furniture", "object", "tableware", "container", "opening")
 
 
 # Words are compared and hashed by identity, which is fast: tables of phrases are kept by word.
@@ -22,7 +23,7 @@ class Noun:
     is_feminine: bool
     is_mass: bool
     singular: tuple[str, ...] | None
-    plural: tuple[str, ...]
+    plural: tuple[str, ...] | None
     english_singular: tuple[str, ...]
     english_plural: tuple[str, ...]
 
@@ -61,6 +62,14 @@ class Verb:
     is_reflexive: bool = False
 
 
+Word = TypeVar("Word", Noun, Adjective, Verb)
+
+
+def chosen(words: Iterable[Word], lemmas: str) -> list[Word]:
+    """Those of the words that the list names."""
+    return [word for word in words if word.lemma in lemmas.split()]
+
+
 def rows(table: str) -> Iterator[list[str]]:
     """The lines of a table, cut at the bars."""
     for line in table.strip().splitlines():
@@ -94,16 +103,15 @@ def _noun(lemma: str, source: str, target: str, of: str) -> Noun:
     many = irregular or " ".join((french.plural(first), *rest))
     one, irregular, _ = _cut(target + " -")
     *start, last = one.split()
-    has_singular = "p" not in gender
     return Noun(
         lemma=lemma,
         of=of,
         is_feminine="f" in gender,
         is_mass=of in MASS,
-        singular=(first, *rest) if has_singular else None,
-        plural=tuple(many.split()) if has_singular else (first, *rest),
+        singular=None if "p" in gender else (first, *rest),
+        plural=None if "s" in gender or of in MASS else (first, *rest) if "p" in gender else tuple(many.split()),
         english_singular=(*start, last),
-        english_plural=(*start, irregular or english.plural(last)) if has_singular else (*start, last),
+        english_plural=(*start, last if "p" in gender else irregular or english.plural(last)),
     )
 
 
@@ -152,18 +160,23 @@ def verb(source: str, target: str, *columns: str, has_être: bool = False, is_re
     )
 
 
+def read_verbs(table: str, *, has_être: bool = False, is_reflexive: bool = False) -> list[Verb]:
+    return [verb(*line, has_être=has_être, is_reflexive=is_reflexive) for line in rows(table)]
+
+
 NOUNS = {of: nouns(table, of) for of, table in lexicon.NOUNS.items()}
-CLASSES = tuple(NOUNS)
 NAMES = nouns(lexicon.NAMES, "name")
 ADJECTIVES = [
     _adjective(source, target, is_before=place == "before", of=classes(of))
     for source, target, place, of in rows(lexicon.ADJECTIVES)
 ]
 COLOURS = [
-    _adjective(source, target, of=(*DYED, *animals)) for source, target, *animals in rows(lexicon.COLOURS)
+    _adjective(source, f"{target}, -", of=(*DYED, *animals)) for source, target, *animals in rows(lexicon.COLOURS)
 ]
 PERSONAL = [
     _adjective(source, target, of=("friend", "person") if beside else ())
     for source, target, *beside in rows(lexicon.PERSONAL)
 ]
-NATIONALITIES = [_adjective(source, target, of=("profession", "person")) for source, target in pairs(lexicon.NATIONALITIES)]
+NATIONALITIES = [
+    _adjective(source, f"{target}, -", of=("profession", "person")) for source, target in pairs(lexicon.NATIONALITIES)
+]

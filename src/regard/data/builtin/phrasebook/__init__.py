@@ -1,0 +1,115 @@
+"""A French phrase-book with its English: the translator's built-in data.
+
+It is a grammar, not a list: some four hundred and fifty words and four dozen kinds of sentence make more than
+10¹¹ sentences. French decides the English: each French sentence has exactly one translation, so a perfect
+translator exists. Where French alone leaves a choice, the book always takes the same side:
+
+- il and elle are people; le, la and les are people or things by their verb ("je le connais", "I know him";
+  "je le mange", "I eat it"); before a vowel, where l' hides who it is, only things and participles ("je l'ai vue").
+- son, sa and ses belong to the subject: "elle aime son chien", "she loves her dog".
+- The present is the simple present, the passé composé the simple past; tu and vous are both you.
+- After aimer, préférer and détester the article is general: "j'aime les pommes", "I like apples".
+
+Sentences have no capitals (but for I, names, days and languages) and no full stop; French has a space before
+its question mark, English has none.
+
+The alignment links the words between blanks, French index first. Every word of both languages is linked. An
+elided word is part of the next ("j'ai" renders both "I" and what "ai" does). The English auxiliary is linked to
+the finite verb, "not" to both ne and pas, "to" to the preposition or else to the infinitive, "est-ce que" to
+the auxiliary it stands for, an article that one language lacks to the noun, and idioms as wholes.
+
+A sentence is a function of a seed and an index, through BLAKE2: the same bytes on every machine, for ever.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, count, islice
+
+from regard.data.builtin.phrasebook.grammar import derive, plain_statements
+from regard.data.builtin.phrasebook.pieces import Piece, written
+from regard.data.builtin.phrasebook.states import student
+from regard.data.builtin.phrasebook.subjects import PRONOUNS
+from regard.settings.errors import UserError
+
+__all__ = ["SPLITS", "Phrase", "phrases", "sentences"]
+
+SPLITS = ("train", "val", "test", "test_combinations")
+TEST_SHARE, VAL_SHARE = 4, 2  # of a hundred sentences
+HELD_OUT = 16  # of so many pairs of words, one is kept from training
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A French sentence, its English, and which words of the two belong together."""
+
+    source: str
+    target: str
+    alignment: tuple[tuple[int, int], ...]
+
+
+def phrases(split: str, count: int, *, seed: int = 0) -> list[Phrase]:
+    """The first phrases of a split, all different; a longer list begins with the shorter one.
+
+    The split of a sentence does not depend on the seed: `test` and `val` are sentences that `train` never has;
+    `test_combinations` has those with a verb and its object, or a noun and its adjective, that never meet in the
+    other three, though each word is common there.
+
+    >>> phrases("test", 1)
+    [Phrase(source='je suis étudiant', target='I am a student', alignment=((0, 0), (1, 1), (2, 2), (2, 3)))]
+    """
+    if split not in SPLITS:
+        raise UserError(f"{split}: no such split of the phrase-book; there are {', '.join(SPLITS)}")
+    return list(islice(_stream(split, seed), count))
+
+
+def sentences() -> int:
+    """At least so many sentences are in the book: those without negation, question, pronoun, place or time.
+
+    >>> sentences() > 10**11
+    True
+    """
+    return plain_statements()
+
+
+def _stream(split: str, seed: int) -> Iterator[Phrase]:
+    reserved = _reserved() if split == "test" else ()
+    drawn = (derive(_number(f"{seed} {index}")) for index in count())
+    seen: set[str] = set()
+    for piece in chain(reserved, drawn):
+        source, target, alignment = written(piece)
+        if source not in seen and _split(source, piece.combinations) == split:
+            seen.add(source)
+            yield Phrase(source, target, alignment)
+
+
+@cache
+def _reserved() -> tuple[Piece, ...]:
+    """ "je suis étudiant" and "je suis étudiante": the library's own example opens the test set."""
+    return tuple(student(subject) for subject in PRONOUNS if subject.agreement.pronoun == "je")
+
+
+@cache
+def _reserved_sources() -> frozenset[str]:
+    return frozenset(written(piece).source for piece in _reserved())
+
+
+def _split(source: str, combinations: tuple[tuple[str, str], ...]) -> str:
+    for combination in combinations:
+        if _is_held_out(combination):
+            return "test_combinations"
+    share = _number(source) % 100
+    if share < TEST_SHARE or source in _reserved_sources():
+        return "test"
+    return "val" if share < TEST_SHARE + VAL_SHARE else "train"
+
+
+@cache
+def _is_held_out(combination: tuple[str, str]) -> bool:
+    return _number(" + ".join(combination)) % HELD_OUT == 0
+
+
+def _number(text: str) -> int:
+    """A number of 512 bits that looks random and is the same everywhere."""
+    return int.from_bytes(hashlib.blake2b(text.encode()).digest(), "little")
