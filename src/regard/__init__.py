@@ -10,14 +10,14 @@ Importing it draws in no torch; using it does.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.settings.load import load as settings
+    from regard.settings.load import load as recipe
     from regard.tasks.predictor import load
     from regard.training.loop import train
 
 __version__ = "0.1.0"
-__all__ = ["load", "settings", "train"]
+__all__ = ["load", "recipe", "train"]
 
-_HOME = {"load": ("regard.tasks.predictor", "load"), "settings": ("regard.settings.load", "load"),
+_HOME = {"load": ("regard.tasks.predictor", "load"), "recipe": ("regard.settings.load", "load"),
          "train": ("regard.training.loop", "train")}
 
 

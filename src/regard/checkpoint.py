@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.settings.errors import Failure, UserError
 
 __all__ = ["Checkpoint", "average", "load_weights", "named_tensors", "prune", "read_json", "save_checkpoint",
-           "write_json", "write_model"]
+           "write_json", "write_model", "write_tensors"]
 
 MANIFEST = "MANIFEST.json"
 PARTS = ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -122,15 +122,19 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
 
 def write_model(run: Path, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
     """The finished model, in the layout other tools know."""
-    temporary = run / ".model.safetensors.tmp"
+    write_tensors(run / "model.safetensors", weights)
+    write_json(run / "config.json", config)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        save_file(dict(weights), temporary, metadata={"format": "pt"})
+        save_file(dict(tensors), temporary, metadata={"format": "pt"})
         _sync(temporary)
-        os.replace(temporary, run / "model.safetensors")
+        os.replace(temporary, path)
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
-        raise Failure(f"{run / 'model.safetensors'}: could not be saved: {error}") from error
-    write_json(run / "config.json", config)
+        raise Failure(f"{path}: could not be saved: {error}") from error
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -140,6 +144,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         _sync(temporary)
         os.replace(temporary, path)
     except OSError as error:
+        temporary.unlink(missing_ok=True)
         raise Failure(f"{path}: could not be written: {error.strerror}") from error
 
 

@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from regard.generate.beam import Beam, beam
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import (
     SCORES,
     AdditiveAttend,
@@ -20,8 +24,10 @@ from regard.nn.attend import (
     Places,
     ScaledDotAttend,
 )
+from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
 from regard.nn.positions import Alibi, RelativeBias
+from regard.settings.schema import Tower
 
 CPU = torch.device("cpu")
 HEADS, WIDTH = 4, 8
@@ -336,3 +342,23 @@ def test_dropout_acts_on_the_weights_in_training_alone() -> None:
             torch.nn.init.normal_(parameter)
         assert not torch.allclose(attend(q, k, v, mask=Mask()).context, torch.ones(1))
         torch.testing.assert_close(attend.eval()(q, k, v, mask=Mask()).context, torch.ones(1, 1, 4, 1))
+
+
+def test_a_new_score_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of CONTRIBUTING.md, from the class to a model that searches."""
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    source = text.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {"Attend": Attend, "F": torch.nn.functional, "Tensor": Tensor}
+    exec(source, names)
+    monkeypatch.setitem(SCORES, "cosine", names["CosineAttend"])
+    model = EncoderDecoder(Tower(width=8, depth=1, heads=2, score="cosine", temperature=0.1), sources=9, targets=9)
+    initialize(model, depth=1, seed=0)
+    source_ids = torch.tensor([[3, 4, 5]])
+    model(source_ids, source_ids).sum().backward()
+    model.eval()
+    found = beam(model, torch.tensor([[1]]), memory=model.encode(source_ids), how=Beam(end=2, longest=4, size=2))
+    assert len(found[0]) == 2
+    q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
+    weights = names["CosineAttend"]((4, 4)).weights(q, k, mask=Mask())
+    cosines = torch.nn.functional.cosine_similarity(q[:, :, :, None], k[:, :, None], dim=-1)
+    torch.testing.assert_close(weights, cosines.softmax(-1))

@@ -44,6 +44,7 @@ class Batch:
 
     def pieces(self: B, count: int) -> list[B]:
         """The same rows in so many parts, as equal as can be. Their counts are those of the whole."""
+        count = min(count, min(len(tensor) for tensor in self.tensors().values()))
         parts = {name: tensor.tensor_split(count) for name, tensor in self.tensors().items()}
         chosen: list[dict[str, Any]] = [{name: part[i] for name, part in parts.items()} for i in range(count)]
         return [replace(self, **part) for part in chosen]

@@ -1,6 +1,6 @@
 """Mistakes a person can mend: each carries the sentence to print and the code to exit with."""
 
-__all__ = ["Failure", "UserError"]
+__all__ = ["Failure", "NotFinite", "UserError"]
 
 
 class UserError(Exception):
@@ -13,3 +13,9 @@ class Failure(UserError):
     """Nothing wrong with what was asked, but it could not be done (the disk is full, say)."""
 
     exit_code = 1
+
+
+class NotFinite(UserError):
+    """The numbers of a run went wrong: its loss is not a number."""
+
+    exit_code = 3

@@ -56,8 +56,7 @@ class Tower:
     norm_place: Literal["pre", "post"] = knob("pre", "before each part, or after its residual sum as in 2017")
     norm_epsilon: float = knob(1e-5, "added to the variance", above=0)
     bias: bool = knob(True, "biases in the linear layers")
-    score: Literal["scaled-dot", "dot", "bilinear", "additive", "distance"] = knob(
-        "scaled-dot", "how a query is compared with a key")
+    score: str = knob("scaled-dot", "how a query is compared with a key; or dot, bilinear, additive, distance")
     temperature: float = knob(1.0, "of the attention's softmax: above 1 flatter, below 1 sharper", above=0)
     positions: Literal["none", "sinusoidal", "fourier", "learned", "rotary", "relative", "alibi"] = knob(
         "sinusoidal", "how the model knows the order of tokens")

@@ -1,5 +1,6 @@
 """What a model is trained to do: one file per task."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -12,8 +13,14 @@ TASKS = {"translate": "regard.tasks.translate:Translate"}
 
 
 def make(run: Run) -> Any:
-    """The task of a run; its module is imported only now."""
+    """The task of a run; its module, and torch with it, is imported only now."""
     if run.task not in TASKS:
         raise UserError(f"{run.task}: no such task; there is {', '.join(TASKS)}")
+    from regard.nn.attend import SCORES
+
+    if run.model.score not in SCORES:  # the schema leaves this open: a new score is a line in nn/attend.py alone
+        near = get_close_matches(run.model.score, SCORES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SCORES)}"
+        raise UserError(f"model.score={run.model.score}: no such score; {hint}")
     module, name = TASKS[run.task].split(":")
     return getattr(import_module(module), name)(run)

@@ -12,7 +12,7 @@ def choose_device(name: str) -> torch.device:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(device for device, is_there in there.items() if is_there)
-    if not there[name]:
+    if not there.get(name):
         others = ", ".join(device for device, is_there in there.items() if is_there)
         raise UserError(f"device={name}: not available here; there is: {others}")
     return torch.device(name)

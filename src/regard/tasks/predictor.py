@@ -32,6 +32,8 @@ class Predictor:
 
     def answers(self, inputs: Sequence[str], **search: object) -> list[Answer]:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
+        if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
+            raise TypeError("a list of texts is wanted, as in predict([text])")
         self.task.run = replace(self.run, search=replace(self.run.search, **search))  # type: ignore[arg-type]
         return self.task.predict(self.model, list(inputs))
 

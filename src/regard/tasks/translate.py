@@ -62,10 +62,12 @@ class Translate(Task[PairBatch]):
             sizes = self.restore(folder)
             self._load_ids(cache)
             return sizes
-        cache.mkdir(parents=True, exist_ok=True)
-        (cache / KEY).unlink(missing_ok=True)
+        if (folder / "checkpoints").exists():
+            raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
         splits = self._read()
         self._learn_tokens(splits["train"])
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / KEY).unlink(missing_ok=True)
         self.source_tokens.save(folder / "source_tokenizer.json")
         self.target_tokens.save(folder / "tokenizer.json")
         for split, pairs in splits.items():
@@ -181,17 +183,18 @@ class Translate(Task[PairBatch]):
         order = [i for i in np.argsort(rows.lengths, kind="stable")[::-1].tolist() if inputs[i].strip()]
         answers = [Answer("") for _ in inputs]
         how = self.run.search
-        for start in range(0, len(order), how.batch):
-            chosen = order[start : start + how.batch]
-            found = self._generate(model, [rows[i] for i in chosen])
-            for place, hypotheses in zip(chosen, found, strict=True):
-                texts = self.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
-                first, *others = (Answer(text, h.score) for text, h in zip(texts, hypotheses, strict=False))
-                answers[place] = replace(first, others=tuple(others))
+        # Only like with like: how long an answer may get must not depend on who else is in the batch.
+        for longest, alike in itertools.groupby(order, lambda i: min(how.longest, _longest(len(rows[i])))):
+            while chosen := list(itertools.islice(alike, how.batch)):
+                found = self._generate(model, [rows[i] for i in chosen], longest)
+                for place, hypotheses in zip(chosen, found, strict=True):
+                    texts = self.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
+                    first, *others = (Answer(text, h.score) for text, h in zip(texts, hypotheses, strict=False))
+                    answers[place] = replace(first, others=tuple(others))
         return answers
 
     @torch.no_grad()
-    def _generate(self, model: nn.Module, rows: Sequence[NDArray[np.int32]]) -> list[list[Hypothesis]]:
+    def _generate(self, model: nn.Module, rows: Sequence[NDArray[np.int32]], longest: int) -> list[list[Hypothesis]]:
         assert isinstance(model, EncoderDecoder)
         how, tokens, device = self.run.search, self.target_tokens, next(model.parameters()).device
         source = _pad(rows, self.source_tokens.pad).to(device)
@@ -202,8 +205,6 @@ class Translate(Task[PairBatch]):
         if how.no_repeat is not None:
             filters.append(NoRepeat(how.no_repeat))
         prompt = torch.full((len(rows), 1), tokens.start, device=device)
-        # Nothing translates into more than twice its length; a model that never ends must not cost the earth.
-        longest = min(how.longest, 2 * source.shape[1] + 16)
         if how.temperature is None:
             return beam(model, prompt, memory=memory, filters=filters, how=Beam(
                 end=tokens.end, longest=longest, size=max(how.beam, how.best), length_penalty=how.length_penalty))
@@ -239,8 +240,8 @@ def _digest(run: Run) -> str:
     if run.data.paths:
         layout = find_files([Path(path) for path in run.data.paths], source=run.data.source, target=run.data.target)
         for file in itertools.chain(*layout.files.values()):  # with the splits that lie beside those named
-            about = file.stat()
-            digest.update(f"{file} {about.st_size} {about.st_mtime_ns}\n".encode(errors="surrogateescape"))
+            with open(file, "rb") as content:
+                digest.update(file.name.encode(errors="surrogateescape") + hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
 
 
@@ -255,6 +256,17 @@ def _pad(rows: Sequence[NDArray[np.int32]], pad: int) -> Int[Tensor, "rows lengt
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
     return torch.from_numpy(padded)
+
+
+def _longest(length: int) -> int:
+    """Nothing translates into more than twice its length; a model that never ends must not cost the earth.
+
+    The length is rounded up to a power of two, so that many sources have the same.
+
+    >>> [_longest(length) for length in (1, 8, 9, 16, 17)]
+    [32, 32, 48, 48, 80]
+    """
+    return 16 + 2 * max(8, 1 << (length - 1).bit_length())
 
 
 def _round_up(number: int, multiple: int) -> int:

@@ -13,7 +13,7 @@ class Log:
     """Writes to `metrics.jsonl` and to stderr. On a terminal a bar; elsewhere a line now and then."""
 
     def __init__(self, folder: Path, *, steps: int, start: int = 0, quiet: bool = False) -> None:
-        self.file = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
+        self.file = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
         self.steps, self.start, self.quiet = steps, start, quiet
         self.began = self.newest = time.monotonic()
         self.tokens = 0
@@ -58,7 +58,15 @@ class Log:
         else:
             print(text, file=sys.stderr, flush=True)
 
-    def close(self) -> None:
+    def evaluation(self, step: int, loss: float, *, best: bool) -> None:
+        """The loss on the validation set."""
+        self.write("evaluation", step=step, loss=loss)
+        self.say(f"step {step:>6,}/{self.steps:,}  validation loss {loss:.4f}" + "  (the best so far)" * best)
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *error: object) -> None:
         if self.bar is not None:
             self.bar.stop()
         self.file.close()

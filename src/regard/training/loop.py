@@ -1,12 +1,14 @@
 """The loop that trains. It reads from top to bottom."""
 
+import math
+import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.checkpoint import (
@@ -18,10 +20,12 @@ from regard.checkpoint import (
     save_checkpoint,
     write_json,
     write_model,
+    write_tensors,
 )
-from regard.data.batch import Plan
+from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
 from regard.nn.init import initialize
+from regard.settings.errors import NotFinite
 from regard.settings.load import to_json
 from regard.settings.schema import Run, Train
 from regard.tasks import make
@@ -38,64 +42,92 @@ __all__ = ["train"]
 SAY_EVERY = 50  # steps between two lines of the log
 
 
-def train(run: Run, folder: Path, *, quiet: bool = False, world: World = World()) -> dict[str, Any]:
-    """Train until the last step, write the model into `folder`, and give the scores of its tests."""
-    device = choose_device(run.device)
-    precision = _precision(run.train, device)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "run.json", to_json(run))
+def train(run: Run, folder: str | Path, *, quiet: bool = False, world: World = World()) -> dict[str, Any]:
+    """Train until the last step, write the model into `folder`, and give the scores of its tests.
 
-    task = make(run)
+    A folder that already holds a part of this very run is gone on with.
+    """
+    folder = Path(folder)
+    device = choose_device(run.device)
+    _be_deterministic(run.train)
+    task: Task[Any] = make(run)
+    folder.mkdir(parents=True, exist_ok=True)
     sizes = task.prepare(folder)
+    write_json(folder / "run.json", to_json(run))  # after the data: what cannot be read leaves no run behind
+
     model: nn.Module = task.build(sizes)
     initialize(model, depth=run.model.depth, seed=run.seed)
     model.to(device).train()
     optimizer = adamw(model, run.train, device=device)
     progress = _resume(folder, model, optimizer)
-    plan = Plan(task.lengths("train"), tokens=run.train.batch_tokens, seed=run.seed)
-    how = run.train
+    with Log(folder, steps=run.train.steps, start=progress.step, quiet=quiet) as log:
+        began = time.monotonic()
+        _learn(run, folder, task, model, optimizer, progress, log, world)
+        log.write("trained", seconds=round(time.monotonic() - began, 2))
+        _finish(folder, model, run, sizes)
+        scores = _scores(task, model, log)
+        write_json(folder / "scores.json", scores)
+        log.say(f"trained in {time.monotonic() - began:.0f} s; the run is in {folder}")
+    return scores
+
+
+@dataclass
+class Progress:
+    """Where a run stands: all that decides how it goes on, besides the weights and the optimiser."""
+
+    step: int = 0
+    best: float = math.inf
+    best_step: int = 0
+    waited: int = 0
+    """Evaluations since the best."""
+
+    def judge(self, loss: float) -> bool:
+        """Take in a validation loss; whether it is the best so far."""
+        if loss < self.best:
+            self.best, self.best_step, self.waited = loss, self.step, 0
+            return True
+        self.waited += 1
+        return False
+
+
+def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer: torch.optim.AdamW,
+           progress: Progress, log: Log, world: World) -> None:
+    """Batch after batch, with an evaluation and a checkpoint now and then."""
+    how, device = run.train, next(model.parameters()).device
+    precision = _precision(how, device)
+    plan = Plan(task.lengths("train"), tokens=how.batch_tokens, seed=run.seed)
     evaluate_every, save_every = _intervals(how)
     update = make_update(model, task, optimizer, how, device=device, precision=precision, world=world)
+    _introduce(log, task, model, plan, device, precision)
 
-    log = Log(folder, steps=how.steps, start=progress["step"], quiet=quiet)
-    _introduce(log, task, model, plan, how, device, precision)
-    began = time.monotonic()
-    batches = ahead(lambda step: task.collate("train", plan[step].share(world.rank, world.size)).ready(device),
-                    progress["step"], how.steps)
-    for step, batch in batches:
+    def out_of_patience() -> bool:
+        return how.patience is not None and progress.waited >= how.patience
+
+    def make(step: int) -> Batch:
+        return task.collate("train", plan[step].share(world.rank, world.size)).ready(device)  # type: ignore[no-any-return]
+
+    for step, batch in ahead(make, progress.step, progress.step if out_of_patience() else how.steps):
         # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
-        torch.manual_seed(hash((run.seed, step, world.rank)))
+        torch.manual_seed(((run.seed << 32) + step) * world.size + world.rank)
         report = update(batch, step)
-        log.count(batch.counts["loss"])
-        done = step + 1
-        if done % SAY_EVERY == 0 or done == how.steps:
-            log.step(done, loss=float(report.totals["nll"]) / batch.counts["nll"], norm=float(report.norm))
-        if done % evaluate_every == 0 or done == how.steps:
+        log.count(batch.counts["nll"])
+        progress.step = step + 1
+        last = progress.step == how.steps
+        if progress.step % SAY_EVERY == 0 or last:
+            log.step(progress.step, loss=float(report.totals["nll"]) / batch.counts["nll"], norm=float(report.norm))
+        if progress.step % evaluate_every == 0 or last:
             loss = validation_loss(model, task, "val", tokens=how.batch_tokens, precision=precision)
-            log.write("evaluation", step=done, loss=loss)
-            log.say(f"step {done:>6,}/{how.steps:,}  validation loss {loss:.4f}"
-                    + ("  (the best so far)" if loss < progress["best"] else ""))
-            if loss < progress["best"]:
-                progress.update(best=loss, best_step=done, waited=0)
-                save_file(named_tensors(model), folder / "best.safetensors")
-            else:
-                progress["waited"] += 1
-        progress["step"] = done
-        stop = how.patience is not None and progress["waited"] >= how.patience
-        if done % save_every == 0 or done == how.steps or stop:
-            save_checkpoint(folder, done, weights=named_tensors(model), optimizer=_tensors(optimizer), state=progress)
+            if progress.judge(loss):
+                write_tensors(folder / "best.safetensors", named_tensors(model))
+            log.evaluation(progress.step, loss, best=progress.best_step == progress.step)
+            last = last or out_of_patience()
+        if progress.step % save_every == 0 or last:
+            save_checkpoint(folder, progress.step, weights=named_tensors(model), optimizer=_tensors(optimizer),
+                            state=asdict(progress))
             prune(folder, max(how.keep, how.average))
-        if stop:
+        if last and progress.step < how.steps:
             log.say(f"stopped: no better validation loss in {how.patience} evaluations")
             break
-
-    log.write("trained", seconds=round(time.monotonic() - began, 2))
-    _finish(folder, model, run, sizes, how)
-    scores = _scores(task, model, log)
-    write_json(folder / "scores.json", scores)
-    log.say(f"trained in {time.monotonic() - began:.0f} s; the run is in {folder}")
-    log.close()
-    return scores
 
 
 def _intervals(how: Train) -> tuple[int, int]:
@@ -110,14 +142,21 @@ def _precision(how: Train, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 
-def _resume(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Any]:
+def _be_deterministic(how: Train) -> None:
+    """The same bits in every run on a GPU; a CPU at an equal number of threads gives them anyway."""
+    if how.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+
+
+def _resume(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW) -> Progress:
     """Go on from the newest whole checkpoint, if there is one."""
     for checkpoint in Checkpoint.all(folder):
         if checkpoint.verify() is None:
             load_weights(model, checkpoint.weights(), origin=str(checkpoint.folder))
             _restore(optimizer, checkpoint.optimizer())
-            return checkpoint.state()
-    return {"step": 0, "best": float("inf"), "best_step": 0, "waited": 0}
+            return Progress(**checkpoint.state())
+    return Progress()
 
 
 def _tensors(optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
@@ -135,7 +174,7 @@ def _restore(optimizer: torch.optim.AdamW, tensors: dict[str, Tensor]) -> None:
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _introduce(log: Log, task: Task[Any], model: nn.Module, plan: Plan, how: Train, device: torch.device,
+def _introduce(log: Log, task: Task[Any], model: nn.Module, plan: Plan, device: torch.device,
                precision: torch.dtype) -> None:
     parameters = sum(p.numel() for p in model.parameters())
     log.say(f"{len(task.lengths('train')):,} examples, {plan.steps_per_epoch:,} steps per epoch; "
@@ -144,10 +183,13 @@ def _introduce(log: Log, task: Task[Any], model: nn.Module, plan: Plan, how: Tra
         log.say(f"note: {note}")
 
 
-def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes, how: Train) -> None:
+def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes) -> None:
     """The mean of the newest checkpoints, or the best by the validation loss, is the model."""
-    newest = Checkpoint.all(folder)[: how.average]
-    weights = average(newest) if how.average > 1 else load_file(folder / "best.safetensors")
+    best = folder / "best.safetensors"
+    if not best.exists():
+        raise NotFinite("the validation loss was never a number; a lower train.rate may help")
+    newest = Checkpoint.all(folder)[: run.train.average]
+    weights = average(newest) if run.train.average > 1 else load_file(best)
     load_weights(model, weights, origin=str(folder))
     model.eval()
     write_model(folder, weights, {"model_type": "regard", "task": run.task, "sizes": dict(sizes), **asdict(run.model)})

@@ -83,6 +83,11 @@ class Update:
         """
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         clip = self.how.clip if self.how.clip is not None else math.inf
+        if not self.optimizer.defaults["fused"]:  # Apple's GPUs
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, clip, norm)
+            if bool(norm.isfinite()):
+                self.optimizer.step()
+            return norm
         self.optimizer.grad_scale = (norm / clip).clamp(min=1.0)  # type: ignore[attr-defined]
         self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         self.optimizer.step()

@@ -21,7 +21,7 @@ from regard.data.builtin.phrasebook.places_and_times import (
 )
 from regard.data.builtin.phrasebook.subjects import couple, nominal
 from regard.data.builtin.phrasebook.verb_groups import FUTURE, PAST, PRESENT, SKILLS, Adverb, Tense, verb_group
-from regard.data.builtin.phrasebook.words import NOUNS, Noun, Verb, chosen, nouns, pairs, read_verbs, rows, verb
+from regard.data.builtin.phrasebook.words import NOUNS, Noun, Verb, among, nouns, pairs, read_verbs, rows, verb
 
 __all__ = ["INTRANSITIVES", "PLEASE", "ability", "animal", "command", "intransitive", "living", "motion", "pair",
            "reflexive", "skill"]  # fmt: skip
@@ -29,13 +29,14 @@ __all__ = ["INTRANSITIVES", "PLEASE", "ability", "animal", "command", "intransit
 INTRANSITIVES, MOTIONS = read_verbs(lexicon.INTRANSITIVES), read_verbs(lexicon.MOTIONS, has_être=True)
 REFLEXIVES = read_verbs(lexicon.REFLEXIVES, is_reflexive=True)
 ANIMALS = NOUNS["pet"] + NOUNS["wild"]
-ANIMAL_VERBS = chosen(INTRANSITIVES, "dormir courir manger boire jouer")
-LEARNED = chosen(INTRANSITIVES + TRANSITIVES, "nager danser chanter cuisiner conduire écrire dessiner")
-WILLED = chosen(MOTIONS, "aller venir retourner rester partir sortir rentrer")
-TRAVELLING = chosen(MOTIONS, "partir rentrer arriver")
-UNWILLED = chosen(TRANSITIVES, "perdre casser recevoir oublier entendre voir rencontrer trouver")
+ANIMAL_VERBS = among(INTRANSITIVES, "dormir courir manger boire jouer")
+LEARNED = among(INTRANSITIVES + TRANSITIVES, "nager danser chanter cuisiner conduire écrire dessiner")
+WILLED = among(MOTIONS, "aller venir retourner rester partir sortir rentrer")
+PLACED = among(MOTIONS, "aller retourner arriver rester tomber")  # "d'où viens-tu ?" is another question
+TRAVELLING = among(MOTIONS, "partir rentrer arriver")
+UNWILLED = among(TRANSITIVES, "perdre casser recevoir oublier entendre voir rencontrer trouver")
 ORDERS = [verb for verb in TRANSITIVES if verb not in UNWILLED]
-SHORT_ORDERS = REFLEXIVES + chosen(INTRANSITIVES + MOTIONS, "dormir travailler courir danser venir rester partir")
+SHORT_ORDERS = REFLEXIVES + among(INTRANSITIVES + MOTIONS, "dormir travailler courir danser venir rester partir")
 LIVE = verb("habiter", "live")
 TOGETHER = fixed("ensemble", "together")
 PLEASE = {1: fixed("s'il te plaît", "please"), 4: fixed("s'il vous plaît", "please")}
@@ -56,7 +57,7 @@ def _act(dice: Dice, here: Clause, verb: Verb, tenses: list[Tense], rest: Piece)
     negation = here.negation(dice, tense)
     adverb, time = here.adjunct(dice, tense, negation, sides=16 if rest.french else 7)
     group = verb_group(verb, tense, here.agreement, here.mood, negation=negation, adverb=adverb)
-    return here.sentence(group, row(rest, time) if time.french else rest)
+    return here.sentence(group, rest, time)
 
 
 def intransitive(dice: Dice) -> Piece:
@@ -87,7 +88,8 @@ def animal(dice: Dice) -> Piece:
 
 def motion(dice: Dice) -> Piece:
     """ "nous allons à la gare", "elle est partie hier" """
-    here, verb, side = clause(dice, (WHERE, WHEN, WHY)), dice.pick(MOTIONS), dice.roll(8)
+    verb, side = dice.pick(MOTIONS), dice.roll(8)
+    here = clause(dice, (WHERE, WHEN, WHY) if verb in PLACED else (WHEN, WHY))
     preposition, rest = verb.columns[0], EMPTY
     if preposition != "-" and here.word is not WHERE:
         rest = dice.pick(TRANSPORT) if preposition == "to" and side == 0 else destination(dice, preposition)

@@ -1,7 +1,7 @@
 """Clauses before their verb: who they are about, and whether they state, ask yes or no, or ask where or why."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from regard.data.builtin.phrasebook import lexicon
 from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, fixed
@@ -25,8 +25,9 @@ from regard.data.builtin.phrasebook.words import pairs
 __all__ = ["FREQUENCIES", "HOW", "PLAIN", "STATEMENT", "TENSES", "WHEN", "WHERE", "WHY", "Clause", "clause"]
 
 STATEMENT = Rule("S V X", "S V^ V X")
-ASKED = Rule("est-ce que S V X ?", "V^/est-ce/que S V X ?/?")
-INVERTED = Rule("V X ?", "V^ V X ?/?")
+TIMED = Rule("S V X T", "S V^ V X T")
+ASKED = Rule("est-ce que S V X T ?", "V^/est-ce/que S V X T ?/?")
+INVERTED = Rule("V X T ?", "V^ V X T ?/?")
 OPEN_ASKED = Rule("W est-ce que S V X ?", "W V^/est-ce/que S V X ?/?")
 OPEN_INVERTED = Rule("W V X ?", "W V^ V X ?/?")
 WHERE, WHEN, WHY, HOW = (
@@ -42,8 +43,7 @@ PLANNED = frozenset((FUTURE, CAN, MUST, WISH, WANT))
 FREQUENCIES = [Adverb(french, (english,), is_last=False) for french, english in pairs(lexicon.FREQUENCIES)]
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(NamedTuple):
     subject: Subject
     mood: str = "statement"
     word: Piece | None = None
@@ -53,14 +53,15 @@ class Clause:
     def agreement(self) -> Agreement:
         return self.subject.agreement
 
-    def sentence(self, group: Piece, rest: Piece) -> Piece:
+    def sentence(self, group: Piece, rest: Piece, time: Piece = EMPTY) -> Piece:
+        """The clause with its verb, what follows the verb, and maybe when; an open question has no time."""
         if self.mood == "statement":
-            return STATEMENT(self.subject.piece, group, rest)
+            return TIMED(self.subject.piece, group, rest, time)
         if self.mood == "inverted":
-            return OPEN_INVERTED(self.word, group, rest) if self.word else INVERTED(group, rest)
+            return OPEN_INVERTED(self.word, group, rest) if self.word else INVERTED(group, rest, time)
         if self.word:
             return OPEN_ASKED(self.word, self.subject.piece, group, rest)
-        return ASKED(self.subject.piece, group, rest)
+        return ASKED(self.subject.piece, group, rest, time)
 
     def tenses(self) -> list[Tense]:
         return TENSES if self.mood == "statement" else OPEN_TENSES if self.word else ASKABLE

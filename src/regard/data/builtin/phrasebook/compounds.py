@@ -9,10 +9,10 @@ from regard.data.builtin.phrasebook.determiners import THE, THE_MANY
 from regard.data.builtin.phrasebook.noun_phrases import phrase
 from regard.data.builtin.phrasebook.objects import OBJECTS, THINGS, combined
 from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule
-from regard.data.builtin.phrasebook.states import IDIOMS, adjective
+from regard.data.builtin.phrasebook.states import IDIOMS, MOODS, adjective
 from regard.data.builtin.phrasebook.subjects import PRONOUNS, THIRD, Subject, anyone
 from regard.data.builtin.phrasebook.verb_groups import PAST, PRESENT, Tense, verb_group
-from regard.data.builtin.phrasebook.words import NOUNS, PERSONAL, Noun, chosen, read_verbs
+from regard.data.builtin.phrasebook.words import NOUNS, PERSONAL, Noun, among, read_verbs
 
 __all__ = ["cause", "contrast", "opinion", "person_clause", "thing_clause"]
 
@@ -22,10 +22,8 @@ THAT = Rule("S V que B", "S V^ V that/que B")
 WHO_IS = Rule("N qui V W P", "N who/qui V^ V W^ W P")
 WHICH_IS = Rule("N que S V W P", "N that/que S V^ V W^ W P")
 OPINIONS = read_verbs(lexicon.OPINIONS)
-# What comes and goes explains what someone does; what stays does not.
-MOODS = chosen(PERSONAL, "content heureux triste fatigué malade fâché seul occupé inquiet")
 TRAITS = [a for a in PERSONAL if a not in MOODS]
-HOPES = chosen(PERSONAL, "content heureux prêt riche célèbre")
+HOPES = among(PERSONAL, "content heureux prêt riche célèbre")
 NEEDS = [idiom for idiom in IDIOMS if idiom.french[-1] not in ("raison", "tort")]
 BY_AGREEMENT = {subject.agreement: subject for subject in PRONOUNS}
 

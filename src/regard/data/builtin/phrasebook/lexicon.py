@@ -437,7 +437,7 @@ TRANSITIVES = """
     casser | break, broke | tableware device furniture opening | thing
     perdre | lose, lost | object accessory container | thing
     nettoyer | clean | furniture inside tableware | thing
-    utiliser | use | device tableware object | thing
+    utiliser | use | device tableware | thing
     ouvrir | open | opening container | thing
     fermer | close | opening container | thing
     allumer | turn on | device | -

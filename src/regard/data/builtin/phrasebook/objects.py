@@ -8,7 +8,7 @@ from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, row
 from regard.data.builtin.phrasebook.pronouns import ADDRESSED, INDIRECT, TO_THEM, pronoun
 from regard.data.builtin.phrasebook.subjects import AND, ASKING, THIRD, anyone
 from regard.data.builtin.phrasebook.verb_groups import FUTURE, PAST, PRESENT, verb_group
-from regard.data.builtin.phrasebook.words import NOUNS, Noun, Verb, chosen, classes, read_verbs
+from regard.data.builtin.phrasebook.words import NOUNS, Noun, Verb, among, classes, read_verbs
 
 __all__ = ["OBJECTS", "PERSONS", "STATIVES", "THINGS", "TRANSITIVES", "amount_question", "combined",
            "communication", "ditransitive", "listing", "object_question", "pronominal", "stative", "subject_question",
@@ -18,8 +18,8 @@ TRANSITIVES, STATIVES = read_verbs(lexicon.TRANSITIVES), read_verbs(lexicon.STAT
 DITRANSITIVES, COMMUNICATION = read_verbs(lexicon.DITRANSITIVES), read_verbs(lexicon.COMMUNICATION)
 THINGS = [verb for verb in TRANSITIVES if verb.columns[1] == "thing"]
 PERSONS = [verb for verb in TRANSITIVES if verb.columns[1] == "person"]
-COUNTING = chosen(TRANSITIVES + STATIVES, "manger boire acheter vendre commander lire prendre avoir vouloir")
-LISTED = chosen(TRANSITIVES, "manger acheter vendre préparer apporter servir")
+COUNTING = among(TRANSITIVES + STATIVES, "manger boire acheter vendre commander lire prendre avoir vouloir")
+LISTED = among(TRANSITIVES, "manger acheter vendre préparer apporter servir")
 OWNABLE = frozenset(("pet", "book", "garment", "accessory", "drivable", "vehicle", "furniture", "device", "object",
                      "container", "inside"))  # fmt: skip
 GIFTS = [noun for of in ("book", "object", "accessory", "garment", "tableware") for noun in NOUNS[of]]
@@ -65,8 +65,7 @@ def transitive(dice: Dice) -> Piece:
     negation = here.negation(dice, tense)
     adverb, time = here.adjunct(dice, tense, negation)
     group = verb_group(verb, tense, here.agreement, here.mood, negation=negation, adverb=adverb)
-    found = thing(dice, verb, here.context(negation), here.agreement.owner)
-    return here.sentence(group, row(found, time) if time.french else found)
+    return here.sentence(group, thing(dice, verb, here.context(negation), here.agreement.owner), time)
 
 
 def pronominal(dice: Dice) -> Piece:
@@ -95,7 +94,8 @@ def stative(dice: Dice) -> Piece:
         group = verb_group(verb, PRESENT, agreement, here.mood, negation=negation, clitic=clitic)
         return here.sentence(group, EMPTY)
     group = verb_group(verb, PRESENT, agreement, here.mood, negation=negation)
-    return here.sentence(group, thing(dice, verb, here.context(negation), agreement.owner))
+    context = "definite" if verb.columns[1] == "person" else here.context(negation)  # no "she loves two cooks"
+    return here.sentence(group, thing(dice, verb, context, agreement.owner))
 
 
 def object_question(dice: Dice) -> Piece:
@@ -158,7 +158,7 @@ def communication(dice: Dice) -> Piece:
     assert verb.preposition
     someone = noun_phrase(dice, noun, "definite", here.agreement.owner)
     partner = combined(verb, noun, after(verb.preposition, verb.columns[0], someone))
-    return here.sentence(group, row(partner, time) if time.french else partner)
+    return here.sentence(group, partner, time)
 
 
 def listing(dice: Dice) -> Piece:

@@ -10,7 +10,7 @@ from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, fixe
 from regard.data.builtin.phrasebook.places_and_times import HOURS, TIMES, city_or_country
 from regard.data.builtin.phrasebook.subjects import PRONOUNS, THIRD, Agreement, Subject, nominal
 from regard.data.builtin.phrasebook.verb_groups import PAST, PRESENT, verb_group
-from regard.data.builtin.phrasebook.words import NAMES, NOUNS, chosen, nouns, pairs, rows, verb
+from regard.data.builtin.phrasebook.words import NAMES, NOUNS, among, nouns, pairs, rows, verb
 
 __all__ = ["clock", "greeting", "pain", "timetable", "weather"]
 
@@ -71,7 +71,7 @@ def clock(dice: Dice) -> Piece:
     return dice.pick(QUARTERS)(group, hour._replace(english=((hour.english[0][0], (0, 1)),)))  # without "o'clock"
 
 
-TRAINS = chosen(NOUNS["vehicle"], "train avion bateau")
+TRAINS = among(NOUNS["vehicle"], "train avion bateau")
 DEPARTURES = [verb("partir", "leave, left", has_être=True), verb("arriver", "arrive", has_être=True)]
 
 

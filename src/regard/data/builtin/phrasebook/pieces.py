@@ -108,25 +108,7 @@ def _is_slot(word: str) -> bool:
 def _shifted(english: English, start: int, more: Sequence[int] = ()) -> Sequence[tuple[str, tuple[int, ...]]]:
     if more:
         return [(word, (*[link + start for link in links], *more)) for word, links in english]
-    if not start:
-        return english
-    table = SHIFTS[start]
-    return [(word, table[links]) for word, links in english]
-
-
-class Shift(dict[tuple[int, ...], tuple[int, ...]]):
-    """Links moved by so many places. There are few different ones: looked up, they cost a third."""
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-
-    def __missing__(self, links: tuple[int, ...]) -> tuple[int, ...]:
-        self[links] = moved = tuple(link + self.start for link in links)
-        return moved
-
-
-LONGEST = 32
-SHIFTS = [Shift(start) for start in range(LONGEST)]
+    return [(word, tuple([link + start for link in links])) for word, links in english] if start else english
 
 
 def _combinations(pieces: tuple[Piece, ...]) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ from regard.data.builtin.phrasebook import lexicon
 from regard.data.builtin.phrasebook.determiners import NUMBERS, determiners
 from regard.data.builtin.phrasebook.noun_phrases import after, decorated, phrase, relative
 from regard.data.builtin.phrasebook.pieces import Dice, Piece, fixed
-from regard.data.builtin.phrasebook.words import NOUNS, Noun, chosen, pairs
+from regard.data.builtin.phrasebook.words import NOUNS, Noun, among, pairs
 
 __all__ = ["HOURS", "HOUSE_PETS", "TIMES", "TRANSPORT", "abroad", "city_or_country", "destination", "location",
            "outdoors", "residence", "spot", "water"]  # fmt: skip
@@ -15,12 +15,12 @@ TOWN = NOUNS["building"] + NOUNS["venue"]
 ROOMS = NOUNS["inside"] + NOUNS["area"]
 TABLES = [noun for noun in NOUNS["furniture"] if noun.lemma != "miroir"]
 BOXES = [noun for noun in NOUNS["container"] if noun.lemma != "bouteille"]
-HOMES = chosen(ROOMS, "maison appartement rue village ville")
-WILDERNESS = chosen(ROOMS, "forêt parc champ")
-POOLS = chosen(TOWN, "piscine plage")
-LAKES = chosen(NOUNS["landscape"], "lac rivière")
-TREES = chosen(NOUNS["landscape"], "arbre")
-HOUSE_PETS = chosen(NOUNS["pet"], "chat chien lapin")
+HOMES = among(ROOMS, "maison appartement rue village ville")
+WILDERNESS = among(ROOMS, "forêt parc champ")
+POOLS = among(TOWN, "piscine plage")
+LAKES = among(NOUNS["landscape"], "lac rivière")
+TREES = among(NOUNS["landscape"], "arbre")
+HOUSE_PETS = among(NOUNS["pet"], "chat chien lapin")
 BESIDE = (("devant", "in front of"), ("derrière", "behind"), ("près de", "near"), ("à côté de", "next to"))
 ON = (("sur", "on"), ("sous", "under"), *BESIDE)
 HOME = fixed("à la maison", "at/à/la home/maison")

@@ -12,7 +12,7 @@ from regard.data.builtin.phrasebook.objects import STATIVES, TRANSITIVES, combin
 from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, row
 from regard.data.builtin.phrasebook.subjects import Agreement
 from regard.data.builtin.phrasebook.verb_groups import WOULD, verb_group
-from regard.data.builtin.phrasebook.words import NOUNS, Noun, chosen, nouns, rows
+from regard.data.builtin.phrasebook.words import NOUNS, Noun, among, nouns, rows
 
 __all__ = ["serving", "wish"]
 
@@ -21,11 +21,11 @@ PORTIONS = [
     (
         nouns(f"{source} | {target}", "portion")[0],
         [noun for name in contents.split() for noun in CONTENTS[name]],
-        chosen(TRANSITIVES, verbs),
+        among(TRANSITIVES, verbs),
     )
     for source, target, contents, verbs in rows(lexicon.PORTIONS)
 ]
-WANTED = chosen(STATIVES, "vouloir")[0]
+WANTED = among(STATIVES, "vouloir")[0]
 WISHED = [noun for of in ("fruit", "dish", "object", "tableware") for noun in NOUNS[of]]
 
 
@@ -54,7 +54,8 @@ def wish(dice: Dice) -> Piece:
     else:
         noun = dice.pick(WISHED)
         wished = phrase(noun, dice.pick((A, THIS, *COUNTED[:3])))
-    please = PLEASE[4] if here.mood == "statement" and dice.roll(2) else EMPTY
+    is_own = here.mood == "statement" and here.agreement.person in (0, 3)
+    please = PLEASE[4] if is_own and dice.roll(2) else EMPTY
     sentence = here.sentence(_would_like(here.agreement, here.mood), combined(WANTED, noun, wished))
     return row(sentence, please)
 

@@ -9,19 +9,30 @@ from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, English, Piece, R
 from regard.data.builtin.phrasebook.places_and_times import TIMES, location
 from regard.data.builtin.phrasebook.subjects import ASKING, Subject, anyone, nominal, relation
 from regard.data.builtin.phrasebook.verb_groups import FUTURE, HOPE, PAST, PRESENT, WANT, WISH, ÊTRE, verb_group
-from regard.data.builtin.phrasebook.words import NAMES, NATIONALITIES, NOUNS, PERSONAL, Adjective, Noun, pairs, verb
+from regard.data.builtin.phrasebook.words import (
+    NAMES,
+    NATIONALITIES,
+    NOUNS,
+    PERSONAL,
+    Adjective,
+    Noun,
+    among,
+    pairs,
+    verb,
+)
 
-__all__ = ["IDIOMS", "adjective", "age", "compared", "comparison", "feeling", "idiom", "nationality", "need",
+__all__ = ["IDIOMS", "MOODS", "adjective", "age", "compared", "comparison", "feeling", "idiom", "nationality", "need",
            "occupation", "student", "whereabouts"]  # fmt: skip
 
+MOODS = among(PERSONAL, "content heureux triste fatigué malade fâché seul occupé inquiet")
 INTENSIFIERS = pairs(lexicon.INTENSIFIERS)
 
 
-def _agreeing(chosen: Adjective, subject: Subject) -> Piece:
+def _agreeing(adjective: Adjective, subject: Subject) -> Piece:
     agreement = subject.agreement
-    form = chosen.form(is_feminine=agreement.is_feminine, is_plural=agreement.is_plural)
-    met = ((subject.noun.lemma, chosen.lemma),) if subject.noun and subject.noun.of != "name" else ()
-    return Piece((form,), ((chosen.english, (0,)),), (), met)
+    form = adjective.form(is_feminine=agreement.is_feminine, is_plural=agreement.is_plural)
+    met = ((subject.noun.lemma, adjective.lemma),) if subject.noun and subject.noun.of != "name" else ()
+    return Piece((form,), ((adjective.english, (0,)),), (), met)
 
 
 def adjective(dice: Dice, chosen: Adjective, subject: Subject) -> Piece:
@@ -32,8 +43,16 @@ def adjective(dice: Dice, chosen: Adjective, subject: Subject) -> Piece:
     return piece
 
 
+def _trait(dice: Dice, here: Clause, rest: Piece) -> Piece:
+    """être with what stays: no "she was French yesterday"."""
+    tense = dice.pick(TENSES)
+    negation = here.negation(dice, PRESENT if tense == "present" else FUTURE)
+    negation = "pas" if negation == "jamais" else negation
+    return here.sentence(be("être", tense, here.agreement, here.mood, negation=negation), rest)
+
+
 def _state(dice: Dice, here: Clause, verb: str, rest: Piece) -> Piece:
-    """être or avoir with its complement, in some tense, maybe denied, maybe at some time."""
+    """être or avoir with what comes and goes, in some tense, maybe denied, maybe at some time."""
     tense, side = dice.pick(TENSES), dice.roll(16)
     negation = here.negation(dice, PRESENT if tense == "present" else FUTURE)
     if side == 0 and tense != "future" and not negation and not here.word:
@@ -41,21 +60,21 @@ def _state(dice: Dice, here: Clause, verb: str, rest: Piece) -> Piece:
         return here.sentence(be(verb, tense, here.agreement, here.mood, adverb=often), rest)
     group = be(verb, tense, here.agreement, here.mood, negation=negation)
     if side < 3 and negation in (None, "pas") and not here.word:
-        return here.sentence(group, row(rest, dice.pick(TIMES["now" if tense == "present" else tense])))
+        return here.sentence(group, rest, dice.pick(TIMES["now" if tense == "present" else tense]))
     return here.sentence(group, rest)
 
 
 def feeling(dice: Dice) -> Piece:
     """ "elle est très fatiguée", "pourquoi es-tu triste ?" """
-    here = clause(dice, (WHY,))
-    return _state(dice, here, "être", adjective(dice, dice.pick(PERSONAL), here.subject))
+    here, chosen = clause(dice, (WHY,)), dice.pick(PERSONAL)
+    said = adjective(dice, chosen, here.subject)
+    return _state(dice, here, "être", said) if chosen in MOODS else _trait(dice, here, said)
 
 
 def nationality(dice: Dice) -> Piece:
     """ "Marie est française" """
-    here, tense = clause(dice, (WHY,)), dice.pick(("present", "present", "past"))
-    group = be("être", tense, here.agreement, here.mood, negation=here.negation(dice, FUTURE))
-    return here.sentence(group, adjective(dice, dice.pick(NATIONALITIES), here.subject))
+    here = clause(dice, (WHY,))
+    return _trait(dice, here, adjective(dice, dice.pick(NATIONALITIES), here.subject))
 
 
 IDIOMS = [fixed(*line) for line in pairs(lexicon.IDIOMS)]
@@ -102,7 +121,7 @@ def occupation(dice: Dice) -> Piece:
     here, side = clause(dice, (WHY,), relation), dice.roll(8)
     trade = _trade(dice.pick(TRADES), here.subject)
     if side < 4:
-        return _state(dice, here, "être", trade)
+        return _trait(dice, here, trade)
     verb, tenses = (BECOME, [PAST, PAST, *AMBITIONS]) if side < 6 else (ÊTRE, AMBITIONS)
     tense = dice.pick(tenses)
     group = verb_group(verb, tense, here.agreement, here.mood, negation=here.negation(dice, tense))

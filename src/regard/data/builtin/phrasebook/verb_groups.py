@@ -10,7 +10,7 @@ from functools import cache
 from regard.data.builtin.phrasebook import lexicon
 from regard.data.builtin.phrasebook.french import inverted, participle
 from regard.data.builtin.phrasebook.pieces import English, Piece
-from regard.data.builtin.phrasebook.subjects import Agreement
+from regard.data.builtin.phrasebook.subjects import PRONOUNS, Agreement
 from regard.data.builtin.phrasebook.words import Verb, read_verbs, verb
 
 __all__ = ["AVOIR", "CAN", "CATENATIVES", "FUTURE", "HOPE", "JUST", "MUST", "NEGATIONS", "PAST", "PRESENT", "SKILLS",
@@ -76,12 +76,15 @@ WANT, HOPE = (
 )
 
 
+ANY_GENDER: dict[str | int, Agreement] = {
+    **{subject.agreement.pronoun: subject.agreement for subject in PRONOUNS},
+    **{subject.agreement.person: subject.agreement for subject in PRONOUNS},
+}
 Said = tuple[str, tuple[str, ...]]  # an English word, and the roles of the French words it renders
 FINITE, PARTICIPLE, INFINITIVE = ("finite",), ("participle",), ("infinitive",)
 CLITIC, ADVERB, NEGATION = ("clitic",), ("adverb",), ("ne", "negation")
 
 
-@cache
 def verb_group(
     verb: Verb,
     tense: Tense,
@@ -93,6 +96,21 @@ def verb_group(
     adverb: Adverb | None = None,
 ) -> Piece:
     """All that belongs to the verb. The mood is "statement", "asked" (est-ce que …) or "inverted" (as-tu …)."""
+    if not (tense.is_past and _takes_être(tense.head or verb)):
+        # Only such a participle shows the gender. Fewer agreements are fewer groups to make.
+        agreement = ANY_GENDER[agreement.pronoun if mood == "inverted" else agreement.person]
+    return _verb_group(verb, tense, agreement, mood, negation, clitic, adverb)
+
+
+def _takes_être(verb: Verb) -> bool:
+    return verb.has_être or verb.is_reflexive
+
+
+@cache
+def _verb_group(
+    verb: Verb, tense: Tense, agreement: Agreement, mood: str, negation: str | None, clitic: Clitic | None,
+    adverb: Adverb | None,
+) -> Piece:  # fmt: skip
     french = [pair for pair in _french(verb, tense, agreement, mood, negation, clitic, adverb) if pair[1]]
     places = {role: place for place, (role, _) in enumerate(french)}
     operator, words = _english(verb, tense, agreement, mood, negation, clitic, adverb)
@@ -111,7 +129,7 @@ def _french(
     head = tense.head
     bearer = head or verb
     pronoun = clitic.french if clitic else REFLEXIVE[agreement.person] if verb.is_reflexive else ""
-    takes_être = bearer.has_être or bearer.is_reflexive
+    takes_être = _takes_être(bearer)
     finite = ((ÊTRE if takes_être else AVOIR) if tense.is_past else bearer).present[agreement.person]
     past = bearer.participle if tense.is_past else ""
     if past and takes_être:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from regard.data.builtin.phrasebook import english, french, lexicon
 
 __all__ = ["ADJECTIVES", "COLOURS", "NAMES", "NATIONALITIES", "NOUNS", "PERSONAL", "Adjective", "Noun", "Verb",
-           "chosen", "classes", "nouns", "pairs", "read_verbs", "rows", "verb"]  # fmt: skip
+           "among", "classes", "nouns", "pairs", "read_verbs", "rows", "verb"]  # fmt: skip
 
 MASS = ("solid", "ingredient", "drink")
 DYED = ("garment", "accessory", "drivable", "vehicle", "furniture", "object", "tableware", "container", "opening")
@@ -65,7 +65,7 @@ class Verb:
 Word = TypeVar("Word", Noun, Adjective, Verb)
 
 
-def chosen(words: Iterable[Word], lemmas: str) -> list[Word]:
+def among(words: Iterable[Word], lemmas: str) -> list[Word]:
     """Those of the words that the list names."""
     return [word for word in words if word.lemma in lemmas.split()]
 

@@ -1,0 +1,312 @@
+"""From files to batches to a loss to translations, whatever the batch, the padding and the tokens."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.batch import Chosen, Plan
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.init import initialize
+from regard.settings.load import load
+from regard.settings.schema import Run
+from regard.tasks import translate as module
+from regard.tasks.predictor import load as load_predictor
+from regard.tasks.translate import PairBatch, Translate
+from regard.training.loop import train
+
+WORDS = ["chat", "chien", "maison", "arbre", "fleur", "livre", "table", "homme", "femme", "enfant"]
+LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=200).map(np.array)
+
+
+def tiny(data: Path, *overrides: str) -> Run:
+    return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
+                       "train.steps=2", "train.batch_tokens=64", "search.longest=8", "device=cpu",
+                       f"data.paths={data}", *overrides])  # fmt: skip
+
+
+def sentence(n: int) -> str:
+    """Of one to nine words, so that batches have rows of many lengths."""
+    return " ".join(WORDS[(n * n + i) % 10] for i in range(n % 9 + 1))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for split, numbers in (("train", range(40)), ("val", range(40, 46))):
+        lines = (f"{sentence(n)} {n}\t{n} {sentence(n + 1)}\n" for n in numbers)
+        (folder / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def prepared(run: Run, folder: Path) -> tuple[Translate, EncoderDecoder]:
+    task = Translate(run)
+    model = task.build(task.prepare(folder))
+    initialize(model, depth=1, seed=0)
+    return task, model.eval()
+
+
+@pytest.fixture(scope="module")
+def translator(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Translate, EncoderDecoder]:
+    return prepared(tiny(data), tmp_path_factory.mktemp("run"))
+
+
+def plan(task: Translate, seed: int = 0) -> Plan:
+    return Plan(task.lengths("train"), tokens=64, seed=seed)
+
+
+def same(a: PairBatch, b: PairBatch) -> bool:
+    return a.counts == b.counts and all(torch.equal(x, b.tensors()[name]) for name, x in a.tensors().items())
+
+
+# Batches.
+
+
+@given(LENGTHS, st.integers(8, 2000), st.integers(0, 5))
+def test_every_example_comes_once_in_every_epoch(lengths: np.ndarray, tokens: int, epoch: int) -> None:
+    whole = Plan(lengths, tokens=tokens, seed=1)
+    steps = range(epoch * whole.steps_per_epoch, (epoch + 1) * whole.steps_per_epoch)
+    met = Counter(index for step in steps for index in whole[step].indices.tolist())
+    assert met == Counter(range(len(lengths)))
+
+
+@given(LENGTHS, st.integers(8, 2000))
+def test_every_example_fits_its_batch_and_every_batch_its_tokens(lengths: np.ndarray, tokens: int) -> None:
+    whole = Plan(lengths, tokens=tokens, seed=1)
+    for step in range(whole.steps_per_epoch):
+        chosen = whole[step]
+        assert 0 < len(chosen.indices) <= chosen.rows
+        assert lengths[chosen.indices].max() <= chosen.length
+        assert chosen.rows * chosen.length <= max(tokens, chosen.length)
+        assert (chosen.rows, chosen.length) in whole.shapes
+
+
+@given(LENGTHS, st.integers(0, 9), st.permutations(range(12)))
+def test_a_batch_depends_on_the_seed_and_the_step_alone(lengths: np.ndarray, seed: int, order: list[int]) -> None:
+    first, again = (Plan(lengths, tokens=256, seed=seed) for _ in range(2))
+    expected = [first[step].indices.tolist() for step in range(12)]
+    assert {step: again[step].indices.tolist() for step in order} == dict(enumerate(expected))
+
+
+def test_another_seed_and_another_epoch_have_another_order(translator: tuple[Translate, EncoderDecoder]) -> None:
+    one, other = plan(translator[0], seed=0), plan(translator[0], seed=1)
+    epoch = range(one.steps_per_epoch)
+    first = [one[step].indices.tolist() for step in epoch]
+    assert first != [one[len(epoch) + step].indices.tolist() for step in epoch]
+    assert first != [other[step].indices.tolist() for step in epoch]
+
+
+def test_two_processes_make_the_same_batches(data: Path, tmp_path: Path) -> None:
+    (first, _), (again, _) = (prepared(tiny(data), tmp_path / name) for name in ("a", "b"))
+    for step in (7, 0, 3):
+        assert same(first.collate("train", plan(first)[step]), again.collate("train", plan(again)[step]))
+
+
+@given(LENGTHS, st.integers(1, 9), st.integers(0, 20))
+def test_the_shares_of_all_ranks_make_up_the_batch(lengths: np.ndarray, size: int, step: int) -> None:
+    whole = Plan(lengths, tokens=512, seed=0)[step]
+    shares = [whole.share(rank, size) for rank in range(size)]
+    assert Counter(index for share in shares for index in share.indices.tolist()) == Counter(whole.indices.tolist())
+    assert len({(share.rows, share.length) for share in shares}) == 1  # or the ranks would wait for each other
+    assert all(len(share.indices) <= share.rows for share in shares)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_losses_of_all_ranks_add_up_to_the_batch_s(translator: tuple[Translate, EncoderDecoder], size: int) -> None:
+    task, model = translator
+    whole = plan(task)[1]
+    shares = [task.collate("train", whole.share(rank, size)) for rank in range(size)]
+    assert sum(share.counts["loss"] for share in shares) == task.collate("train", whole).counts["loss"]
+    assert losses(task, model, *shares) == pytest.approx(losses(task, model, task.collate("train", whole)), rel=1e-5)
+
+
+def losses(task: Translate, model: EncoderDecoder, *batches: PairBatch) -> list[float]:
+    """The sums over all batches of each term."""
+    terms = [[float(term.total.detach()) for term in task.loss(model, batch)] for batch in batches]
+    return [sum(column) for column in zip(*terms, strict=True)]
+
+
+def test_a_batch_holds_its_examples_and_else_padding(translator: tuple[Translate, EncoderDecoder]) -> None:
+    task, _ = translator
+    batch = task.collate("train", Chosen(np.array([3, 8]), rows=5, length=24))
+    assert {name: tuple(tensor.shape) for name, tensor in batch.tensors().items()} == dict.fromkeys(
+        ("source", "read", "write"), (5, 24))
+    sources, targets = task.ids["train"]
+    pad, start = task.target_tokens.pad, task.target_tokens.start
+    for row, index in enumerate((3, 8)):
+        source, target = sources[index].tolist(), targets[index].tolist()
+        assert source[-1] == target[-1] == task.target_tokens.end
+        assert batch.source[row].tolist() == source + [pad] * (24 - len(source))
+        assert batch.write[row].tolist() == target + [pad] * (24 - len(target))
+        assert batch.read[row, : len(target)].tolist() == [start, *target[:-1]]
+    assert (batch.source[2:] == pad).all()
+    assert (batch.write[2:] == pad).all()
+    assert batch.counts == {"loss": len(targets[3]) + len(targets[8]), "nll": len(targets[3]) + len(targets[8])}
+
+
+# Loss.
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9])
+def test_the_loss_of_a_batch_is_the_sum_over_its_pieces(
+    translator: tuple[Translate, EncoderDecoder], count: int
+) -> None:
+    task, model = translator
+    batch = task.collate("train", plan(task)[2])
+    assert batch.source.shape[0] == 4
+    assert losses(task, model, *batch.pieces(count)) == pytest.approx(losses(task, model, batch), rel=1e-5)
+
+
+@settings(max_examples=20)
+@given(rows=st.integers(0, 4), length=st.integers(0, 40))
+def test_padding_changes_no_loss(translator: tuple[Translate, EncoderDecoder], rows: int, length: int) -> None:
+    task, model = translator
+    tight = Chosen(np.array([1, 2, 3]), rows=3, length=int(task.lengths("train")[1:4].max()))
+    loose = replace(tight, rows=tight.rows + rows, length=tight.length + length)
+    one, other = (losses(task, model, task.collate("train", chosen)) for chosen in (tight, loose))
+    assert other == pytest.approx(one, rel=1e-5)
+
+
+def test_without_smoothing_the_loss_is_the_likelihood(translator: tuple[Translate, EncoderDecoder], data: Path) -> None:
+    task, model = translator
+    batch = task.collate("train", plan(task)[0])
+    plain = Translate(tiny(data, "train.smoothing=0"))
+    plain.source_tokens, plain.target_tokens = task.source_tokens, task.target_tokens
+    loss, nll = losses(plain, model, batch)
+    assert loss == pytest.approx(nll, rel=1e-6)
+    assert nll == pytest.approx(losses(task, model, batch)[1], rel=1e-6)
+    logits = model.logits(model(batch.source[:1], batch.read[:1]))
+    assert logits.shape[-1] % 64 == 0  # what matrix units want
+
+
+# Translations.
+
+TEXTS = [sentence(n) for n in (0, 8, 3, 17, 5, 2)] + ["chat " * 40]
+
+
+@pytest.mark.parametrize("search", [{}, {"longest": 256}, {"beam": 1}, {"batch": 2}, {"best": 3, "longest": 20},
+                                    {"no_repeat": 2}, {"length_penalty": 0.0}], ids=str)
+def test_a_text_s_translation_does_not_depend_on_its_batch(
+    translator: tuple[Translate, EncoderDecoder], search: dict[str, float]
+) -> None:
+    task, model = translator
+    task.run, kept = replace(task.run, search=replace(task.run.search, **search)), task.run
+    together, alone = task.predict(model, TEXTS), [task.predict(model, [text])[0] for text in TEXTS]
+    task.run = kept
+    assert [answer.text for answer in together] == [answer.text for answer in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert [o.text for o in one.others] == [o.text for o in other.others]
+        assert len(one.others) == search.get("best", 1) - 1
+
+
+def test_a_text_s_translation_does_not_depend_on_its_place(translator: tuple[Translate, EncoderDecoder]) -> None:
+    task, model = translator
+    assert task.predict(model, TEXTS[::-1]) == task.predict(model, TEXTS)[::-1]
+
+
+def test_no_text_has_no_translation_and_an_empty_one_an_empty_one(translator: tuple[Translate, EncoderDecoder]) -> None:
+    task, model = translator
+    assert task.predict(model, []) == []
+    assert [answer.text for answer in task.predict(model, ["", " ", "\u3000"])] == ["", "", ""]
+
+
+def test_a_translation_holds_only_tokens_of_the_target(translator: tuple[Translate, EncoderDecoder]) -> None:
+    """The ids that only round the vocabulary up, the padding and the start are never written."""
+    task, model = translator
+    task.run, kept = replace(task.run, search=replace(task.run.search, temperature=50.0, longest=64)), task.run
+    rows = [task.ids["train"][0][i] for i in range(20)]
+    drawn = [token for found in task._generate(model, rows, 64) for token in found[0].tokens]
+    task.run = kept
+    assert task.target_tokens.end < min(drawn)
+    assert max(drawn) < len(task.target_tokens) < model.decoder.output.out_features
+
+
+# What is kept on the disk.
+
+
+def test_the_ids_are_read_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = prepared(tiny(data), tmp_path)
+    monkeypatch.setattr(module, "read_pairs", None)
+    monkeypatch.setattr(module.tokenizers, "train", None)
+    again, _ = prepared(tiny(data, "train.steps=9"), tmp_path)
+    assert again.notes == first.notes
+    assert again.splits() == first.splits() == ["train", "val"]
+    assert [list(map(list, side)) for side in again.ids["train"]] == [list(map(list, s)) for s in first.ids["train"]]
+    assert again.pairs == first.pairs
+
+
+def test_the_ids_are_read_again_when_the_data_changes(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "data"
+    copy.mkdir()
+    for file in data.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    run = tiny(copy / "train.tsv")  # val.tsv comes along because it lies beside
+    assert len(prepared(run, tmp_path / "run")[0].lengths("train")) == 40
+    for name, split in (("train.tsv", "train"), ("val.tsv", "val")):
+        before = len(prepared(run, tmp_path / "run")[0].lengths(split))
+        with open(copy / name, "a", encoding="utf-8") as file:
+            file.write("neuf\tnew\n")
+        assert len(prepared(run, tmp_path / "run")[0].lengths(split)) == before + 1
+    replaced = (copy / "train.tsv").read_bytes().replace(b"neuf", b"vert")  # as long as before
+    (copy / "train.tsv").write_bytes(replaced)
+    os.utime(copy / "train.tsv", (1, 1))
+    task, _ = prepared(run, tmp_path / "run")
+    assert task.source_tokens.decode([task.ids["train"][0][-1].tolist()]) == ["vert"]
+
+
+def test_the_ids_are_read_again_when_the_tokens_change(data: Path, tmp_path: Path) -> None:
+    prepared(tiny(data), tmp_path)
+    task, _ = prepared(tiny(data, "tokens.kind=bytes"), tmp_path)
+    assert len(task.target_tokens) == 259
+
+
+def test_a_cache_that_was_not_finished_is_made_anew(data: Path, tmp_path: Path) -> None:
+    prepared(tiny(data), tmp_path)
+    with patch.object(module.Ragged, "save", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        prepared(tiny(data, "tokens.kind=bytes"), tmp_path)  # stopped between the tokenizer and the ids
+    task, _ = prepared(tiny(data), tmp_path)
+    assert len(task.target_tokens) != 259
+
+
+# End to end.
+
+
+@pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "characters", "bytes", "words"])
+def test_every_kind_of_token_trains_and_translates(data: Path, tmp_path: Path, kind: str, joint: bool) -> None:
+    run = tiny(data, f"tokens.kind={kind}", f"tokens.joint={joint}", "search.beam=2")
+    scores = train(run, tmp_path / "run", quiet=True)
+    assert scores["val"]["sentences"] == 6
+    predictor = load_predictor(tmp_path / "run", device="cpu")
+    translations = predictor.predict(TEXTS)
+    assert len(translations) == len(TEXTS)
+    assert predictor.evaluate("val") == scores["val"]
+
+
+def test_two_vocabularies_share_no_matrix_even_of_one_size(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("un deux trois\tone two three\n" * 8, encoding="utf-8")
+    (tmp_path / "val.tsv").write_text("un\tone\n", encoding="utf-8")
+    task, model = prepared(tiny(tmp_path, "tokens.joint=false"), tmp_path / "run")
+    assert model.encoder.tokens.table.weight.shape == model.decoder.tokens.table.weight.shape
+    assert model.encoder.tokens.table.weight is not model.decoder.tokens.table.weight
+    assert model.decoder.tokens.table.weight is model.decoder.output.weight
+    assert task.source_tokens.encode(["deux"]) != task.target_tokens.encode(["deux"])
+
+
+def test_a_joint_vocabulary_has_one_matrix(translator: tuple[Translate, EncoderDecoder]) -> None:
+    task, model = translator
+    assert task.source_tokens.encode(TEXTS) == task.target_tokens.encode(TEXTS)
+    assert model.encoder.tokens.table.weight is model.decoder.output.weight
+
+
+def test_lower_case_is_folded_on_the_way_in(data: Path, tmp_path: Path) -> None:
+    task, model = prepared(tiny(data, "tokens.lowercase=true"), tmp_path)
+    assert task.predict(model, ["CHAT Chien"]) == task.predict(model, ["chat chien"])
