@@ -159,8 +159,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_pieces(
     translator: tuple[Translate, EncoderDecoder], count: int
 ) -> None:
     task, model = translator
-    batch = task.collate("train", plan(task)[2])
-    assert batch.source.shape[0] == 4
+    batch = task.collate("train", next(chosen for chosen in map(plan(task).__getitem__, range(9)) if chosen.rows >= 4))
     assert losses(task, model, *batch.pieces(count)) == pytest.approx(losses(task, model, batch), rel=1e-5)
 
 

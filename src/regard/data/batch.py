@@ -15,7 +15,7 @@ from torch import Tensor
 
 __all__ = ["Batch", "Chosen", "Plan"]
 
-LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
+MOST_LENGTHS = 512  # different ones that are weighed against each other
 
 
 B = TypeVar("B", bound="Batch")  # not Self: the shape checker of the tests does not know it yet
@@ -66,14 +66,14 @@ class Chosen:
 class Plan:
     """Batches of about `tokens` tokens in a few fixed shapes, every example once an epoch.
 
-    >>> plan = Plan(np.array([3, 5, 9, 12, 4]), tokens=32, seed=0)
+    >>> plan = Plan(np.array([3, 5, 9, 12, 4]), tokens=32, seed=0, shapes=2)
     >>> [(c.rows, c.length, sorted(c.indices.tolist())) for c in sorted((plan[0], plan[1]), key=lambda c: c.length)]
-    [(4, 8, [0, 1, 4]), (2, 16, [2, 3])]
+    [(5, 6, [0, 1, 4]), (2, 12, [2, 3])]
     """
 
-    def __init__(self, lengths: NDArray[np.int64], *, tokens: int, seed: int) -> None:
+    def __init__(self, lengths: NDArray[np.int64], *, tokens: int, seed: int, shapes: int = 6) -> None:
         self.seed = seed
-        self.buckets = _buckets(lengths, tokens)
+        self.buckets = _buckets(lengths, tokens, shapes)
         self.steps_per_epoch = sum(-(-len(bucket.members) // bucket.rows) for bucket in self.buckets)
         self._epoch = lru_cache(maxsize=2)(self._shuffle)
 
@@ -102,21 +102,38 @@ class _Bucket:
     members: NDArray[np.int64]
 
 
-def _buckets(lengths: NDArray[np.int64], tokens: int) -> list[_Bucket]:
-    """Examples by padded length. Those too few for half a batch go up to the next length: fewer shapes."""
-    longest = int(lengths.max())
-    bounds = [bound for bound in LENGTHS if bound < longest]
-    bounds.append(next((bound for bound in LENGTHS if bound >= longest), longest))
-    buckets: list[_Bucket] = []
-    waiting, low = np.zeros(0, dtype=np.int64), -1
-    for bound in bounds:
-        members = np.concatenate([waiting, np.flatnonzero((lengths > low) & (lengths <= bound))])
+def _buckets(lengths: NDArray[np.int64], tokens: int, shapes: int) -> list[_Bucket]:
+    """Examples by the length they are padded to."""
+    buckets, low = [], -1
+    for bound in _bounds(lengths, shapes):
+        members = np.flatnonzero((lengths > low) & (lengths <= bound))
         rows = max(1, tokens // bound)
         rows -= rows % 8 if rows > 8 else 0  # matrix units want multiples of 8
+        buckets.append(_Bucket(bound, min(rows, -(-len(members) // 8) * 8), members))
         low = bound
-        if len(members) < rows // 2 and bound != bounds[-1]:
-            waiting = members
-        elif len(members):
-            waiting = np.zeros(0, dtype=np.int64)
-            buckets.append(_Bucket(bound, min(rows, -(-len(members) // 8) * 8), members))
     return buckets
+
+
+def _bounds(lengths: NDArray[np.int64], shapes: int) -> list[int]:
+    """The `shapes` lengths (even ones) that waste the least padding, found by dynamic programming.
+
+    >>> _bounds(np.array([3, 3, 4, 9, 10, 30]), 2), _bounds(np.array([3, 3, 4, 9, 10, 30]), 3)
+    ([10, 30], [4, 10, 30])
+    """
+    padded, counts = np.unique(np.minimum(lengths + lengths % 2, lengths.max()), return_counts=True)
+    if len(padded) > MOST_LENGTHS:  # very long texts: near lengths are one
+        padded = padded[np.linspace(0, len(padded) - 1, MOST_LENGTHS).astype(int)]
+        counts = np.histogram(lengths, bins=[0, *(padded + 1)])[0]
+    below = np.concatenate([[0], np.cumsum(counts)])
+    # cost[i]: the least padded tokens of all examples up to padded[i - 1]; back[k][i]: where the last bucket begins
+    cost, back = np.where(np.arange(len(padded) + 1) == 0, 0.0, np.inf), []
+    for _ in range(min(shapes, len(padded))):
+        with_last = cost[:, None] + (below[None, 1:] - below[:, None]) * padded[None, :]
+        with_last[np.arange(len(cost))[:, None] > np.arange(len(padded))[None, :]] = np.inf
+        back.append(with_last.argmin(0))
+        cost = np.concatenate([[np.inf], with_last.min(0)])
+    bounds, end = [], len(padded)
+    for begins in reversed(back):
+        bounds.append(int(padded[end - 1]))
+        end = int(begins[end - 1])
+    return bounds[::-1]

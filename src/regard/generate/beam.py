@@ -133,9 +133,9 @@ class _Search:
     def candidates(self, logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each sentence's beams: log-probability, parent beam, token."""
         sources = self.tokens.shape[0]
-        # The best of a sentence are among the best of its beams: no softmax over the vocabulary is ever held.
-        best = logits.topk(min(count, logits.shape[1]))
-        totals = best.values - logits.logsumexp(-1, keepdim=True) + self.totals.view(-1, 1)
+        # The best of a sentence are among the best of its beams: the rest of the vocabulary is looked at once.
+        best = logits.log_softmax(-1).topk(min(count, logits.shape[1]))
+        totals = best.values + self.totals.view(-1, 1)
         totals, places = totals.view(sources, -1).topk(count)
         return totals, places // best.indices.shape[1], best.indices.view(sources, -1).gather(1, places)
 

@@ -13,7 +13,10 @@ __all__ = ["Filter", "Forbid", "ForcePrefix", "NoRepeat"]
 
 @runtime_checkable
 class Filter(Protocol):
-    """From logits to logits. `history` holds each row's tokens, the prompt first; only `length` of them are written."""
+    """From logits to logits, in place or not.
+
+    `history` holds each row's tokens, the prompt first; only `length` of them are written.
+    """
 
     def __call__(
         self, logits: Float[Tensor, "rows vocabulary"], history: Int[Tensor, "rows capacity"], *,
@@ -25,12 +28,12 @@ class Forbid:
     """These ids never come."""
 
     def __init__(self, ids: Sequence[int], *, vocabulary: int, device: torch.device) -> None:
-        self.forbidden = torch.zeros(vocabulary, dtype=torch.bool, device=device)
-        self.forbidden[list(ids)] = True
+        inside = [id for id in ids if id < vocabulary]
+        self.forbidden = torch.tensor(inside, dtype=torch.long, device=device)
 
     def __call__(self, logits: Float[Tensor, "rows vocabulary"], history: Int[Tensor, "rows capacity"], *,
                  length: Int[Tensor, ""]) -> Float[Tensor, "rows vocabulary"]:
-        return logits.masked_fill(self.forbidden, -math.inf)
+        return logits.index_fill_(1, self.forbidden, -math.inf)
 
 
 class ForcePrefix:

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 EXPLICIT = 128 * 128
-"""Weights up to this size are cheaper to hold than to fuse away when a CPU trains: torch's fused backward is slow."""
+"""Weights up to this size are cheaper to hold than to fuse away where torch's fused kernel for CPUs is slow."""
 
 Bias = Callable[[Tensor, Tensor], Tensor]
 """From the positions of queries and keys to numbers that are added to the scores."""
@@ -104,7 +104,8 @@ class DotAttend(Attend):
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
         bias: Bias | None = None, previous: Tensor | None = None,
     ) -> Attended:
-        if q.device.type == "cpu" and q.requires_grad and q.shape[2] * k.shape[2] <= EXPLICIT:
+        slow = q.requires_grad or q.dtype == torch.bfloat16
+        if q.device.type == "cpu" and slow and q.shape[2] * k.shape[2] <= EXPLICIT:
             return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous)
         if isinstance(self.scale, Tensor):  # heads of unequal widths: a kernel takes one number only
             q, scale = q * self.scale.to(q.dtype), 1.0

@@ -78,6 +78,7 @@ class Train:
 
     steps: int = knob(3_000, "updates in all; a run ends by steps, never by time", least=1)
     batch_tokens: int = knob(4_096, "tokens of the longer side per update, padding included", least=8)
+    shapes: int = knob(6, "different lengths that batches are padded to; few, so that graphs are reused", least=1)
     accumulate: int = knob(1, "pieces each batch is worked off in, to save memory", least=1)
     rate: float = knob(1e-3, "peak learning rate", above=0)
     schedule: Literal["inverse-sqrt", "cosine", "stable-decay", "constant"] = knob(
@@ -91,7 +92,8 @@ class Train:
     clip: float | None = knob(1.0, "largest norm of the gradient; absent: not clipped", above=0)
     smoothing: float = knob(0.1, "share of the target's probability spread over all tokens", least=0, below=1)
     precision: Literal["auto", "float32", "bfloat16"] = knob("auto", "of the matrix products")
-    compile: Literal["auto", "on", "off"] = knob("auto", "compile and capture the step; auto: on a GPU")
+    compile: Literal["auto", "on", "off"] = knob(
+        "auto", "compile the kernels of the step; auto: on a GPU, for runs that are long enough to pay for it")
     deterministic: bool = knob(False, "the same bits in every run on a GPU, at some cost")
     evaluate_every: int | None = knob(None, "steps between evaluations; absent: ten in a run", least=1)
     save_every: int | None = knob(None, "steps between checkpoints; absent: with each evaluation", least=1)

@@ -240,8 +240,9 @@ def _digest(run: Run) -> str:
     if run.data.paths:
         layout = find_files([Path(path) for path in run.data.paths], source=run.data.source, target=run.data.target)
         for file in itertools.chain(*layout.files.values()):  # with the splits that lie beside those named
+            digest.update(file.name.encode(errors="surrogateescape"))
             with open(file, "rb") as content:
-                digest.update(file.name.encode(errors="surrogateescape") + hashlib.file_digest(content, "sha256").digest())
+                digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
 
 

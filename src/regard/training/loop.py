@@ -30,7 +30,7 @@ from regard.settings.load import to_json
 from regard.settings.schema import Run, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
-from regard.tasks.device import choose_device
+from regard.tasks.device import choose_device, fast_bfloat16
 from regard.training.evaluate import validation_loss
 from regard.training.log import Log
 from regard.training.optimizer import adamw
@@ -95,7 +95,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
     """Batch after batch, with an evaluation and a checkpoint now and then."""
     how, device = run.train, next(model.parameters()).device
     precision = _precision(how, device)
-    plan = Plan(task.lengths("train"), tokens=how.batch_tokens, seed=run.seed)
+    plan = Plan(task.lengths("train"), tokens=how.batch_tokens, seed=run.seed, shapes=how.shapes)
     evaluate_every, save_every = _intervals(how)
     update = make_update(model, task, optimizer, how, device=device, precision=precision, world=world)
     _introduce(log, task, model, plan, device, precision)
@@ -138,7 +138,7 @@ def _intervals(how: Train) -> tuple[int, int]:
 
 def _precision(how: Train, device: torch.device) -> torch.dtype:
     if how.precision == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if fast_bfloat16(device) else torch.float32
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 

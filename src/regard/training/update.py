@@ -19,11 +19,13 @@ from regard.training.parallel import World
 
 __all__ = ["CapturedUpdate", "Report", "Update", "make_update"]
 
+LONG = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
+
 
 def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.AdamW, how: Train, *, device: torch.device,
                 precision: torch.dtype, world: World) -> "Update":
-    """The fastest there is for the device: on a GPU the loss and its gradient compiled, the whole step captured."""
-    compiled = how.compile == "on" or (how.compile == "auto" and device.type == "cuda")
+    """The fastest there is for the device: on a GPU the whole step is captured, and compiled where that pays."""
+    compiled = how.compile == "on" or (how.compile == "auto" and device.type == "cuda" and how.steps >= LONG)
     kind = CapturedUpdate if device.type == "cuda" else Update
     return kind(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
 
@@ -44,6 +46,7 @@ class Update:
         self.model, self.optimizer, self.how, self.world = model, optimizer, how, world
         # Compiled for each shape by itself: there are few, and a kernel that knows its sizes is faster.
         self.loss = torch.compile(task.loss, dynamic=False) if compiled else task.loss
+        torch._dynamo.config.recompile_limit = max(8, how.shapes)
         self.precision = precision
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device

@@ -11,6 +11,7 @@ from typing import Any
 
 from regard.settings.errors import UserError
 from regard.settings.load import differences, load
+from regard.settings.presets import phrasebook
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
 
@@ -22,7 +23,7 @@ SCORES = "scores.json"  # what a run writes last
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
          overrides: Sequence[str], out: Path | None, json: bool) -> None:
-    run = load(recipe, overrides)
+    run = load(recipe, overrides, base=Run() if recipe or data else phrasebook())
     run = replace(run, task=task or run.task, data=_data(run.data, data, source, target))
     folder = out or ROOT / f"{run.task}-{_name(run.data)}"
     _look_before(folder, run)

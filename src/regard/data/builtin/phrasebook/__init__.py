@@ -1,14 +1,14 @@
 """A French phrase-book with its English: the translator's built-in data.
 
-It is a grammar, not a list: some four hundred and fifty words and four dozen kinds of sentence make more than
-10¹¹ sentences. French decides the English: each French sentence has exactly one translation, so a perfect
+It is a grammar, not a list: some five hundred words and four dozen kinds of sentence make more than 10¹¹
+sentences. French decides the English: each French sentence has exactly one translation, so a perfect
 translator exists. Where French alone leaves a choice, the book always takes the same side:
 
 - il and elle are people; le, la and les are people or things by their verb ("je le connais", "I know him";
   "je le mange", "I eat it"); before a vowel, where l' hides who it is, only things and participles ("je l'ai vue").
 - son, sa and ses belong to the subject: "elle aime son chien", "she loves her dog".
 - The present is the simple present, the passé composé the simple past; tu and vous are both you.
-- After aimer, préférer and détester the article is general: "j'aime les pommes", "I like apples".
+- After aimer, préférer and détester the article of a thing is general: "j'aime les pommes", "I like apples".
 
 Sentences have no capitals (but for I, names, days and languages) and no full stop; French has a space before
 its question mark, English has none.

@@ -26,7 +26,7 @@ from regard.data.builtin.phrasebook.words import NOUNS, Noun, Verb, among, nouns
 __all__ = ["INTRANSITIVES", "PLEASE", "ability", "animal", "command", "intransitive", "living", "motion", "pair",
            "reflexive", "skill"]  # fmt: skip
 
-INTRANSITIVES, MOTIONS = read_verbs(lexicon.INTRANSITIVES), read_verbs(lexicon.MOTIONS, has_être=True)
+INTRANSITIVES, MOTIONS = read_verbs(lexicon.INTRANSITIVES), read_verbs(lexicon.MOTIONS, has_etre=True)
 REFLEXIVES = read_verbs(lexicon.REFLEXIVES, is_reflexive=True)
 ANIMALS = NOUNS["pet"] + NOUNS["wild"]
 ANIMAL_VERBS = among(INTRANSITIVES, "dormir courir manger boire jouer")
@@ -41,11 +41,13 @@ LIVE = verb("habiter", "live")
 TOGETHER = fixed("ensemble", "together")
 PLEASE = {1: fixed("s'il te plaît", "please"), 4: fixed("s'il vous plaît", "please")}
 PLACES = {"": location, "outdoors": outdoors, "water": water, "abroad": abroad}
-# Each manner as part of the verb, and as a phrase after it; and whether it stands before a participle.
+# Each manner as part of the verb, as a phrase after it, and which of the two it is beside a participle.
 MANNERS = [
-    (Adverb(source, tuple(target.split()), is_last=True), fixed(source, target), place == "inner")
+    (Adverb(source, tuple(target.split()), is_last=True), fixed(source, target), place)
     for source, target, place in rows(lexicon.MANNERS)
 ]
+UNPACED = [manner for manner in MANNERS if manner[2] != "pace"]
+PACED = among(INTRANSITIVES, "travailler courir nager danser marcher manger boire lire")
 
 
 def _act(dice: Dice, here: Clause, verb: Verb, tenses: list[Tense], rest: Piece) -> Piece:
@@ -64,8 +66,9 @@ def intransitive(dice: Dice) -> Piece:
     """ "elle a bien dormi", "les enfants jouent dans le jardin" """
     here, verb, side = clause(dice), dice.pick(INTRANSITIVES), dice.roll(8)
     if side < 3 and not here.word:
-        tense, (adverb, manner, is_inner) = dice.pick((PRESENT, PRESENT, PAST)), dice.pick(MANNERS)
-        negation, is_part = here.negation(dice, tense), is_inner or tense is PRESENT
+        tense = dice.pick((PRESENT, PRESENT, PAST))
+        adverb, manner, position = dice.pick(MANNERS if verb in PACED else UNPACED)
+        negation, is_part = here.negation(dice, tense), position == "inner" or tense is PRESENT
         group = verb_group(
             verb, tense, here.agreement, here.mood, negation=negation, adverb=adverb if is_part else None
         )
@@ -127,8 +130,8 @@ def _arts() -> list[list[tuple[Verb, Piece]]]:
         [(play, after("de", "", phrase(noun, THE))) for noun in nouns(lexicon.INSTRUMENTS, "instrument")],
         [(play, after("à", "", kind(noun))) for noun in nouns(lexicon.GAMES, "game")],
         [(speak, phrase(noun, BARE)) for noun in languages],
-        [(study, kind(noun)) for noun in nouns(lexicon.STUDIES, "study")]
-        + [(learn, kind(noun)) for noun in languages],
+        [(learn, kind(noun)) for noun in languages],
+        [(study, kind(noun)) for noun in nouns(lexicon.STUDIES, "study")],
     ]
 
 

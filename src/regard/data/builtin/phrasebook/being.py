@@ -5,13 +5,13 @@ from functools import cache
 from regard.data.builtin.phrasebook.french import inverted
 from regard.data.builtin.phrasebook.pieces import English, Piece
 from regard.data.builtin.phrasebook.subjects import Agreement
-from regard.data.builtin.phrasebook.verb_groups import AVOIR, BE, NEGATIONS, ÊTRE, Adverb
+from regard.data.builtin.phrasebook.verb_groups import AVOIR, BE, ETRE, NEGATIONS, Adverb
 
 __all__ = ["TENSES", "be"]
 
 TENSES = ("present",) * 5 + ("past",) * 2 + ("future",)
 FORMS = {
-    ("être", "present"): ÊTRE.present,
+    ("être", "present"): ETRE.present,
     ("être", "past"): ("étais", "étais", "était", "étions", "étiez", "étaient"),
     ("être", "future"): ("serai", "seras", "sera", "serons", "serez", "seront"),
     ("avoir", "present"): AVOIR.present,

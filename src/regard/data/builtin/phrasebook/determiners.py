@@ -71,6 +71,7 @@ CONTEXTS = {
     "asked": ([THE, THE_MANY, A, A, ANY, THIS, THESE], [THE, PART_ANY, PART_ANY]),
     "definite": ([THE, THE, THE_MANY, THIS, THESE], [THE, THE, THE, THE]),
     "generic": ([KIND_MANY, KIND_MANY, KIND_MANY, THIS, THESE], [KIND, KIND, KIND]),
+    "own": ([THIS, THESE], []),
     "place": ([THE, THE, THE, THIS], [THE]),
     "existing": ([A, SOME, *COUNTED[:11], *AMOUNTS], [PART, PART, *MASS_AMOUNTS]),
     "absent": ([NO, NO_MANY], [NO]),

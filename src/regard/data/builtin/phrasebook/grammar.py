@@ -11,7 +11,7 @@ from regard.data.builtin.phrasebook import (
     servings,
     states,
 )
-from regard.data.builtin.phrasebook.clauses import TENSES
+from regard.data.builtin.phrasebook.clauses import Clause
 from regard.data.builtin.phrasebook.determiners import determiners
 from regard.data.builtin.phrasebook.noun_phrases import PEOPLE, attributes
 from regard.data.builtin.phrasebook.pieces import Dice, Piece
@@ -38,7 +38,7 @@ TEMPLATES = {
     actions.motion: 18,
     actions.living: 3,
     actions.reflexive: 16,
-    actions.skill: 7,
+    actions.skill: 10,
     actions.ability: 2,
     actions.command: 8,
     servings.serving: 3,
@@ -59,7 +59,7 @@ TEMPLATES = {
     descriptions.identity: 3,
     descriptions.presentation: 1,
     descriptions.price: 2,
-    occasions.pain: 4,
+    occasions.pain: 5,
     occasions.timetable: 1,
     occasions.weather: 2,
     occasions.clock: 1,
@@ -85,21 +85,19 @@ def plain_statements() -> int:
     All are different: no noun phrase contains a verb, so such a sentence falls into its three parts in one way;
     and the parts differ, because their determiners, adjectives, nouns and verbs do.
     """
-    subjects = Counter({subject.agreement.owner: 1 for subject in PRONOUNS})
+    subjects = Counter({pronoun.agreement.owner: 1 for pronoun in PRONOUNS})
     subjects["ils"] += 1  # elles
     for noun in dict.fromkeys(PEOPLE):
         for determiner in dict.fromkeys(determiners(noun, "definite", None)):
             owner = "ils" if determiner.is_plural else "elle" if noun.is_feminine else "il"
             subjects[owner] += _decorations(noun)
-    objects_of = {
-        owner: sum(
-            len(set(determiners(noun, "plain", owner))) * _decorations(noun)
-            for verb in objects.TRANSITIVES
-            for noun in dict.fromkeys(objects.OBJECTS[verb])
-        )
-        for owner in subjects
-    }
-    return len(dict.fromkeys(TENSES)) * sum(count * objects_of[owner] for owner, count in subjects.items())
+    here = Clause(PRONOUNS[0])
+    return sum(
+        count * len(set(objects.tenses(verb, here))) * len(set(determiners(noun, "plain", owner))) * _decorations(noun)
+        for owner, count in subjects.items()
+        for verb in objects.TRANSITIVES
+        for noun in dict.fromkeys(objects.OBJECTS[verb])
+    )
 
 
 def _decorations(noun: Noun) -> int:

@@ -334,13 +334,13 @@ ADJECTIVES = """
     mauvais | bad, - | before | profession book show speech
     jeune | young, younger | before | person profession pet
     long, longue | long, longer | before | text speech garment show
-    cher, chère | expensive | after | ingredient garment accessory drivable vehicle furniture device tableware
+    cher, chère | expensive | after | ingredient clothes transport furniture device tableware
     propre | clean, cleaner | after | garment tableware inside furniture
     sale | dirty, dirtier | after | garment drivable tableware inside
     lourd | heavy, heavier | after | furniture container
     confortable | comfortable | after | furniture garment drivable inside
     rapide | fast, faster | after | transport
-    délicieux | delicious | after | fruit dish solid drink
+    délicieux | delicious | after | food drink
     frais, fraîche | fresh, fresher | after | fruit solid
     chaud | hot, hotter | after | dish solid
     froid | cold, colder | after | dish drink
@@ -409,7 +409,7 @@ LANGUAGES = """
 
 # Third column: what the object can be. Fourth: what its pronoun stands for; "-": it takes none.
 TRANSITIVES = """
-    manger | eat, ate | fruit dish solid | thing
+    manger | eat, ate | food | thing
     cuisiner | cook | fruit solid | thing
     couper | cut, cut | fruit solid | thing
     préparer | prepare | dish | thing
@@ -417,8 +417,8 @@ TRANSITIVES = """
     boire | drink, drank | drink | thing
     commander | order | dish drink | thing
     acheter | buy, bought | food ingredient drink goods book | thing
-    vendre | sell, sold | fruit dish ingredient garment drivable vehicle furniture device pet | thing
-    choisir | choose, chose | dish garment accessory drivable furniture object book | thing
+    vendre | sell, sold | fruit dish ingredient garment transport furniture device pet | thing
+    choisir | choose, chose | dish clothes drivable furniture object book | thing
     lire | read, read | book text | thing
     écrire | write, wrote | text speech | thing
     traduire | translate | book text speech | thing
@@ -427,12 +427,12 @@ TRANSITIVES = """
     répéter | repeat | speech | thing
     expliquer | explain | speech text | thing
     oublier | forget, forgot | object accessory speech container | thing
-    porter | wear, wore | garment accessory | thing
-    mettre | put on, put on | garment accessory | -
-    enlever | take off, took off | garment accessory | -
+    porter | wear, wore | clothes | thing
+    mettre | put on, put on | clothes | -
+    enlever | take off, took off | clothes | -
     laver | wash | garment drivable tableware | thing
     conduire | drive, drove | drivable | thing
-    réparer | repair | drivable vehicle furniture device opening | thing
+    réparer | repair | transport furniture device opening | thing
     prendre | take, took | object container tableware vehicle | thing
     casser | break, broke | tableware device furniture opening | thing
     perdre | lose, lost | object accessory container | thing
@@ -442,22 +442,22 @@ TRANSITIVES = """
     fermer | close | opening container | thing
     allumer | turn on | device | -
     éteindre | turn off | device | -
-    apporter | bring, brought | dish drink object tableware book | thing
+    apporter | bring, brought | dish ingredient drink object tableware book | thing
     envoyer | send, sent | book text object | thing
     recevoir | receive | book text object | thing
     visiter | visit | building venue area | thing
     quitter | leave, left | building inside venue | thing
     traverser | cross | area | thing
     construire | build, built | building furniture | thing
-    dessiner | draw, drew | pet wild building landscape furniture | thing
+    dessiner | draw, drew | animal building landscape furniture | thing
     peindre | paint | opening furniture landscape inside | thing
-    nourrir | feed, fed | pet wild | thing
+    nourrir | feed, fed | animal | thing
     caresser | stroke | pet | thing
     regarder | watch | show | -
     regarder | look at | people wild object landscape | person
     écouter | listen to | people sound | person
-    entendre | hear, heard | people pet wild | person
-    voir | see, saw | people pet wild building landscape drivable | person
+    entendre | hear, heard | people animal sound | person
+    voir | see, saw | people animal building landscape drivable | person
     chercher | look for | people pet object accessory building | person
     trouver | find, found | people object accessory container | person
     attendre | wait for | people | person
@@ -469,16 +469,17 @@ TRANSITIVES = """
     embrasser | kiss | people | person
 """
 
-# No "I am going to know Marie": states stay in the present. The fourth column is as above; "generic": le,
-# la and les have no "the" in English ("j'aime les pommes", "I like apples").
+# No "I am going to know Marie": states stay in the present. The fourth column is as above, or "generic": le,
+# la and les have no "the" in English ("j'aime les pommes", "I like apples"); or "own": one's own, or this one.
 STATIVES = """
     connaître | know, knew | people | person
     admirer | admire | people | person
     aimer | love | people | person
-    aimer | like | fruit dish solid drink pet wild show sound | generic
-    préférer | prefer, preferred | fruit dish solid drink garment vehicle | generic
-    détester | hate | fruit dish solid drink wild show | generic
-    vouloir | want | fruit dish solid drink object tableware garment device | thing
+    aimer | love | pet | own
+    aimer | like | food ingredient drink wild show sound | generic
+    préférer | prefer, preferred | food drink garment vehicle show sound | generic
+    détester | hate | food drink wild show sound | generic
+    vouloir | want | food ingredient drink object tableware garment device | thing
     avoir | have, had | food ingredient drink pet goods tableware container book friend inside | thing
 """
 
@@ -799,14 +800,15 @@ FREQUENCIES = """
     parfois | sometimes
     rarement | rarely
 """
-# Third column: "inner" stands before a participle ("elle a bien dormi"), "last" after it.
+# Third column: "inner" stands before a participle ("elle a bien dormi"), "last" after it; so does "pace", which
+# only goes with what one can do fast or slowly.
 MANNERS = """
     bien | well | inner
     mal | badly | inner
     beaucoup | a lot | inner
     trop | too much | inner
-    vite | fast | last
-    lentement | slowly | last
+    vite | fast | pace
+    lentement | slowly | pace
     ici | here | last
     dehors | outside | last
 """

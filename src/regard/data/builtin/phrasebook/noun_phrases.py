@@ -24,7 +24,8 @@ from regard.data.builtin.phrasebook.words import (
     Noun,
 )
 
-__all__ = ["PEOPLE", "after", "attributes", "decorated", "noun_phrase", "owned", "phrase", "relative"]
+__all__ = ["HOUSEHOLD", "PEOPLE", "after", "attributes", "decorated", "noun_phrase", "owned", "phrase", "possessor",
+           "relative"]  # fmt: skip
 
 BEFORE = [adjective for adjective in ADJECTIVES if adjective.is_before]
 AFTER = [*(a for a in ADJECTIVES if not a.is_before), *COLOURS, *PERSONAL, *NATIONALITIES]
@@ -134,11 +135,11 @@ OWNED = Rule("T O", "O T")
 
 def relative(dice: Dice) -> Piece:
     """A name, or one of the family: whoever has a home and things of their own. English says it with 's."""
-    return _possessor(dice.pick(HOUSEHOLD), dice.pick(("je", "nous", "ils")))
+    return possessor(dice.pick(HOUSEHOLD), dice.pick(("je", "nous", "ils")))
 
 
 @cache
-def _possessor(noun: Noun, owner: str) -> Piece:
+def possessor(noun: Noun, owner: str) -> Piece:
     piece = phrase(noun, BARE if noun.of == "name" else OWNERS[owner][0])
     *rest, (last, links) = piece.english
     return piece._replace(english=(*rest, (possessive(last), links)))

@@ -7,12 +7,12 @@ from regard.data.builtin.phrasebook.noun_phrases import PEOPLE, after, noun_phra
 from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, row
 from regard.data.builtin.phrasebook.pronouns import ADDRESSED, INDIRECT, TO_THEM, pronoun
 from regard.data.builtin.phrasebook.subjects import AND, ASKING, THIRD, anyone
-from regard.data.builtin.phrasebook.verb_groups import FUTURE, PAST, PRESENT, verb_group
+from regard.data.builtin.phrasebook.verb_groups import FUTURE, PAST, PRESENT, Tense, verb_group
 from regard.data.builtin.phrasebook.words import NOUNS, Noun, Verb, among, classes, read_verbs
 
 __all__ = ["OBJECTS", "PERSONS", "STATIVES", "THINGS", "TRANSITIVES", "amount_question", "combined",
            "communication", "ditransitive", "listing", "object_question", "pronominal", "stative", "subject_question",
-           "thing", "transitive"]  # fmt: skip
+           "tenses", "thing", "transitive"]  # fmt: skip
 
 TRANSITIVES, STATIVES = read_verbs(lexicon.TRANSITIVES), read_verbs(lexicon.STATIVES)
 DITRANSITIVES, COMMUNICATION = read_verbs(lexicon.DITRANSITIVES), read_verbs(lexicon.COMMUNICATION)
@@ -20,6 +20,7 @@ THINGS = [verb for verb in TRANSITIVES if verb.columns[1] == "thing"]
 PERSONS = [verb for verb in TRANSITIVES if verb.columns[1] == "person"]
 COUNTING = among(TRANSITIVES + STATIVES, "manger boire acheter vendre commander lire prendre avoir vouloir")
 LISTED = among(TRANSITIVES, "manger acheter vendre préparer apporter servir")
+INVOLUNTARY = among(TRANSITIVES, "perdre casser recevoir oublier")  # no "she decides to lose her key"
 OWNABLE = frozenset(("pet", "book", "garment", "accessory", "drivable", "vehicle", "furniture", "device", "object",
                      "container", "inside"))  # fmt: skip
 GIFTS = [noun for of in ("book", "object", "accessory", "garment", "tableware") for noun in NOUNS[of]]
@@ -52,16 +53,23 @@ def combined(verb: Verb, noun: Noun, piece: Piece) -> Piece:
 
 def thing(dice: Dice, verb: Verb, context: str, owner: str | None) -> Piece:
     """An object of the verb."""
-    noun = dice.pick(OBJECTS[verb])
+    return _this_thing(dice, verb, dice.pick(OBJECTS[verb]), context, owner)
+
+
+def _this_thing(dice: Dice, verb: Verb, noun: Noun, context: str, owner: str | None) -> Piece:
     if noun.of in OWNABLE and dice.roll(16) == 0:
         return combined(verb, noun, owned(dice, noun))
     return combined(verb, noun, noun_phrase(dice, noun, context, owner))
 
 
+def tenses(verb: Verb, here: Clause) -> list[Tense]:
+    return PLAIN if verb in INVOLUNTARY else here.tenses()
+
+
 def transitive(dice: Dice) -> Piece:
     """ "Marie a acheté une robe rouge hier" """
     here, verb = clause(dice), dice.pick(TRANSITIVES)
-    tense = dice.pick(here.tenses())
+    tense = dice.pick(tenses(verb, here))
     negation = here.negation(dice, tense)
     adverb, time = here.adjunct(dice, tense, negation)
     group = verb_group(verb, tense, here.agreement, here.mood, negation=negation, adverb=adverb)
@@ -73,8 +81,8 @@ def pronominal(dice: Dice) -> Piece:
     here, is_person = clause(dice), dice.roll(3) > 0
     verb = dice.pick(PERSONS if is_person else THINGS)
     # Persons have the past three times as often: there the participle agrees, and has four forms.
-    tenses = here.tenses() + 2 * [PAST] * here.tenses().count(PAST)
-    tense = dice.pick(tenses if is_person else [tense for tense in here.tenses() if tense is not PAST])
+    often_past = here.tenses() + 2 * [PAST] * here.tenses().count(PAST)
+    tense = dice.pick(often_past if is_person else [tense for tense in here.tenses() if tense is not PAST])
     negation = here.negation(dice, tense)
     adverb, time = here.adjunct(dice, tense, negation)
     clitic = pronoun(dice, verb, tense, here.agreement)
@@ -86,15 +94,14 @@ def stative(dice: Dice) -> Piece:
     """ "j'aime les pommes", "connaissez-vous Marie ?" """
     here, verb = clause(dice, (WHY,)), dice.pick(STATIVES)
     agreement, negation = here.agreement, here.negation(dice, PRESENT)
-    if verb.columns[1] == "generic":
-        group = verb_group(verb, PRESENT, agreement, here.mood, negation=negation)
-        return here.sentence(group, thing(dice, verb, "generic", agreement.owner))
-    if dice.roll(8) == 0:
+    if verb.columns[1] in ("thing", "person") and dice.roll(8) == 0:
         clitic = pronoun(dice, verb, PRESENT, agreement)
         group = verb_group(verb, PRESENT, agreement, here.mood, negation=negation, clitic=clitic)
         return here.sentence(group, EMPTY)
     group = verb_group(verb, PRESENT, agreement, here.mood, negation=negation)
-    context = "definite" if verb.columns[1] == "person" else here.context(negation)  # no "she loves two cooks"
+    # Of people the definite: no "she loves two cooks".
+    contexts = {"thing": here.context(negation), "person": "definite"}
+    context = contexts.get(verb.columns[1], verb.columns[1])
     return here.sentence(group, thing(dice, verb, context, agreement.owner))
 
 
@@ -165,5 +172,7 @@ def listing(dice: Dice) -> Piece:
     """ "nous achetons du pain et du fromage" """
     here, verb = Clause(anyone(dice)), dice.pick(LISTED)
     group = verb_group(verb, dice.pick(here.tenses()), here.agreement)
-    first, second = (thing(dice, verb, "plain", here.agreement.owner) for _ in range(2))
+    noun = dice.pick(OBJECTS[verb])
+    other = dice.pick([option for option in OBJECTS[verb] if option is not noun])
+    first, second = (_this_thing(dice, verb, one, "plain", here.agreement.owner) for one in (noun, other))
     return here.sentence(group, row(first, AND, second))

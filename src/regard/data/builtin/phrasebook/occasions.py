@@ -4,11 +4,10 @@ from regard.data.builtin.phrasebook import lexicon
 from regard.data.builtin.phrasebook.being import be
 from regard.data.builtin.phrasebook.clauses import STATEMENT
 from regard.data.builtin.phrasebook.determiners import BARE, KIND, KIND_MANY, OWNERS
-from regard.data.builtin.phrasebook.english import possessive
-from regard.data.builtin.phrasebook.noun_phrases import after, phrase
+from regard.data.builtin.phrasebook.noun_phrases import HOUSEHOLD, after, phrase, possessor
 from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, fixed, row
 from regard.data.builtin.phrasebook.places_and_times import HOURS, TIMES, city_or_country
-from regard.data.builtin.phrasebook.subjects import PRONOUNS, THIRD, Agreement, Subject, nominal
+from regard.data.builtin.phrasebook.subjects import PRONOUNS, THIRD, Agreement, nominal
 from regard.data.builtin.phrasebook.verb_groups import PAST, PRESENT, verb_group
 from regard.data.builtin.phrasebook.words import NAMES, NOUNS, among, nouns, pairs, rows, verb
 
@@ -16,8 +15,7 @@ __all__ = ["clock", "greeting", "pain", "timetable", "weather"]
 
 BODY = nouns(lexicon.BODY_PARTS, "body")
 PATIENTS = [subject for subject in PRONOUNS if subject.agreement.person in (0, 1, 2, 4)]
-PATIENTS += [Subject(phrase(name, BARE), THIRD[name.is_feminine, False], name) for name in NAMES[::3]]
-ASKED = [subject for subject in PATIENTS if subject.agreement.person != 0 and not subject.noun]
+ASKED = [subject for subject in PATIENTS if subject.agreement.person != 0]
 HURTS, HURTS_NOT = Rule("S V mal P", "S P V/mal"), Rule("S V mal P", "S P V hurt/mal")
 DOES_HURT = Rule("V mal P ?", "V P hurt/mal ?/?")
 
@@ -31,14 +29,21 @@ def pain(dice: Dice) -> Piece:
         agreement = dice.pick(ASKED).agreement
         group = be("avoir", tense, agreement, "inverted")
         return DOES_HURT(group._replace(english=((does, (0,)), (_owner(agreement), (0,)))), where)
-    patient = dice.pick(PATIENTS)
-    owner = possessive(patient.noun.lemma) if patient.noun else _owner(patient.agreement)
-    whose = patient.piece._replace(english=((owner, (0,)),))
+    whose, agreement = _patient(dice)
     if side == 1:
-        group = be("avoir", tense, patient.agreement, negation="pas")
+        group = be("avoir", tense, agreement, negation="pas")
         return HURTS_NOT(whose, group._replace(english=((does, (1,)), ("not", (0, 2)))), where)
     hurts = "hurts" if does == "does" else "hurt"
-    return HURTS(whose, be("avoir", tense, patient.agreement)._replace(english=((hurts, (0,)),)), where)
+    return HURTS(whose, be("avoir", tense, agreement)._replace(english=((hurts, (0,)),)), where)
+
+
+def _patient(dice: Dice) -> tuple[Piece, Agreement]:
+    """Who is in pain: the subject in French, the owner in English."""
+    if dice.roll(2):
+        noun = dice.pick(HOUSEHOLD)
+        return possessor(noun, dice.pick(("je", "tu", "nous", "vous", "ils"))), THIRD[noun.is_feminine, False]
+    subject = dice.pick(PATIENTS)
+    return subject.piece._replace(english=((_owner(subject.agreement), (0,)),)), subject.agreement
 
 
 def _owner(agreement: Agreement) -> str:
@@ -72,7 +77,7 @@ def clock(dice: Dice) -> Piece:
 
 
 TRAINS = among(NOUNS["vehicle"], "train avion bateau")
-DEPARTURES = [verb("partir", "leave, left", has_être=True), verb("arriver", "arrive", has_être=True)]
+DEPARTURES = [verb("partir", "leave, left", has_etre=True), verb("arriver", "arrive", has_etre=True)]
 
 
 def timetable(dice: Dice) -> Piece:

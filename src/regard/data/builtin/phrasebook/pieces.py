@@ -156,8 +156,8 @@ LINKS = [[(source, target) for target in range(LONGEST)] for source in range(LON
 def written(piece: Piece) -> Written:
     """French with its elisions, English with its question mark, and the alignment of their written words.
 
-    >>> written(fixed("je aime la eau", "I like water/la/eau"))
-    Written(source="j'aime l'eau", target='I like water', alignment=((0, 0), (0, 1), (1, 2)))
+    >>> written(fixed("elle aime la eau", "she likes water/la/eau"))
+    Written(source="elle aime l'eau", target='she likes water', alignment=((0, 0), (1, 1), (2, 2)))
     """
     source: list[str] = []
     places: list[int] = []

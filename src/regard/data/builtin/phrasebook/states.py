@@ -8,7 +8,7 @@ from regard.data.builtin.phrasebook.noun_phrases import PEOPLE, after, decorated
 from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, English, Piece, Rule, fixed, row
 from regard.data.builtin.phrasebook.places_and_times import TIMES, location
 from regard.data.builtin.phrasebook.subjects import ASKING, Subject, anyone, nominal, relation
-from regard.data.builtin.phrasebook.verb_groups import FUTURE, HOPE, PAST, PRESENT, WANT, WISH, ÊTRE, verb_group
+from regard.data.builtin.phrasebook.verb_groups import ETRE, FUTURE, HOPE, PAST, PRESENT, WANT, WISH, verb_group
 from regard.data.builtin.phrasebook.words import (
     NAMES,
     NATIONALITIES,
@@ -99,12 +99,12 @@ def age(dice: Dice) -> Piece:
     if side == 1:
         subject = nominal(dice, dice.pick(PEOPLE))
         return HOW_OLD(be("avoir", tense, subject.agreement, "asked"), subject.piece)
-    here = clause(dice, (WHY,))
+    here = clause(dice, (WHY,))._replace(word=None)  # why one is so old is not asked
     group = be("avoir", tense, here.agreement, here.mood, negation=here.negation(dice, FUTURE))
     return here.sentence(group, dice.pick(AGES))
 
 
-BECOME = verb("devenir", "become, became", has_être=True)
+BECOME = verb("devenir", "become, became", has_etre=True)
 AMBITIONS = [WISH, FUTURE, WANT, WANT, HOPE]
 TRADES = [noun for noun in NOUNS["profession"] if not noun.is_feminine]
 WOMEN = {noun.lemma: noun for noun in NOUNS["profession"] if noun.is_feminine}
@@ -122,7 +122,7 @@ def occupation(dice: Dice) -> Piece:
     trade = _trade(dice.pick(TRADES), here.subject)
     if side < 4:
         return _trait(dice, here, trade)
-    verb, tenses = (BECOME, [PAST, PAST, *AMBITIONS]) if side < 6 else (ÊTRE, AMBITIONS)
+    verb, tenses = (BECOME, [PAST, PAST, *AMBITIONS]) if side < 6 else (ETRE, AMBITIONS)
     tense = dice.pick(tenses)
     group = verb_group(verb, tense, here.agreement, here.mood, negation=here.negation(dice, tense))
     return here.sentence(group, trade)

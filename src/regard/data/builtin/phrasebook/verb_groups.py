@@ -13,8 +13,27 @@ from regard.data.builtin.phrasebook.pieces import English, Piece
 from regard.data.builtin.phrasebook.subjects import PRONOUNS, Agreement
 from regard.data.builtin.phrasebook.words import Verb, read_verbs, verb
 
-__all__ = ["AVOIR", "CAN", "CATENATIVES", "FUTURE", "HOPE", "JUST", "MUST", "NEGATIONS", "PAST", "PRESENT", "SKILLS",
-           "WANT", "WISH", "WOULD", "ÊTRE", "Adverb", "Clitic", "Tense", "verb_group"]  # fmt: skip
+__all__ = [
+    "AVOIR",
+    "CAN",
+    "CATENATIVES",
+    "ETRE",
+    "FUTURE",
+    "HOPE",
+    "JUST",
+    "MUST",
+    "NEGATIONS",
+    "PAST",
+    "PRESENT",
+    "SKILLS",
+    "WANT",
+    "WISH",
+    "WOULD",
+    "Adverb",
+    "Clitic",
+    "Tense",
+    "verb_group",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +70,7 @@ class Adverb:
     is_last: bool
 
 
-ÊTRE, AVOIR = verb("être", "be"), verb("avoir", "have, had")
+ETRE, AVOIR = verb("être", "be"), verb("avoir", "have, had")
 BE = ("am", "are", "is", "are", "are", "are")
 WOULD = ("voudrais", "voudrais", "voudrait", "voudrions", "voudriez", "voudraient")
 NEGATIONS = {"pas": ("not",), "jamais": ("never",), "plus": ("no", "longer")}
@@ -96,14 +115,14 @@ def verb_group(
     adverb: Adverb | None = None,
 ) -> Piece:
     """All that belongs to the verb. The mood is "statement", "asked" (est-ce que …) or "inverted" (as-tu …)."""
-    if not (tense.is_past and _takes_être(tense.head or verb)):
+    if not (tense.is_past and _is_with_etre(tense.head or verb)):
         # Only such a participle shows the gender. Fewer agreements are fewer groups to make.
         agreement = ANY_GENDER[agreement.pronoun if mood == "inverted" else agreement.person]
     return _verb_group(verb, tense, agreement, mood, negation, clitic, adverb)
 
 
-def _takes_être(verb: Verb) -> bool:
-    return verb.has_être or verb.is_reflexive
+def _is_with_etre(verb: Verb) -> bool:
+    return verb.has_etre or verb.is_reflexive
 
 
 @cache
@@ -114,11 +133,11 @@ def _verb_group(
     french = [pair for pair in _french(verb, tense, agreement, mood, negation, clitic, adverb) if pair[1]]
     places = {role: place for place, (role, _) in enumerate(french)}
     operator, words = _english(verb, tense, agreement, mood, negation, clitic, adverb)
+    return Piece(tuple([word for _, word in french]), _linked(words, places), _linked(operator, places))
 
-    def linked(said: list[Said]) -> English:
-        return tuple([(word, tuple([places[role] for role in roles])) for word, roles in said])
 
-    return Piece(tuple([word for _, word in french]), linked(words), linked(operator))
+def _linked(said: list[Said], places: dict[str, int]) -> English:
+    return tuple([(word, tuple([places[role] for role in roles])) for word, roles in said])
 
 
 def _french(
@@ -129,10 +148,10 @@ def _french(
     head = tense.head
     bearer = head or verb
     pronoun = clitic.french if clitic else REFLEXIVE[agreement.person] if verb.is_reflexive else ""
-    takes_être = _takes_être(bearer)
-    finite = ((ÊTRE if takes_être else AVOIR) if tense.is_past else bearer).present[agreement.person]
+    is_with_etre = _is_with_etre(bearer)
+    finite = ((ETRE if is_with_etre else AVOIR) if tense.is_past else bearer).present[agreement.person]
     past = bearer.participle if tense.is_past else ""
-    if past and takes_être:
+    if past and is_with_etre:
         past = participle(past, is_feminine=agreement.is_feminine, is_plural=agreement.is_plural)
     elif past and clitic and clitic.is_direct and not head:
         past = participle(past, is_feminine=clitic.is_feminine, is_plural=clitic.is_plural)

@@ -58,7 +58,7 @@ class Verb:
     past: tuple[str, ...]
     columns: tuple[str, ...]
     """What else its table says of it."""
-    has_être: bool = False
+    has_etre: bool = False
     is_reflexive: bool = False
 
 
@@ -140,7 +140,7 @@ def _adjective(source: str, target: str, *, is_before: bool = False, of: tuple[s
     )
 
 
-def verb(source: str, target: str, *columns: str, has_être: bool = False, is_reflexive: bool = False) -> Verb:
+def verb(source: str, target: str, *columns: str, has_etre: bool = False, is_reflexive: bool = False) -> Verb:
     infinitive, *preposition = source.split()
     base, *irregular = target.split(", ")
     first, *particles = base.split()
@@ -155,13 +155,13 @@ def verb(source: str, target: str, *columns: str, has_être: bool = False, is_re
         third_person=(english.third_person(first), *particles),
         past=tuple(past),
         columns=columns,
-        has_être=has_être,
+        has_etre=has_etre,
         is_reflexive=is_reflexive,
     )
 
 
-def read_verbs(table: str, *, has_être: bool = False, is_reflexive: bool = False) -> list[Verb]:
-    return [verb(*line, has_être=has_être, is_reflexive=is_reflexive) for line in rows(table)]
+def read_verbs(table: str, *, has_etre: bool = False, is_reflexive: bool = False) -> list[Verb]:
+    return [verb(*line, has_etre=has_etre, is_reflexive=is_reflexive) for line in rows(table)]
 
 
 NOUNS = {of: nouns(table, of) for of, table in lexicon.NOUNS.items()}
