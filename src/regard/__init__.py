@@ -1,10 +1,19 @@
 """regard: the transformer as a tool. Train it on your own files, run it, and see what it attends to.
 
-    import regard
-    run = regard.load("runs/translate-phrasebook")
-    run.predict(["je suis étudiant"])        # ["I am a student"]
+Three names are all one needs: `recipe` makes settings, `train` a run of them, `load` something that answers.
 
-Importing it draws in no torch; using it does.
+>>> import regard, tempfile
+>>> settings = regard.recipe(overrides=["data.built_in_size=50", "train.steps=2", "model.width=16", "search.longest=8",
+...                                     "tokens.vocabulary=400"])
+>>> folder = tempfile.mkdtemp()
+>>> scores = regard.train(settings, folder, quiet=True)
+>>> sorted(scores)
+['test', 'test_combinations', 'val']
+>>> run = regard.load(folder)
+>>> [type(answer) for answer in run.predict(["je suis étudiant", "il dort"])]
+[<class 'str'>, <class 'str'>]
+
+Importing regard draws in no torch; using it does.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -98,15 +98,16 @@ class Translate(Task[PairBatch]):
 
     def lengths(self, split: str) -> NDArray[np.int64]:
         source, target = self.ids[split]
-        return np.maximum(source.lengths, target.lengths + 1)
+        return np.maximum(source.lengths, target.lengths)
 
     def _read(self) -> dict[str, Sequence[Pair]]:
         data = self.run.data
         if not data.paths:
             from regard.data.builtin import phrasebook  # a lexicon that few runs need
 
-            sizes = dict.fromkeys(phrasebook.SPLITS, BUILT_IN_CHECK) | {"train": data.built_in_size}
-            return {split: [Pair(p.source, p.target) for p in phrasebook.phrases(split, size, seed=0)]
+            check = min(BUILT_IN_CHECK, data.built_in_size)
+            sizes = {split: data.built_in_size if split == "train" else check for split in phrasebook.SPLITS}
+            return {split: [Pair(p.source, p.target) for p in phrasebook.phrases(split, size)]
                     for split, size in sizes.items()}
         corpus = read_pairs([Path(path) for path in data.paths], source=data.source, target=data.target)
         self.notes += corpus.notes
