@@ -1,4 +1,4 @@
-"""regard: the transformer as a tool. Train it on your own files, run it, and see what it attends to.
+"""regard: the transformer as a tool. Train it on your own files, run it, open it up.
 
 Three names are all one needs: `recipe` makes settings, `train` a run of them, `load` something that answers.
 

@@ -16,7 +16,7 @@ __all__ = ["main"]
 app = typer.Typer(
     name="regard", add_completion=False, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="The transformer as a tool: train it on your own files, run it, and see what it attends to.")
+    help="The transformer as a tool: train it on your own files, run it, open it up.")
 
 RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; the newest under runs/ if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
