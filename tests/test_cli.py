@@ -124,7 +124,7 @@ MISTAKES = {
     "nan": (["train", "--set", "train.rate=nan"], ["train.rate", "'nan'", "not finite"]),
     "infinite": (["train", "--set", "train.clip=1e400"], ["train.clip", "'1e400'", "not finite"]),
     "too large": (["train", "--set", f"model.width=1{'0' * 30}"], ["model.width", "too large"]),
-    "heads that do not divide": (["train", "--set", "model.heads=3"], ["3 heads do not divide model.width 256"]),
+    "heads that do not divide": (["train", "--set", "model.heads=3"], ["3 heads do not divide model.width 128"]),
     "missing data": (["train", "--data", "nowhere.tsv"], ["nowhere.tsv: no such file or folder"]),
     "missing recipe": (["train", "--recipe", "nowhere.toml"], ["nowhere.toml: no such file"]),
     "missing run": (["eval", "--run", "nowhere"], ["nowhere: no such run directory"]),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.attend import SCORES
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
@@ -20,12 +21,13 @@ from regard.settings.schema import Tower
 
 VOCABULARY, LENGTH = 40, 9
 POSITIONS = get_args(get_type_hints(Tower)["positions"])
-SCORES = get_args(get_type_hints(Tower)["score"])
+
 TOWER = Tower(width=16, depth=2, heads=4, hidden_width=24, longest=32)
 
 towers = st.builds(
     lambda **chosen: replace(TOWER, **chosen),
-    positions=st.sampled_from(POSITIONS), norm_place=st.sampled_from(["pre", "post"]), score=st.sampled_from(SCORES),
+    positions=st.sampled_from(POSITIONS), norm_place=st.sampled_from(["pre", "post"]),
+    score=st.sampled_from(list(SCORES)),
     key_heads=st.sampled_from([None, 1, 2]), norm=st.sampled_from(["layer", "rms"]),
     activation=st.sampled_from(["relu", "swiglu"]), head_width=st.sampled_from([None, 6]))
 

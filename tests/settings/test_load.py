@@ -91,7 +91,7 @@ def test_any_run_survives_being_saved(run: Run) -> None:
 def test_a_run_written_as_overrides_is_that_run(run: Run) -> None:
     # Text that override syntax cannot say: none, commas, and spaces at its ends.
     data = replace(run.data, source=None, target="de", paths=("a b", "c=d"))
-    run = replace(run, task="translate", data=data)
+    run = replace(run, task="translate", data=data, model=replace(run.model, score="dot"))
     overrides = [f"{path}={module.written(module.of(run, path))}" for path, *_ in describe()]
     assert load(overrides=overrides) == run
 
@@ -191,10 +191,10 @@ def assert_run_or_sentence(recipe: Path | None, *overrides: str) -> None:
     ("modle.width=8", "modle.width: no such setting; did you mean model.width?"),
     ("longest=8", "longest: no such setting; did you mean data.longest or model.longest or search.longest?"),
     ("sed=8", "sed: no such setting; did you mean seed?"),
-    ("search.xyz=8", "search.xyz: no such setting; search has beam, length_penalty, longest, "),
+    ("search.xyz=8", "search.xyz: no such setting; search has beam, best, length_penalty, longest, "),
     ("xyz=8", "xyz: no such setting; there are task, seed, device and the sections "
               "data, tokens, model, train, search"),
-    ("search=8", "search: is a section, not a setting; it has beam, length_penalty, longest, "),
+    ("search=8", "search: is a section, not a setting; it has beam, best, length_penalty, longest, "),
     ("a\nb=8", "a\\nb: no such setting"),
     ("model.width", "'model.width': wants a setting and its value, as in model.width=128"),
     ("=8", "'=8': wants a setting and its value, as in model.width=128"),
