@@ -41,7 +41,7 @@ def ours(shape: Shape, device: str, precision: str, *, padded: bool = False) -> 
     task = Translate(Run(model=shape.tower, train=how))
     task.source_tokens = task.target_tokens = SimpleNamespace(pad=PAD)
     model = task.build({"sources": shape.vocabulary, "targets": shape.vocabulary})
-    initialize(model, depth=shape.depth, seed=0)
+    initialize(model, seed=0)
     model.to(device).train()
     where = choose_device(device)
     update = make_update(model, task, adamw(model, how, device=where), how,

@@ -179,7 +179,7 @@ def _sync(path: Path) -> None:
     """On Windows a directory cannot be opened to be synced; its file system orders renames itself."""
     if os.name == "nt" and path.is_dir():
         return
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -23,7 +23,7 @@ SMALL = Tower(width=16, depth=1, heads=2, hidden_width=32)
 
 def translator(seed: int, *, sharpness: float = 1.5) -> EncoderDecoder:
     model = EncoderDecoder(SMALL, sources=VOCABULARY, targets=VOCABULARY)
-    initialize(model, depth=1, seed=seed)
+    initialize(model, seed=seed)
     with torch.no_grad():
         model.decoder.output.weight.mul_(sharpness)
     return model.eval()
@@ -116,7 +116,7 @@ def test_the_score_of_an_answer_is_its_log_probability_by_length() -> None:
 
 def test_a_longer_prompt_is_read_before_the_search_begins() -> None:
     model = Decoder(SMALL, vocabulary=VOCABULARY)
-    initialize(model, depth=1, seed=1)
+    initialize(model, seed=1)
     model.eval()
     prompt = torch.tensor([[START, 3, 4, 5], [START, 5, 5, 3]])
     found = beam(model, prompt, how=Beam(end=END, longest=2, size=VOCABULARY**2))

@@ -33,7 +33,7 @@ towers = st.builds(
 
 
 def ready(model: nn.Module) -> nn.Module:
-    initialize(model, depth=2, seed=0)
+    initialize(model, seed=0)
     return model.eval()
 
 
@@ -215,6 +215,6 @@ def test_the_encoder_and_the_decoder_are_the_same_blocks() -> None:
 def test_a_seed_gives_the_same_model_and_another_seed_another() -> None:
     first, again, other = (Decoder(TOWER, vocabulary=VOCABULARY) for _ in range(3))
     for model, seed in ((first, 1), (again, 1), (other, 2)):
-        initialize(model, depth=2, seed=seed)
+        initialize(model, seed=seed)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert not torch.equal(first.tokens.table.weight, other.tokens.table.weight)

@@ -100,7 +100,7 @@ def test_rows_that_share_a_source_see_what_they_would_see_of_their_own_copy(
 def encoder(positions: str, **settings: object) -> Encoder:
     tower = replace(Tower(), width=16, depth=2, heads=4, positions=positions, dropout=0.0, **settings)
     model = Encoder(tower, vocabulary=50).double()
-    initialize(model, depth=2, seed=0)
+    initialize(model, seed=0)
     return model.eval()
 
 

@@ -49,7 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prepared(run: Run, folder: Path) -> tuple[Translate, EncoderDecoder]:
     task = Translate(run)
     model = task.build(task.prepare(folder))
-    initialize(model, depth=1, seed=0)
+    initialize(model, seed=0)
     return task, model.eval()
 
 

@@ -136,7 +136,7 @@ def trainer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     run = tiny(data, "model.dropout=0", "train.batch_tokens=128")
     task = Translate(run)
     model = task.build(task.prepare(tmp_path_factory.mktemp("run")))
-    initialize(model, depth=1, seed=0)
+    initialize(model, seed=0)
     plan = Plan(task.lengths("train"), tokens=128, seed=0)
     return Trainer(task, model, [task.collate("train", plan[step]) for step in range(3)])
 
@@ -525,7 +525,7 @@ def test_an_average_is_the_mean_of_the_files(tmp_path: Path) -> None:
 
 def tower(tied: str) -> EncoderDecoder:
     model = EncoderDecoder(Tower(width=16, depth=1, heads=2, tied=tied), sources=50, targets=50)
-    initialize(model, depth=1, seed=0)
+    initialize(model, seed=0)
     return model
 
 
@@ -593,3 +593,36 @@ def test_json_that_is_none_is_refused_by_name(tmp_path: Path, content: str | Non
     with pytest.raises(UserError, match=says) as caught:
         read_json(path)
     assert str(caught.value).startswith(str(path))
+
+
+# Runs beside each other, and folders that hold one already.
+
+
+def test_a_seed_changes_what_is_dropped_and_may_be_large(data: Path) -> None:
+    dropped = []
+    for seed in (1, 2, 2**40):
+        run = tiny(data, f"seed={seed}", "train.steps=1", "model.dropout=0.5")
+        with patch.object(torch, "manual_seed", wraps=torch.manual_seed) as seeded, killed_at(0):
+            train(run, data.parent / f"seed-{seed}", quiet=True)
+        dropped.append(torch.rand(4, generator=torch.Generator().manual_seed(seeded.call_args.args[0])).tolist())
+    assert len(set(map(tuple, dropped))) == 3
+
+
+def test_a_folder_that_holds_another_run_is_left_alone(data: Path, tmp_path: Path) -> None:
+    run = tiny(data)
+    train(run, tmp_path, quiet=True)
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(UserError, match=r"train\.rate"):
+        train(replace(run, train=replace(run.train, rate=0.5)), tmp_path, quiet=True)
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_a_damaged_checkpoint_is_not_averaged(data: Path, tmp_path: Path) -> None:
+    run = tiny(data, "train.average=3")
+    train(run, tmp_path, quiet=True)
+    flip(Checkpoint.all(tmp_path)[1].folder / "model.safetensors", -1)
+    train(run, tmp_path, quiet=True)
+    good = [checkpoint for checkpoint in Checkpoint.all(tmp_path) if checkpoint.verify() is None]
+    assert len(good) == 2
+    expected, found = average(good), load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)

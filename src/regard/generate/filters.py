@@ -44,8 +44,10 @@ class ForcePrefix:
 
     def __call__(self, logits: Float[Tensor, "rows vocabulary"], history: Int[Tensor, "rows capacity"], *,
                  length: Int[Tensor, ""]) -> Float[Tensor, "rows vocabulary"]:
+        if not len(self.prefix):
+            return logits
         place = length - self.start
-        forced = self.prefix[place.clamp(0, len(self.prefix) - 1)]
+        forced = self.prefix.index_select(0, place.clamp(0, len(self.prefix) - 1)[None])
         others = torch.arange(logits.shape[1], device=logits.device) != forced
         return logits.masked_fill(others & (place < len(self.prefix)), -math.inf)
 

@@ -34,7 +34,7 @@ class Sampling:
 
 
 class Drawn(NamedTuple):
-    """The next token of every row, and its log-probability under the model (0 after the end)."""
+    """The next token of every row, and its log-probability among what the filters allow (0 after the end)."""
 
     tokens: Int[Tensor, " rows"]
     log_probabilities: Float[Tensor, " rows"]

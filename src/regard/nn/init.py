@@ -10,12 +10,13 @@ NORMS = ("norm.weight",)
 
 
 @torch.no_grad()
-def initialize(model: nn.Module, *, depth: int, seed: int) -> None:
+def initialize(model: nn.Module, *, seed: int) -> None:
     """Matrices keep the variance of what passes through; what is added to the residual stream starts small.
 
-    `depth` residual blocks each add two or three parts: with std / √(2 · depth) their sum stays of the order of
-    one part (Radford et al. 2019, 2.3). Drawn on the CPU, so that a seed gives the same model on any device.
+    The blocks of a tower each add two or three parts: with std / √(2 · blocks) their sum stays of the order of one
+    part (Radford et al. 2019, 2.3). Drawn on the CPU, so that a seed gives the same model on any device.
     """
+    depths = {f"{name}.": len(part) for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
@@ -23,7 +24,8 @@ def initialize(model: nn.Module, *, depth: int, seed: int) -> None:
         elif name.endswith(NORMS):
             parameter.fill_(1.0)
         else:
-            std = _std(name, parameter) / (2 * depth) ** 0.5 if name.endswith(RESIDUAL) else _std(name, parameter)
+            depth = next((depth for tower, depth in depths.items() if name.startswith(tower)), 1)
+            std = _std(name, parameter) / ((2 * depth) ** 0.5 if name.endswith(RESIDUAL) else 1)
             parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
 
 

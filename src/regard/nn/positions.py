@@ -118,7 +118,8 @@ class Learned(Table):
         self.table = nn.Parameter(torch.empty(longest, size))
 
     def vectors(self, positions: Int[Tensor, "#batch length"]) -> Float[Tensor, "#batch length size"]:
-        return self.table[positions]
+        # Beyond the table there is only padding, or an answer longer than any that was trained on.
+        return self.table[positions.clamp(max=len(self.table) - 1)]
 
 
 class Rotary(Positions):

@@ -22,7 +22,7 @@ from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Tower
 
-__all__ = ["describe", "differences", "from_json", "load", "to_json"]
+__all__ = ["describe", "differences", "from_json", "load", "refuse_another", "to_json"]
 
 FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
 LARGEST_FILE = 1 << 20  # bytes; so that a corpus given as a recipe fails at once, and /dev/zero at all
@@ -73,6 +73,14 @@ def differences(a: Run, b: Run) -> list[str]:
     """One line for each setting that differs, as in "model.width: 128 → 256"."""
     return [f"{path}: {written(of(a, path))} → {written(of(b, path))}"
             for path in KNOBS if of(a, path) != of(b, path)]
+
+
+def refuse_another(saved: Path, run: Run) -> None:
+    """A folder holds one run: with other settings it is not gone on with, and not written over."""
+    changed = differences(load(saved), run) if saved.exists() else []
+    if changed:
+        raise UserError(f"{saved.parent} holds another run. What differs:\n  " + "\n  ".join(changed)
+                        + "\nChoose another place with --out DIR, or delete that one.")
 
 
 def describe() -> Iterator[tuple[str, str, str, str]]:

@@ -42,7 +42,7 @@ class Tokens:
 class Tower:
     """A stack of blocks. An encoder-decoder is two towers of these settings."""
 
-    preset: str | None = knob(None, "the named settings to start from; see `regard presets`")
+    preset: str | None = knob(None, "the named shape to start from, such as transformer-base")
     width: int = knob(256, "numbers per token between blocks", least=1)
     depth: int = knob(3, "blocks", least=1)
     decoder_depth: int | None = knob(None, "blocks of the decoder, where it differs from the encoder", least=1)

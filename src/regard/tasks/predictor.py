@@ -35,11 +35,13 @@ class Predictor:
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
             raise TypeError("a list of texts is wanted, as in predict([text])")
         self.task.run = replace(self.run, search=replace(self.run.search, **search))  # type: ignore[arg-type]
-        return self.task.predict(self.model, list(inputs))
+        try:
+            return self.task.predict(self.model, list(inputs))
+        finally:
+            self.task.run = self.run
 
     def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
         """Scores on a split of the data that the run was trained with."""
-        self.task.run = self.run
         return self.task.score(self.model, split, limit=limit)
 
 

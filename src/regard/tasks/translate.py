@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from regard.generate.sample import Sampling, gather, sample
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
-from regard.settings.errors import UserError
+from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run
 from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term
 
@@ -50,6 +51,9 @@ class Translate(Task[PairBatch]):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
+        if run.model.positions == "learned" and run.model.longest < run.data.longest:
+            raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
+                            f"data.longest={run.data.longest}; raise the one or lower the other")
         self.pairs: dict[str, Sequence[Pair]] = {}  # the text of every split but train
         self.ids: dict[str, tuple[Ragged, Ragged]] = {}
 
@@ -187,16 +191,19 @@ class Translate(Task[PairBatch]):
         # Only like with like: how long an answer may get must not depend on who else is in the batch.
         for longest, alike in itertools.groupby(order, lambda i: min(how.longest, _longest(len(rows[i])))):
             while chosen := list(itertools.islice(alike, how.batch)):
-                found = self._generate(model, [rows[i] for i in chosen], longest)
+                found = self._generate(cast(EncoderDecoder, model), [rows[i] for i in chosen], longest)
                 for place, hypotheses in zip(chosen, found, strict=True):
                     texts = self.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
+                    if not hypotheses:
+                        raise NotFinite("the model's probabilities are not numbers: its training went wrong")
                     first, *others = (Answer(text, h.score) for text, h in zip(texts, hypotheses, strict=False))
                     answers[place] = replace(first, others=tuple(others))
         return answers
 
     @torch.no_grad()
-    def _generate(self, model: nn.Module, rows: Sequence[NDArray[np.int32]], longest: int) -> list[list[Hypothesis]]:
-        assert isinstance(model, EncoderDecoder)
+    def _generate(
+        self, model: EncoderDecoder, rows: Sequence[NDArray[np.int32]], longest: int
+    ) -> list[list[Hypothesis]]:
         how, tokens, device = self.run.search, self.target_tokens, next(model.parameters()).device
         source = _pad(rows, self.source_tokens.pad).to(device)
         memory = model.encode(source, Mask(keys=source != self.source_tokens.pad))

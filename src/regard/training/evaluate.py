@@ -16,12 +16,12 @@ def validation_loss(model: nn.Module, task: Task[Any], split: str, *, tokens: in
     """The mean negative log-likelihood per token, each example once."""
     device = next(model.parameters()).device
     plan = Plan(task.lengths(split), tokens=tokens, seed=0)
-    total, count = torch.zeros((), device=device, dtype=torch.float64), 0
+    total, count = 0.0, 0
     model.eval()
     for step in range(plan.steps_per_epoch):
         batch = task.collate(split, plan[step]).to(device)
         with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-            total += next(term.total for term in task.loss(model, batch) if term.name == "nll")
+            total += float(next(term.total for term in task.loss(model, batch) if term.name == "nll"))
         count += batch.counts["nll"]
     model.train()
-    return float(total) / count
+    return total / count

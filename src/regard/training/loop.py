@@ -3,10 +3,13 @@
 import math
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -26,7 +29,7 @@ from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
 from regard.nn.init import initialize
 from regard.settings.errors import NotFinite
-from regard.settings.load import to_json
+from regard.settings.load import refuse_another, to_json
 from regard.settings.schema import Run, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
@@ -48,19 +51,19 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False, world: World = W
     A folder that already holds a part of this very run is gone on with.
     """
     folder = Path(folder)
+    refuse_another(folder / "run.json", run)
     device = choose_device(run.device)
-    _be_deterministic(run.train)
     task: Task[Any] = make(run)
     folder.mkdir(parents=True, exist_ok=True)
     sizes = task.prepare(folder)
     write_json(folder / "run.json", to_json(run))  # after the data: what cannot be read leaves no run behind
 
     model: nn.Module = task.build(sizes)
-    initialize(model, depth=run.model.depth, seed=run.seed)
+    initialize(model, seed=run.seed)
     model.to(device).train()
     optimizer = adamw(model, run.train, device=device)
     progress = _resume(folder, model, optimizer)
-    with Log(folder, steps=run.train.steps, start=progress.step, quiet=quiet) as log:
+    with Log(folder, steps=run.train.steps, start=progress.step, quiet=quiet) as log, _deterministic(run.train):
         began = time.monotonic()
         _learn(run, folder, task, model, optimizer, progress, log, world)
         log.write("trained", seconds=round(time.monotonic() - began, 2))
@@ -108,7 +111,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
 
     for step, batch in ahead(make, progress.step, progress.step if out_of_patience() else how.steps):
         # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
-        torch.manual_seed(((run.seed << 32) + step) * world.size + world.rank)
+        torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
         report = update(batch, step)
         log.count(batch.counts["nll"])
         progress.step = step + 1
@@ -142,11 +145,17 @@ def _precision(how: Train, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 
-def _be_deterministic(how: Train) -> None:
+@contextmanager
+def _deterministic(how: Train) -> Iterator[None]:
     """The same bits in every run on a GPU; a CPU at an equal number of threads gives them anyway."""
+    before = torch.are_deterministic_algorithms_enabled()
     if how.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def _resume(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW) -> Progress:
@@ -188,7 +197,7 @@ def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes) -> None:
     best = folder / "best.safetensors"
     if not best.exists():
         raise NotFinite("the validation loss was never a number; a lower train.rate may help")
-    newest = Checkpoint.all(folder)[: run.train.average]
+    newest = [checkpoint for checkpoint in Checkpoint.all(folder) if checkpoint.verify() is None][: run.train.average]
     weights = average(newest) if run.train.average > 1 else load_file(best)
     load_weights(model, weights, origin=str(folder))
     model.eval()

@@ -46,7 +46,8 @@ class Update:
         self.model, self.optimizer, self.how, self.world = model, optimizer, how, world
         # Compiled for each shape by itself: there are few, and a kernel that knows its sizes is faster.
         self.loss = torch.compile(task.loss, dynamic=False) if compiled else task.loss
-        torch._dynamo.config.recompile_limit = max(8, how.shapes)
+        if compiled:
+            torch._dynamo.config.recompile_limit = max(8, how.shapes)
         self.precision = precision
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.settings.errors import UserError
-from regard.settings.load import differences, load
+from regard.settings.load import load, refuse_another
 from regard.settings.presets import phrasebook
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
@@ -19,11 +19,14 @@ __all__ = ["main"]
 
 BUILT_IN = "phrasebook"
 SCORES = "scores.json"  # what a run writes last
+PREPARED = {"data", "tokenizer.json", "source_tokenizer.json"}  # what a run leaves that ended before its first step
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
          overrides: Sequence[str], out: Path | None, json: bool) -> None:
-    run = load(recipe, overrides, base=Run() if recipe or data else phrasebook())
+    run = load(recipe, overrides)
+    if not (recipe or data or run.data.paths):
+        run = load(None, overrides, base=phrasebook())
     run = replace(run, task=task or run.task, data=_data(run.data, data, source, target))
     folder = out or ROOT / f"{run.task}-{_name(run.data)}"
     _look_before(folder, run)
@@ -61,6 +64,8 @@ def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
+        if not str(path).isprintable():  # it would not survive being written into run.json
+            raise UserError(f"{str(path)!r}: a name with characters that are not text; rename it")
     return replace(settings, paths=tuple(map(str, paths)) or settings.paths, source=source or settings.source,
                    target=target or settings.target)
 
@@ -80,9 +85,6 @@ def _look_before(folder: Path, run: Run) -> None:
     if not os.access(nearest, os.W_OK):
         raise UserError(f"{nearest}: no permission to write there; choose another place with --out DIR")
     if (folder / "run.json").exists():
-        changed = differences(load(folder / "run.json"), run)
-        if changed:
-            raise UserError(f"{folder} holds another run. What differs:\n  " + "\n  ".join(changed)
-                            + "\nChoose another place with --out DIR, or delete that one.")
-    elif folder.exists() and any(folder.iterdir()):
+        refuse_another(folder / "run.json", run)
+    elif folder.exists() and any(item.name not in PREPARED for item in folder.iterdir()):
         raise UserError(f"{folder} is not empty and holds no run; choose another place with --out DIR")
