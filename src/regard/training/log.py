@@ -28,9 +28,11 @@ class Log:
             self.task = self.bar.add_task("", total=steps, completed=start)
             self.bar.start()
 
-    def count(self, tokens: int) -> None:
-        """So many tokens went through the model."""
+    def count(self, step: int, tokens: int) -> None:
+        """A step is done, and so many tokens went through the model."""
         self.tokens += tokens
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=step)
 
     def step(self, step: int, **values: float) -> None:
         """How it stands after `step` steps."""

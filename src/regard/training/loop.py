@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,7 +55,8 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False, world: World = W
     refuse_another(folder / "run.json", run)
     device = choose_device(run.device)
     task: Task[Any] = make(run)
-    folder.mkdir(parents=True, exist_ok=True)
+    if not quiet and sys.stderr.isatty():
+        print("reading the data and learning its tokens …", file=sys.stderr, flush=True)
     sizes = task.prepare(folder)
     write_json(folder / "run.json", to_json(run))  # after the data: what cannot be read leaves no run behind
 
@@ -68,6 +70,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False, world: World = W
         _learn(run, folder, task, model, optimizer, progress, log, world)
         log.write("trained", seconds=round(time.monotonic() - began, 2))
         _finish(folder, model, run, sizes)
+        log.say("scoring the answers to the validation and test data …")
         scores = _scores(task, model, log)
         write_json(folder / "scores.json", scores)
         log.say(f"trained in {time.monotonic() - began:.0f} s; the run is in {folder}")
@@ -102,6 +105,8 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
     evaluate_every, save_every = _intervals(how)
     update = make_update(model, task, optimizer, how, device=device, precision=precision, world=world)
     _introduce(log, task, model, plan, device, precision)
+    if progress.step:
+        log.say(f"going on from step {progress.step:,} of {how.steps:,}")
 
     def out_of_patience() -> bool:
         return how.patience is not None and progress.waited >= how.patience
@@ -113,8 +118,8 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
         # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
         torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
         report = update(batch, step)
-        log.count(batch.counts["nll"])
         progress.step = step + 1
+        log.count(progress.step, batch.counts["nll"])
         last = progress.step == how.steps
         if progress.step % SAY_EVERY == 0 or last:
             log.step(progress.step, loss=float(report.totals["nll"]) / batch.counts["nll"], norm=float(report.norm))

@@ -1,5 +1,6 @@
 """Where runs lie, and which one is meant when none is named."""
 
+import sys
 from pathlib import Path
 
 from regard.settings.errors import UserError
@@ -22,4 +23,6 @@ def chosen(run: Path | None) -> Path:
     found = sorted(ROOT.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise UserError(f"no run under {ROOT}/ yet: train one with `regard train`, or name one with --run DIR")
+    if len(found) > 1:
+        print(f"using the newest run, {found[-1].parent}", file=sys.stderr)
     return found[-1].parent

@@ -47,7 +47,11 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
 
     from regard.training.loop import train
 
-    return train(run, folder)
+    try:
+        return train(run, folder)
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; the same command goes on from the newest checkpoint in {folder}", file=sys.stderr)
+        raise
 
 
 def _has_ended(folder: Path) -> bool:
