@@ -24,9 +24,8 @@ PREPARED = {"data", "tokenizer.json", "source_tokenizer.json"}  # what a run lea
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
          overrides: Sequence[str], out: Path | None, json: bool) -> None:
-    run = load(recipe, overrides)
-    if not (recipe or data or run.data.paths):
-        run = load(None, overrides, base=phrasebook())
+    own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
+    run = load(recipe, overrides, base=Run() if own_data else phrasebook())
     run = replace(run, task=task or run.task, data=_data(run.data, data, source, target))
     folder = out or ROOT / f"{run.task}-{_name(run.data)}"
     _look_before(folder, run)
