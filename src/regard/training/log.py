@@ -8,6 +8,9 @@ from typing import Any
 
 __all__ = ["Log"]
 
+SAY_EVERY = 50  # steps between two lines
+SAY_AFTER = 20.0  # seconds after which a slow run says something all the same
+
 
 class Log:
     """Writes to `metrics.jsonl` and to stderr. On a terminal a bar; elsewhere a line now and then."""
@@ -33,6 +36,11 @@ class Log:
         self.tokens += tokens
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=step)
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is time for a line: so many steps or seconds after the last, and at the end."""
+        waited = time.monotonic() - self.newest
+        return step % SAY_EVERY == 0 or step == self.steps or waited > SAY_AFTER
 
     def step(self, step: int, **values: float) -> None:
         """How it stands after `step` steps."""

@@ -43,8 +43,6 @@ from regard.training.update import make_update
 
 __all__ = ["train"]
 
-SAY_EVERY = 50  # steps between two lines of the log
-
 
 def train(run: Run, folder: str | Path, *, quiet: bool = False, world: World = World()) -> dict[str, Any]:
     """Train until the last step, write the model into `folder`, and give the scores of its tests.
@@ -121,7 +119,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
         progress.step = step + 1
         log.count(progress.step, batch.counts["nll"])
         last = progress.step == how.steps
-        if progress.step % SAY_EVERY == 0 or last:
+        if log.is_due(progress.step):
             log.step(progress.step, loss=float(report.totals["nll"]) / batch.counts["nll"], norm=float(report.norm))
         if progress.step % evaluate_every == 0 or last:
             loss = validation_loss(model, task, "val", tokens=how.batch_tokens, precision=precision)
