@@ -11,7 +11,7 @@ from regard.data.layout import find_files, kind
 from regard.data.lines import read_lines
 from regard.settings.errors import UserError
 
-__all__ = ["Corpus", "Pair", "read_lines", "read_pairs"]
+__all__ = ["Corpus", "Pair", "read_pairs"]
 
 HELD_OUT_SHARE = 100  # one pair of so many
 HELD_OUT_MOST = 2_000  # enough to measure by; more would only slow every evaluation
