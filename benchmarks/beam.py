@@ -18,9 +18,11 @@ import torch
 from peers import BASE, END, PAD, SMALL, Shape, copy_marian, marian
 from torch import Tensor
 
-from regard.generate.beam import Beam, beam
+from regard.generate.beam import Beam, Search, beam
+from regard.generate.capture import Captures, where
 from regard.generate.filters import Forbid
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.attention import Memory
 from regard.tasks.device import choose_device
 
 BEAMS = 5
@@ -34,13 +36,12 @@ class Answers:
     scores: Tensor  # (sentences, beams)
 
 
-def ours(model: EncoderDecoder, source: Tensor) -> Answers:
-    length = source.shape[1]
-    forbid = Forbid([END], vocabulary=model.decoder.output.out_features, device=source.device)
+def ours(model: EncoderDecoder, source: Tensor, forbid: Forbid, captures: Captures[Search]) -> Answers:
     with torch.inference_mode():
+        states = captures.call(lambda source: model.encode(source).states, source, key=where(model))
         found = beam(
-            model, source.new_full((len(source), 1), PAD), how=Beam(end=END, longest=length, size=BEAMS),
-            memory=model.encode(source), filters=[forbid])
+            model, source.new_full((len(source), 1), PAD), how=Beam(end=END, longest=source.shape[1], size=BEAMS),
+            memory=Memory(states), filters=[forbid], captures=captures)
     return Answers(torch.tensor([[one.tokens for one in row] for row in found]),
                    torch.tensor([[one.score for one in row] for row in found]))
 
@@ -93,7 +94,7 @@ def timed(run: Callable[[], object], device: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--precision", nargs="+", choices=["float32", "bfloat16"], default=["float32"],
+    parser.add_argument("--precision", nargs="+", choices=["float32", "tf32", "bfloat16"], default=["float32"],
                         help="of the weights, for the times alone")
     parser.add_argument("--small", action="store_true", help="the small model of train_step instead of the base one")
     parser.add_argument("--sentences", type=int, default=64)
@@ -107,14 +108,18 @@ def main() -> None:
     where = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}: beam {BEAMS}, {shape.rows} sentences of {shape.length} tokens, "
           f"{shape.depth}+{shape.depth} blocks, width {shape.width}, vocabulary {shape.vocabulary:,}")
-    compare(ours(mine, source), their_answers(other, source))
+    forbid = Forbid([END], vocabulary=shape.vocabulary, device=source.device)
+    captures: Captures[Search] = Captures()
+    torch.set_float32_matmul_precision("highest")  # regard allows TF32 on a GPU
+    compare(ours(mine, source, forbid, captures), their_answers(other, source))
 
     repeats = args.repeats or (7 if args.device == "cuda" else 3)
     print(f"\n{'':10} {'':10} {'seconds':>9} {'fastest':>9} {'sentences/s':>12} {'tokens/s':>10} {'time/ours':>10}")
     for precision in args.precision:
         for model in (mine, other):
-            model.to(getattr(torch, precision))
-        runs = {"ours": lambda: ours(mine, source), "marian": lambda: theirs(other, source)}
+            model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        runs = {"ours": lambda: ours(mine, source, forbid, captures), "marian": lambda: theirs(other, source)}
         times: dict[str, list[float]] = {name: [] for name in runs}
         for run in runs.values():
             run()

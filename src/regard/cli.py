@@ -20,6 +20,8 @@ app = typer.Typer(
 
 RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; the newest under runs/ if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PrecisionOption = Annotated[Literal["float32", "bfloat16"], typer.Option(
+    "--precision", help="Of the arithmetic; bfloat16 is faster where the machine has units for it.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where it runs.")]
 
 
@@ -50,12 +52,12 @@ def evaluate(
     run: RunOption = None,
     split: Annotated[list[str] | None, typer.Option("--split", help="Which split; all tests if not given.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
-    device: DeviceOption = "auto", json: JsonOption = False,
+    device: DeviceOption = "auto", precision: PrecisionOption = "float32", json: JsonOption = False,
 ) -> None:
     """Measure a trained model on its test data."""
     from regard.verbs.evaluate import main
 
-    main(run, split or [], limit, device, json)
+    main(run, split or [], limit, device, precision, json)
 
 
 @app.command()
@@ -65,12 +67,12 @@ def predict(
     run: RunOption = None,
     setting: Annotated[list[str] | None, typer.Option(
         "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
-    device: DeviceOption = "auto", json: JsonOption = False,
+    device: DeviceOption = "auto", precision: PrecisionOption = "float32", json: JsonOption = False,
 ) -> None:
     """Answer: translate the arguments, or stdin line by line."""
     from regard.verbs.predict import main
 
-    main(inputs or [], run, setting or [], device, json)
+    main(inputs or [], run, setting or [], device, precision, json)
 
 
 @app.command()

@@ -89,7 +89,7 @@ def call(case: Case, dtype: torch.dtype = torch.float32) -> Call:
     v = torch.randn(case.rows, case.groups, case.keys, case.value, dtype=dtype)
     positions = None
     if case.start is not None:
-        positions = (whole(case.queries, CPU) + case.start, whole(case.keys, CPU))
+        positions = Places(whole(case.queries, CPU) + case.start, whole(case.keys, CPU))
     return Call(attend, q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), mask_of(case), positions,
                 bias_of(case, heads))
 
@@ -196,7 +196,7 @@ def test_fast_and_explicit_agree_in_bfloat16_as_far_as_it_goes(case: Case) -> No
 def test_a_row_of_weights_is_never_negative_and_sums_to_one_or_sees_nothing(case: Case) -> None:
     ours = call(case)
     weights = ours.weights()
-    queries, keys = ours.positions or (whole(case.queries, CPU), whole(case.keys, CPU))
+    queries, keys, _ = ours.positions or Places(whole(case.queries, CPU), whole(case.keys, CPU))
     dense = ours.mask.dense(queries, keys)
     allowed = torch.ones_like(weights, dtype=torch.bool) if dense is None else dense.expand_as(weights)
     assert (weights >= 0).all()

@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.generate.capture import capture
+from regard.generate.capture import Captures, where
 from regard.generate.filters import Filter
 from regard.generate.steps import State, Steps
 
-__all__ = ["Beam", "Hypothesis", "beam"]
+__all__ = ["Beam", "Hypothesis", "Search", "beam"]
 
+COLUMN = 64  # scores that are first looked at together, by their maximum
 LOOK_EVERY = 4  # steps of a captured search between two looks at whether all has ended: a look waits for the GPU
 
 
@@ -53,12 +54,18 @@ class Hypothesis:
 @torch.no_grad()
 def beam(
     model: Steps, prompt: Int[Tensor, "sources n"], *, how: Beam, memory: object = None,
-    filters: Sequence[Filter] = (),
+    filters: Sequence[Filter] = (), captures: "Captures[Search] | None" = None,
 ) -> list[list[Hypothesis]]:
-    """The best `how.size` answers to each prompt, the best first."""
-    search = _Search(model, prompt, how, memory, filters)
+    """The best `how.size` answers to each prompt, the best first.
+
+    On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
+    """
+    search = Search(model, prompt, how, memory, filters)
+    advance = search.advance
     captured = prompt.device.type == "cuda"
-    advance = capture(search.advance) if captured else search.advance
+    if captured:
+        keep = Captures() if captures is None else captures
+        search, advance = keep.adopt(search, key=(where(model), how, tuple(map(id, filters))))
     answers: list[list[Hypothesis]] = [[] for _ in range(prompt.shape[0])]
     places = list(range(prompt.shape[0]))  # which sentence each row of the search is
     for step in range(how.longest):
@@ -69,17 +76,17 @@ def beam(
         if all(done):
             break
         if not captured and any(done):
-            for row, place in enumerate(places):
-                if done[row]:
-                    answers[place] = search.best(row)
+            for place, best, ended in zip(places, search.best(), done, strict=True):
+                if ended:
+                    answers[place] = best
             places = [place for place, ended in zip(places, done, strict=True) if not ended]
             search.keep(torch.tensor([row for row, ended in enumerate(done) if not ended], device=prompt.device))
-    for row, place in enumerate(places):
-        answers[place] = search.best(row)
+    for place, best in zip(places, search.best(), strict=True):
+        answers[place] = best
     return answers
 
 
-class _Search:
+class Search:
     """Live hypotheses and finished ones, for all sentences at once. `advance` changes tensors in place only."""
 
     def __init__(self, model: Steps, prompt: Tensor, how: Beam, memory: object, filters: Sequence[Filter]) -> None:
@@ -106,7 +113,7 @@ class _Search:
         sources, size, capacity = self.tokens.shape
         newest = self.tokens.index_select(2, (self.length - 1)[None]).view(sources * size, 1)
         states = self.model.step(newest, self.state)
-        logits = self.model.logits(states)[:, 0].float()
+        logits = self.model.logits(states)[:, 0]
         for keep in self.filters:
             logits = keep(logits, self.tokens.view(sources * size, capacity), length=self.length)
 
@@ -132,12 +139,19 @@ class _Search:
 
     def candidates(self, logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each sentence's beams: log-probability, parent beam, token."""
-        sources = self.tokens.shape[0]
-        # The best of a sentence are among the best of its beams: the rest of the vocabulary is looked at once.
-        best = logits.log_softmax(-1).topk(min(count, logits.shape[1]))
-        totals = best.values + self.totals.view(-1, 1)
-        totals, places = totals.view(sources, -1).topk(count)
-        return totals, places // best.indices.shape[1], best.indices.view(sources, -1).gather(1, places)
+        sources, size, _ = self.tokens.shape
+        vocabulary = logits.shape[1]
+        # The largest of many are all in the columns with the largest maxima: the rest is looked at once.
+        height = COLUMN if vocabulary % COLUMN == 0 and vocabulary >= COLUMN * count else 1
+        columns = logits.log_softmax(-1, dtype=torch.float32).view(sources * size, height, -1)
+        maxima = (columns.amax(1) + self.totals.view(-1, 1)).view(sources, -1)
+        chosen = maxima.topk(count).indices  # (sources, count)
+        parents, places = chosen // columns.shape[2], chosen % columns.shape[2]
+        rows = parents + size * torch.arange(sources, device=parents.device)[:, None]
+        inside = columns[rows, :, places] + self.totals.view(-1)[rows][:, :, None]  # (sources, count, height)
+        totals, best = inside.view(sources, -1).topk(count)
+        column, row = best // height, best % height
+        return totals, parents.gather(1, column), row * columns.shape[2] + places.gather(1, column)
 
     def finish(self, scores: Tensor, totals: Tensor, tokens: Tensor, ends: Tensor) -> None:
         """Candidates that end, and are among the best of their step, join the finished; the best of those stay."""
@@ -158,7 +172,14 @@ class _Search:
         for name in ("tokens", "totals", "ended_tokens", "ended_scores", "ended_totals", "done"):
             setattr(self, name, getattr(self, name)[sources])
 
-    def best(self, source: int) -> list[Hypothesis]:
-        rows = zip(self.ended_tokens[source, :, self.start :].tolist(), self.ended_totals[source].tolist(), strict=True)
-        return [Hypothesis.of(tokens, total, end=self.how.end, penalty=self.how.length_penalty)
-                for tokens, total in rows if total > -math.inf]
+    def tensors(self) -> list[Tensor]:
+        """All that a step reads or changes."""
+        return [self.length, self.tokens, self.totals, self.ended_tokens, self.ended_scores, self.ended_totals,
+                self.done, *self.state.tensors()]
+
+    def best(self) -> list[list[Hypothesis]]:
+        """The finished hypotheses of each sentence, as they stand."""
+        tokens, totals = self.ended_tokens[:, :, self.start :].tolist(), self.ended_totals.tolist()
+        return [[Hypothesis.of(written, total, end=self.how.end, penalty=self.how.length_penalty)
+                 for written, total in zip(*of_sentence, strict=True) if total > -math.inf]
+                for of_sentence in zip(tokens, totals, strict=True)]

@@ -1,17 +1,80 @@
-"""Capturing a step on a GPU: its hundreds of launches become one."""
+"""Capturing a step on a GPU: its hundreds of launches become one, recorded once and replayed for every batch."""
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
+from torch import Tensor
 
-__all__ = ["capture"]
+from regard.generate.steps import Steps
+
+__all__ = ["Captures", "where"]
+
+MOST = 4  # recorded steps that are kept: each holds the memory of its batch
 
 
-def capture(advance: Callable[[], None]) -> Callable[[], None]:
-    """The same step, recorded at its second call and replayed from the third on.
+@runtime_checkable
+class Advancing(Protocol):
+    """What goes on step by step. `advance` changes tensors in place only and looks at none from the host."""
 
-    `advance` must change tensors in place and look at none of their values from the host.
-    """
+    def advance(self) -> None: ...
+
+    def tensors(self) -> list[Tensor]: ...
+
+
+A = TypeVar("A", bound=Advancing)
+
+
+class Captures(Generic[A]):
+    """What was recorded, by what it was recorded for; what was used last is kept."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[Hashable, tuple[A, Callable[[], None]]] = OrderedDict()
+        self.calls: OrderedDict[Hashable, tuple[list[Tensor], Tensor, Callable[[], None]]] = OrderedDict()
+
+    def adopt(self, fresh: A, *, key: Hashable) -> tuple[A, Callable[[], None]]:
+        """Go on with `fresh`, in the memory of one that was recorded for the same shapes where there is one.
+
+        `key` says what besides the shapes decides the step.
+        """
+        tensors = fresh.tensors()
+        key = (key, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
+        if key not in self.kept:
+            self.kept[key] = fresh, _record(fresh.advance)
+            if len(self.kept) > MOST:
+                self.kept.popitem(last=False)
+        else:
+            torch._foreach_copy_(self.kept[key][0].tensors(), tensors)
+            self.kept.move_to_end(key)
+        return self.kept[key]
+
+
+    def call(self, function: Callable[..., Tensor], *inputs: Tensor, key: Hashable) -> Tensor:
+        """function(*inputs); on a GPU recorded, and then good until the next call of this shape."""
+        if not inputs[0].is_cuda:
+            return function(*inputs)
+        key = (key, tuple((tensor.shape, tensor.dtype) for tensor in inputs))
+        if key not in self.calls:
+            held = [tensor.clone() for tensor in inputs]
+            out = function(*held).clone()
+            self.calls[key] = held, out, _record(lambda: out.copy_(function(*held)))
+            if len(self.calls) > MOST:
+                self.calls.popitem(last=False)
+        held, out, step = self.calls[key]
+        self.calls.move_to_end(key)
+        torch._foreach_copy_(held, list(inputs))
+        step()
+        return out
+
+
+def where(model: Steps) -> Hashable:
+    """Where its weights lie, and how they are multiplied: what was recorded goes on reading there."""
+    return torch.get_float32_matmul_precision(), tuple(parameter.data_ptr() for parameter in model.parameters())
+
+
+def _record(advance: Callable[[], object]) -> Callable[[], None]:
+    """The same step, recorded at its second call and replayed from the third on."""
     graph = torch.cuda.CUDAGraph()
     calls = 0
 

@@ -1,9 +1,10 @@
 """The one protocol that generation knows. Transformers and recurrent networks speak it alike."""
 
+from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = ["State", "Steps"]
 
@@ -21,6 +22,9 @@ class State(Protocol):
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on."""
 
+    def tensors(self) -> list[Tensor]:
+        """All that the next step reads or changes, in an order that depends on nothing but their shapes."""
+
 
 @runtime_checkable
 class Steps(Protocol):
@@ -34,3 +38,6 @@ class Steps(Protocol):
 
     def logits(self, states: Float[Tensor, "rows n width"]) -> Float[Tensor, "rows n vocabulary"]:
         """How likely each token of the vocabulary comes next, before the softmax."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """As every module has."""

@@ -48,6 +48,16 @@ class DecoderState:
             cache.own.truncate(length)
         self.position.clamp_(max=length)
 
+    def tensors(self) -> list[Tensor]:
+        """All that the next step reads or changes."""
+        found = [self.position]
+        for cache in self.caches:
+            found += cache.own.tensors()
+            found += [] if cache.cross is None else [cache.cross.keys, cache.cross.values]
+        if self.memory is not None and self.memory.mask.keys is not None:
+            found.append(self.memory.mask.keys)
+        return found
+
 
 class Decoder(nn.Module):
     """States that each know the past alone, and the logits of the next token."""

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.nn import short
+from regard.nn import few, short
 from regard.nn.mask import Mask, whole
 
 __all__ = [
@@ -35,8 +35,14 @@ EXPLICIT = 128 * 128
 Bias = Callable[[Tensor, Tensor], Tensor]
 """From the positions of queries and keys to numbers that are added to the scores."""
 
-Places = tuple[Int[Tensor, "#batch queries"], Int[Tensor, "#batch keys"]]
-"""The positions of the queries and of the keys. Where it is absent, both count 0, 1, 2 …"""
+
+class Places(NamedTuple):
+    """The positions of the queries and of the keys. Where it is absent, both count 0, 1, 2 …"""
+
+    queries: Int[Tensor, "#batch queries"]
+    keys: Int[Tensor, "#batch keys"]
+    rows: Int[Tensor, "batch keys"] | None = None
+    """In which row of k and v each key lies, and its value. Absent: in the query's own."""
 
 
 class Attended(NamedTuple):
@@ -70,8 +76,8 @@ class Attend(nn.Module):
 
         `previous` holds the last step's weights, for scores that depend on where the model looked before.
         """
-        queries, keys = positions or (whole(q.shape[2], q.device), whole(k.shape[2], k.device))
-        scores = self.scores(q, _repeat(k, q.shape[1]))
+        queries, keys, rows = positions or _from_zero(q, k)
+        scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]))
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if bias is not None:
             scores = scores + bias(queries, keys)
@@ -84,6 +90,7 @@ class Attend(nn.Module):
     ) -> Attended:
         weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, previous=previous)
         kept = F.dropout(weights, self.dropout, self.training)
+        v = _collect(v, positions.rows if positions is not None else None)
         return Attended(kept @ _repeat(v, q.shape[1]), weights)
 
 
@@ -123,8 +130,11 @@ class DotAttend(Attend):
             return short.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
         causal = mask.only_causal and positions is None and bias is None
-        queries, keys = positions or (whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+        queries, keys, rows = positions or _from_zero(q, k)
         allowed = None if causal else mask.dense(queries, keys)
+        if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
+            return few.attend(q, k, v, allowed, rows, scale / self.temperature)
+        k, v = _collect(k, rows), _collect(v, rows)
         added: Tensor | None = allowed
         if bias is not None:
             added = (bias(queries, keys) / self.temperature).to(q.dtype)
@@ -148,7 +158,7 @@ class DotAttend(Attend):
         for start in range(0, length, block):
             stop = min(start + block, length)
             low, high = max(start - window, 0), min(stop + window, k.shape[2])
-            here = (places[:, start:stop], torch.arange(low, high, device=q.device)[None])
+            here = Places(places[:, start:stop], torch.arange(low, high, device=q.device)[None])
             part = q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high]
             pieces.append(self._fused(*part, scale, mask, here, bias))
         return torch.cat(pieces, dim=2)
@@ -198,6 +208,18 @@ class DistanceAttend(Attend):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         squares = q.square().sum(-1, keepdim=True) + k.square().sum(-1)[:, :, None]
         return q @ k.mT - squares / 2
+
+
+def _from_zero(q: Tensor, k: Tensor) -> Places:
+    return Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+
+
+def _collect(k: Float[Tensor, "lying groups keys head"],
+             rows: Int[Tensor, "batch keys"] | None) -> Float[Tensor, "batch groups keys head"]:
+    """Each row's keys, from the rows they lie in."""
+    if rows is None:
+        return k
+    return k.gather(0, rows[:, None, :, None].expand(-1, k.shape[1], -1, k.shape[3]))
 
 
 def _repeat(k: Tensor, heads: int) -> Tensor:

@@ -79,10 +79,10 @@ class Attention(Heads):
         q, k, v = self.positions.rotate(heads[0], here), self.positions.rotate(heads[1], here), heads[2]
         places: Places | None = None
         if cache is not None:
-            k, v, there = cache.append(k, v, positions=here)
-            places = (here, there)
+            k, v, there, rows = cache.append(k, v, positions=here)
+            places = Places(here, there, rows)
         elif positions is not None:
-            places = (here, here)
+            places = Places(here, here)
         attended = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias())
         return self.out(self.merge(attended.context))  # type: ignore[no-any-return]
 

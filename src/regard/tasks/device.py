@@ -20,6 +20,9 @@ def choose_device(name: str) -> torch.device:
         raise UserError(f"device={name}: not available here; there is: {others}")
     if name == "cpu":
         _keep_memory()
+    if name == "cuda":
+        # Products of float32 numbers by the matrix units (TF32): three times as fast, with an error of a thousandth.
+        torch.set_float32_matmul_precision("high")
     return torch.device(name)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -18,6 +19,9 @@ from regard.tasks.base import Answer, Scores, Task
 from regard.tasks.device import choose_device
 
 __all__ = ["Predictor", "load"]
+
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Predictor:
@@ -45,8 +49,10 @@ class Predictor:
         return self.task.score(self.model, split, limit=limit)
 
 
-def load(path: str | Path, *, device: str = "auto") -> Predictor:
-    """The model of a run directory."""
+def load(path: str | Path, *, device: str = "auto", precision: str = "float32") -> Predictor:
+    """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three."""
+    if precision not in PRECISIONS:
+        raise UserError(f"precision={precision}: there are {' and '.join(PRECISIONS)}")
     folder = Path(path)
     if not (folder / "run.json").is_file():
         raise UserError(f"{folder}: not a run directory (it has no run.json)")
@@ -61,5 +67,5 @@ def load(path: str | Path, *, device: str = "auto") -> Predictor:
     except SafetensorError as error:
         raise UserError(f"{folder / 'model.safetensors'}: not a whole safetensors file: {error}") from error
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
-    model.to(choose_device(device)).eval()
+    model.to(choose_device(device), PRECISIONS[precision]).eval()
     return Predictor(run, task, model)

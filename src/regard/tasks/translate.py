@@ -21,10 +21,12 @@ from regard.data.layout import find_files
 from regard.data.ragged import Ragged
 from regard.data.text import Pair, read_pairs
 from regard.data.tokenizer import Tokenizer
-from regard.generate.beam import Beam, Hypothesis, beam
+from regard.generate.beam import Beam, Hypothesis, Search, beam
+from regard.generate.capture import Captures, where
 from regard.generate.filters import Filter, Forbid, NoRepeat
 from regard.generate.sample import Sampling, gather, sample
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.attention import Memory
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError
@@ -56,6 +58,8 @@ class Translate(Task[PairBatch]):
                             f"data.longest={run.data.longest}; raise the one or lower the other")
         self.pairs: dict[str, Sequence[Pair]] = {}  # the text of every split but train
         self.ids: dict[str, tuple[Ragged, Ragged]] = {}
+        self.filters: dict[tuple[int, int | None, torch.device], tuple[Filter, ...]] = {}
+        self.captures: Captures[Search] = Captures()
 
     # Files -> examples
 
@@ -206,20 +210,30 @@ class Translate(Task[PairBatch]):
     ) -> list[list[Hypothesis]]:
         how, tokens, device = self.run.search, self.target_tokens, next(model.parameters()).device
         source = _pad(rows, self.source_tokens.pad).to(device)
-        memory = model.encode(source, Mask(keys=source != self.source_tokens.pad))
+        real = source != self.source_tokens.pad
+        states = self.captures.call(lambda source, real: model.encode(source, Mask(keys=real)).states, source, real,
+                                    key=where(model))
+        memory = Memory(states, Mask(keys=real))
         size = model.decoder.output.out_features
-        filters: list[Filter] = [
-            Forbid([tokens.pad, tokens.start, *range(len(tokens), size)], vocabulary=size, device=device)]
-        if how.no_repeat is not None:
-            filters.append(NoRepeat(how.no_repeat))
+        filters = self._filters(size, how.no_repeat, device)
         prompt = torch.full((len(rows), 1), tokens.start, device=device)
         if how.temperature is None:
-            return beam(model, prompt, memory=memory, filters=filters, how=Beam(
+            return beam(model, prompt, memory=memory, filters=filters, captures=self.captures, how=Beam(
                 end=tokens.end, longest=longest, size=max(how.beam, how.best), length_penalty=how.length_penalty))
         draws = [sample(model, prompt, memory=memory, filters=filters, how=Sampling(
             end=tokens.end, longest=longest, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p,
             seed=how.seed + draw)) for draw in range(how.best)]
         return [[*row] for row in zip(*(gather(draw, end=tokens.end) for draw in draws), strict=True)]
+
+    def _filters(self, vocabulary: int, no_repeat: int | None, device: torch.device) -> tuple[Filter, ...]:
+        """The same objects for every batch: a recorded search goes on reading their tensors."""
+        key = (vocabulary, no_repeat, device)
+        if key not in self.filters:
+            tokens = self.target_tokens
+            never = [tokens.pad, tokens.start, *range(len(tokens), vocabulary)]
+            forbid = Forbid(never, vocabulary=vocabulary, device=device)
+            self.filters[key] = (forbid,) if no_repeat is None else (forbid, NoRepeat(no_repeat))
+        return self.filters[key]
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
         from sacrebleu.metrics.bleu import BLEU

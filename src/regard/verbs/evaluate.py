@@ -11,12 +11,12 @@ from regard.verbs.runs import chosen
 __all__ = ["main", "table"]
 
 
-def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, json: bool) -> None:
+def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, precision: str, json: bool) -> None:
     folder = chosen(run)  # a wrong one is refused at once: importing torch takes seconds
 
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, precision=precision)
     print(f"evaluating {folder}", file=sys.stderr)
     wanted = splits or [s for s in predictor.task.splits() if s.startswith("test")] or ["val"]
     scores = {split: predictor.evaluate(split, limit=limit) for split in wanted}

@@ -15,7 +15,8 @@ from regard.verbs.runs import chosen
 __all__ = ["main"]
 
 
-def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], device: str, json: bool) -> None:
+def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], device: str, precision: str,
+         json: bool) -> None:
     folder = chosen(run)
     load_settings(None, overrides)  # what is wrong in them is said before torch is imported, which takes seconds
     for text in overrides:
@@ -25,7 +26,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], devi
     from regard.data.lines import read_lines
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, precision=precision)
     search = asdict(load_settings(None, overrides, base=predictor.run).search)
     lines: Iterable[str] = inputs or read_lines(sys.stdin.buffer, "stdin")
     # A person who types wants each answer at once; a file is worked off in batches.

@@ -1,0 +1,66 @@
+"""On a GPU a search is recorded and replayed: the answers are those of the open search. Needs a GPU."""
+
+import pytest
+import torch
+
+from regard.generate.beam import Beam, Hypothesis, Search, beam
+from regard.generate.capture import Captures
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.init import initialize
+from regard.nn.mask import Mask
+from regard.settings.schema import Tower
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+HOW = Beam(end=2, longest=12, size=3)
+
+
+def translator(seed: int) -> EncoderDecoder:
+    model = EncoderDecoder(Tower(width=64, depth=2, heads=4), sources=128, targets=128)
+    initialize(model, seed=seed)
+    with torch.no_grad():
+        model.decoder.output.weight.mul_(2)
+    return model.eval()
+
+
+def search(model: EncoderDecoder, source: torch.Tensor, captures: Captures[Search] | None = None,
+           ) -> list[list[Hypothesis]]:
+    memory = model.encode(source, Mask(keys=source != 0))
+    prompt = torch.ones(len(source), 1, dtype=torch.long, device=source.device)
+    return beam(model, prompt, memory=memory, how=HOW, captures=captures)
+
+
+def sources(seed: int, length: int = 7) -> torch.Tensor:
+    torch.manual_seed(seed)
+    source = torch.randint(3, 128, (5, length))
+    source[0, 4:] = 0
+    return source
+
+
+def same(mine: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
+    for here, there in zip(mine, other, strict=True):
+        assert here[0].tokens == there[0].tokens
+        assert [h.score for h in here] == pytest.approx([h.score for h in there], abs=1e-4)
+
+
+@torch.no_grad()
+def test_a_recorded_search_serves_batch_after_batch_of_any_shape() -> None:
+    torch.set_float32_matmul_precision("highest")
+    model, captures = translator(0), Captures[Search]()
+    expected = {(seed, length): search(model, sources(seed, length)) for seed in range(3) for length in (7, 9)}
+    model.cuda()
+    for (seed, length), answers in expected.items():
+        same(search(model, sources(seed, length).cuda(), captures), answers)
+    assert len(captures.kept) == 2
+
+
+@torch.no_grad()
+def test_weights_that_change_in_place_or_move_are_seen() -> None:
+    torch.set_float32_matmul_precision("highest")
+    captures, first, second = Captures[Search](), translator(0), translator(1)
+    expected = search(second, sources(0))
+    first.cuda()
+    search(first, sources(0).cuda(), captures)
+    first.load_state_dict(second.state_dict())
+    same(search(first, sources(0).cuda(), captures), expected)
+    moved = translator(1).cuda()
+    same(search(moved, sources(0).cuda(), captures), expected)
