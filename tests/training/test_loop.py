@@ -3,8 +3,6 @@
 import ast
 import json
 import math
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -14,29 +12,17 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from regard import checkpoint as checkpoints
-from regard.checkpoint import (
-    PARTS,
-    Checkpoint,
-    average,
-    load_weights,
-    named_tensors,
-    prune,
-    read_json,
-    save_checkpoint,
-    write_json,
-    write_model,
-)
+import regard
+from regard.checkpoint import PARTS, Checkpoint, average
 from regard.data.batch import Plan
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
-from regard.settings.errors import Failure, UserError
+from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Data, Run, Search, Tokens, Tower, Train
 from regard.tasks.base import Term
@@ -46,7 +32,7 @@ from regard.training.loop import train
 from regard.training.optimizer import adamw, rate
 from regard.training.update import Update
 
-PACKAGE = Path(checkpoints.__file__).parent
+PACKAGE = Path(regard.__file__).parent
 CPU = torch.device("cpu")
 
 
@@ -306,6 +292,12 @@ def killed_at(step: int) -> Iterator[None]:
         yield
 
 
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] ^= 1
+    path.write_bytes(content)
+
+
 RESUMED = ("model.dropout=0.3", "train.steps=5", "train.save_every=2", "train.evaluate_every=2")
 
 
@@ -380,219 +372,6 @@ def test_every_setting_is_read_by_some_code(section: type) -> None:
 
 def test_a_setting_said_to_be_unread_is() -> None:
     assert not read_outside_settings() & set(UNREAD)
-
-
-# Checkpoints.
-
-
-def flip(path: Path, place: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[place % len(content)] ^= 1
-    path.write_bytes(content)
-
-
-def save(run: Path, step: int, value: float | None = None) -> Checkpoint:
-    tensor = torch.full((2, 3), float(step) if value is None else value)
-    return save_checkpoint(run, step, weights={"a": tensor}, optimizer={"0.step": tensor[0, 0]}, state={"step": step})
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    checkpoint = save(tmp_path, 7)
-    assert checkpoint.folder.name == "step-00000007"
-    assert checkpoint.verify() is None
-    assert equal(checkpoint.weights(), {"a": torch.full((2, 3), 7.0)})
-    assert equal(checkpoint.optimizer(), {"0.step": torch.tensor(7.0)})
-    assert checkpoint.state() == {"step": 7}
-    assert sorted(path.name for path in checkpoint.folder.iterdir()) == sorted([*PARTS, "MANIFEST.json"])
-
-
-def test_checkpoints_are_listed_newest_first(tmp_path: Path) -> None:
-    for step in (9, 10, 2):
-        save(tmp_path, step)
-    (tmp_path / "checkpoints" / "step-none").mkdir()
-    assert [checkpoint.step for checkpoint in Checkpoint.all(tmp_path)] == [10, 9, 2]
-    assert Checkpoint.all(tmp_path / "nowhere") == []
-
-
-@pytest.mark.parametrize("function", ["os.replace", "regard.checkpoint.save_file", "regard.checkpoint._sync",
-                                      "pathlib.Path.write_text"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("I/O error: no space")])
-def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, function: str, error: Exception) -> None:
-    save(tmp_path, 1)
-    before = contents(tmp_path)
-    with patch(function, side_effect=error), pytest.raises(Failure, match="step-00000002: could not be saved: "):
-        save(tmp_path, 2)
-    assert contents(tmp_path) == before
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
-    assert save(tmp_path, 2).verify() is None
-
-
-def test_a_checkpoint_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
-    seen = []
-    whole = os.replace
-
-    def look(source: Path, target: Path) -> None:
-        seen.append(([c.step for c in Checkpoint.all(tmp_path)], (Path(source) / "MANIFEST.json").exists()))
-        whole(source, target)
-
-    with patch("os.replace", look):
-        save(tmp_path, 1)
-        save(tmp_path, 2)
-    assert seen == [([], True), ([1], True)]
-
-
-def test_a_save_takes_the_place_of_a_broken_checkpoint(tmp_path: Path) -> None:
-    flip(save(tmp_path, 1).folder / "state.json", 3)
-    assert save(tmp_path, 1, value=5.0).verify() is None
-    assert float(Checkpoint.all(tmp_path)[0].weights()["a"][0, 0]) == 5.0
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return save(tmp_path_factory.mktemp("run"), 1)
-
-
-@settings(max_examples=200)
-@given(st.sampled_from([*PARTS, "MANIFEST.json"]), st.sampled_from(["flip", "cut", "grow", "empty", "delete"]),
-       st.integers(0, 10_000))
-def test_any_harm_to_a_checkpoint_is_found_and_named(whole: Checkpoint, part: str, harm: str, place: int) -> None:
-    file = whole.folder / part
-    content = file.read_bytes()
-    match harm:
-        case "flip":
-            flip(file, place)
-        case "cut":
-            file.write_bytes(content[: place % len(content)])
-        case "grow":
-            file.write_bytes(content + b"0" * (place % 9 + 1))
-        case "empty":
-            file.write_bytes(b"")
-        case "delete":
-            file.unlink()
-    wrong = whole.verify()
-    file.write_bytes(content)
-    assert wrong is not None
-    # A manifest that lies about a part cannot be told from a part that has changed.
-    assert wrong.startswith(str(whole.folder if part == "MANIFEST.json" else file))
-    assert whole.verify() is None
-
-
-@pytest.mark.parametrize("manifest", ["", "{}", "[]", "7", "null", '{"model.safetensors": 7}', "\xff", "{" * 9])
-def test_a_manifest_that_is_none_is_found(tmp_path: Path, manifest: str) -> None:
-    checkpoint = save(tmp_path, 1)
-    (checkpoint.folder / "MANIFEST.json").write_bytes(manifest.encode("latin-1"))
-    wrong = checkpoint.verify()
-    assert wrong is not None
-    assert wrong.startswith(f"{checkpoint.folder / 'MANIFEST.json'}: not a manifest")
-
-
-def test_files_of_another_checkpoint_are_found(tmp_path: Path) -> None:
-    one, other = save(tmp_path, 1), save(tmp_path, 2)
-    for part in PARTS:
-        shutil.copy(one.folder / part, other.folder / part)
-    assert one.verify() is None
-    assert other.verify() == f"{other.folder / 'model.safetensors'}: not what was written"
-
-
-def test_pruning_keeps_the_newest_and_clears_what_was_never_finished(tmp_path: Path) -> None:
-    for step in range(1, 6):
-        save(tmp_path, step)
-    (tmp_path / "checkpoints" / ".step-00000006.123").mkdir()
-    prune(tmp_path, 2)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000004", "step-00000005"]
-
-
-def test_nothing_is_pruned_while_the_newest_is_broken(tmp_path: Path) -> None:
-    for step in range(1, 6):
-        save(tmp_path, step)
-    flip(tmp_path / "checkpoints/step-00000005/optimizer.safetensors", 9)
-    prune(tmp_path, 1)
-    assert [checkpoint.step for checkpoint in Checkpoint.all(tmp_path)] == [5, 4, 3, 2, 1]
-
-
-def test_an_average_is_the_mean_of_the_files(tmp_path: Path) -> None:
-    kept = [save(tmp_path, step, value) for step, value in ((1, 1.0), (2, 2.0), (3, 6.0))]
-    assert equal(average(kept), {"a": torch.full((2, 3), 3.0)})
-    assert equal(average(kept[:1]), kept[0].weights())
-
-
-# Weights.
-
-
-def tower(tied: str) -> EncoderDecoder:
-    model = EncoderDecoder(Tower(width=16, depth=1, heads=2, tied=tied), sources=50, targets=50)
-    initialize(model, seed=0)
-    return model
-
-
-def test_tied_weights_are_saved_once_and_come_back_tied(tmp_path: Path) -> None:
-    model, other = tower("all"), tower("all")
-    saved = named_tensors(model)
-    assert sum(tensor.shape == (50, 16) for tensor in saved.values()) == 1
-    write_model(tmp_path, saved, {})
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.zero_()
-    load_weights(other, load_file(tmp_path / "model.safetensors"), origin="here")
-    assert other.encoder.tokens.table.weight is other.decoder.tokens.table.weight is other.decoder.output.weight
-    assert torch.equal(weights(other), weights(model))
-
-
-def test_separate_weights_are_all_saved() -> None:
-    assert sum(tensor.shape == (50, 16) for tensor in named_tensors(tower("none")).values()) == 3
-
-
-def test_weights_that_do_not_fit_are_named_and_none_is_loaded() -> None:
-    model = tower("all")
-    before = weights(model)
-    tensors = {name: torch.zeros_like(tensor) for name, tensor in named_tensors(model).items()}
-    tensors["encoder.blocks.0.self.out.wieght"] = tensors.pop("encoder.blocks.0.self.out.weight")
-    tensors["decoder.norm.weight"] = torch.zeros(17)
-    with pytest.raises(UserError) as caught:
-        load_weights(model, tensors, origin="model.safetensors")
-    message = str(caught.value)
-    assert message.startswith("model.safetensors does not fit the model: ")
-    assert "decoder.norm.weight: (17,) instead of (16,)" in message
-    assert "encoder.blocks.0.self.out.weight: missing" in message
-    assert "encoder.blocks.0.self.out.wieght: unknown" in message
-    assert torch.equal(weights(model), before)
-
-
-def test_of_many_tensors_that_do_not_fit_some_are_named_and_the_rest_counted() -> None:
-    model = tower("all")
-    with pytest.raises(UserError, match=rf"\(and {len(named_tensors(model)) - 8} more\)"):
-        load_weights(model, {}, origin="here")
-
-
-# Other files.
-
-
-@pytest.mark.parametrize("write", [lambda folder: write_json(folder / "config.json", {"new": 1}),
-                                   lambda folder: write_model(folder, {"a": torch.ones(2)}, {"new": 1})])
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, write: object) -> None:
-    assert callable(write)
-    write_model(tmp_path, {"a": torch.zeros(2)}, {"old": 1})
-    before = contents(tmp_path)
-    with patch("os.replace", side_effect=OSError(28, "No space left on device")), pytest.raises(Failure) as caught:
-        write(tmp_path)
-    assert "could not be" in str(caught.value)
-    assert contents(tmp_path) == before
-    write(tmp_path)
-    assert read_json(tmp_path / "config.json") == {"new": 1}
-
-
-@pytest.mark.parametrize(("content", "says"), [(None, "No such file"), ("{", "not JSON"), ("[1]", "no JSON object")])
-def test_json_that_is_none_is_refused_by_name(tmp_path: Path, content: str | None, says: str) -> None:
-    path = tmp_path / "config.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(UserError, match=says) as caught:
-        read_json(path)
-    assert str(caught.value).startswith(str(path))
 
 
 # Runs beside each other, and folders that hold one already.

@@ -1,0 +1,15 @@
+"""A run directory: what a run leaves, each part written whole or not at all.
+
+    runs/NAME/  run.json  config.json  model.safetensors  tokenizer.json  metrics.jsonl  data/
+                checkpoints/step-00000500/  model.safetensors optimizer.safetensors state.json MANIFEST.json
+
+`files.py` writes one file, `folder.py` one checkpoint, `saver.py` many of them while the training goes on.
+"""
+
+from regard.checkpoint.files import read_json, write_json, write_tensors
+from regard.checkpoint.folder import PARTS, Checkpoint, average, newest, prune, save_checkpoint, versions
+from regard.checkpoint.saver import Saver
+from regard.checkpoint.weights import load_weights, named_tensors, write_model
+
+__all__ = ["PARTS", "Checkpoint", "Saver", "average", "load_weights", "named_tensors", "newest", "prune", "read_json",
+           "save_checkpoint", "versions", "write_json", "write_model", "write_tensors"]

@@ -1,0 +1,137 @@
+"""One file, written whole or not at all, and through to the disk."""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+from regard.settings.errors import Failure, UserError
+
+__all__ = ["Written", "digest", "failing", "read_json", "safetensors", "sync", "write", "write_json", "write_tensors"]
+
+# Large, because a thread that hashes waits for Python's lock between two of them.
+CHUNK = 1 << 24
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+    torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.bool: "BOOL", torch.complex64: "C64",
+    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+}  # fmt: skip
+
+
+class Written(TypedDict):
+    """What the bytes of a file came to."""
+
+    size: int
+    sha256: str
+
+
+def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Written:
+    """Write a file through to the disk. It is hashed on its way: what the disk does to it later can be told."""
+    sha256 = hashlib.sha256()
+    with open(path, "wb") as file:
+        for piece in pieces:
+            view = memoryview(piece)
+            for start in range(0, len(view), CHUNK):
+                chunk = view[start : start + CHUNK]
+                file.write(chunk)
+                sha256.update(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+        if hasattr(os, "posix_fadvise"):  # so that reading it back reads the disk, not the memory
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return Written(size=size, sha256=sha256.hexdigest())
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    sha256, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            sha256.update(buffer[:count])
+    return sha256.hexdigest()
+
+
+def safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """The pieces of a safetensors file: the length of the header, the header, the tensors.
+
+    The library has a writer of its own, but none that can be hashed on the way.
+    """
+    # The widest numbers first: then each tensor begins at a multiple of its numbers' width.
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in names:
+        start, end = end, end + tensors[name].nbytes
+        header[name] = {"dtype": DTYPES[tensors[name].dtype], "shape": list(tensors[name].shape),
+                        "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        yield tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def sync(folder: Path) -> None:
+    """Bring the names in a folder to the disk. Windows cannot; its file system orders renames itself."""
+    if os.name != "nt":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def failing(path: Path, done: str) -> Iterator[None]:
+    """An error of the file system as one sentence about what could not be `done`."""
+    try:
+        yield
+    except OSError as error:
+        elsewhere = f" ({error.filename})" if error.filename else ""
+        remedy = "; free some space or lower train.keep" if error.errno in NO_ROOM else ""
+        raise Failure(f"{path}: could not be {done}: {error.strerror or error}{elsewhere}{remedy}") from error
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    _replace(path, safetensors(tensors))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    _replace(path, [(json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()])
+
+
+def _replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with failing(path, "saved"):
+        try:
+            write(temporary, pieces)
+            os.replace(temporary, path)
+            sync(path.parent)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds no JSON object")
+    return content

@@ -1,0 +1,250 @@
+"""A checkpoint: a folder that is there whole, or not there.
+
+It is written beside its place, the manifest last; all of it is brought to the disk; then one rename puts it there.
+"""
+
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+import regard
+from regard.checkpoint.files import Written, digest, failing, read_json, safetensors, sync, write
+from regard.settings.errors import Failure, UserError
+
+__all__ = ["PARTS", "Checkpoint", "average", "newest", "prune", "retire", "save_checkpoint", "versions"]
+
+FORMAT = 1
+MANIFEST = "MANIFEST.json"
+TENSORS = ("model.safetensors", "optimizer.safetensors")
+PARTS = (*TENSORS, "state.json")
+MARGIN = 1 << 24  # bytes: headers, the JSON files, and what the file system needs for itself
+LONGEST = 1 << 16  # bytes of a manifest
+
+
+class Checkpoint:
+    """A folder `step-…`, good or not: `verify` tells."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.step = int(folder.name.removeprefix("step-"))
+
+    def verify(self) -> str | None:
+        """What is wrong with it, or None. Every byte is read."""
+        try:
+            _check_names(self.folder)
+            manifest = _manifest(self.folder / MANIFEST)
+            for name in PARTS:
+                _compare(self.folder / name, manifest[name])
+            for name in TENSORS:
+                _check_header(self.folder / name)
+            _check_state(self.folder / "state.json", self.step)
+        except OSError as error:
+            return f"{error.filename or self.folder}: {error.strerror or error}"
+        except UserError as error:
+            return str(error)
+        return None
+
+    def weights(self) -> dict[str, Tensor]:
+        return load_file(self.folder / "model.safetensors")
+
+    def optimizer(self) -> dict[str, Tensor]:
+        return load_file(self.folder / "optimizer.safetensors")
+
+    def state(self) -> dict[str, Any]:
+        """What was saved as the state."""
+        state = read_json(self.folder / "state.json")
+        del state["format"]
+        return state
+
+    @staticmethod
+    def all(run: Path) -> list["Checkpoint"]:
+        """Those of a run, the newest first, whether good or not."""
+        folders = [f for f in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", f.name)]
+        return sorted(map(Checkpoint, folders), key=lambda c: -c.step)
+
+
+def newest(run: Path, *, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest that is whole. What is wrong with each that was passed over is said."""
+    refused = []
+    found = None
+    for checkpoint in Checkpoint.all(run):
+        wrong = checkpoint.verify()
+        if wrong is None:
+            found = checkpoint
+            break
+        refused.append(wrong)
+    for wrong in refused:
+        say(f"{wrong}; {f'going on from step {found.step} instead' if found else 'starting anew'}")
+    return found
+
+
+def save_checkpoint(run: Path, step: int, *, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
+                    state: Mapping[str, Any]) -> Checkpoint:
+    """Write a checkpoint. If that fails, all is left as it was."""
+    final = run / "checkpoints" / f"step-{step:08d}"
+    content = {"format": FORMAT, "step": step, **state}
+    assert content["step"] == step
+    with failing(final, "saved"):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _clear(final.parent)
+        _check_space(final, sum(tensor.nbytes for tensor in (*weights.values(), *optimizer.values())))
+        with _beside(final) as folder:
+            parts = (safetensors(weights), safetensors(optimizer), [json.dumps(content).encode()])
+            manifest = {name: write(folder / name, pieces) for name, pieces in zip(PARTS, parts, strict=True)}
+            write(folder / MANIFEST, [_text(manifest)])
+            sync(folder)
+            _put(folder, final)
+    return Checkpoint(final)
+
+
+def prune(run: Path, keep: int, also: Collection[int] = ()) -> None:
+    """Delete all but the newest and the steps in `also`, once the newest has been read back and found whole."""
+    checkpoints = Checkpoint.all(run)
+    if checkpoints and checkpoints[0].verify() is None:
+        retire(checkpoints[0], keep, also)
+
+
+def retire(whole: Checkpoint, keep: int, also: Collection[int] = ()) -> None:
+    """Delete what is older than a checkpoint known to be whole, but for the newest `keep` and the steps in `also`."""
+    parent = whole.folder.parent
+    upto = [checkpoint for checkpoint in Checkpoint.all(parent.parent) if checkpoint.step <= whole.step]
+    for old in upto[keep:]:
+        if old.step not in also:
+            # Renamed first: a folder half deleted must not look like a checkpoint.
+            with failing(old.folder, "deleted"):
+                os.replace(old.folder, old.folder.with_name(f".{old.folder.name}.old"))
+    _clear(parent)
+
+
+def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
+    """The mean of their weights, summed in float64."""
+    first, *others = checkpoints
+    sums = {name: tensor.double() for name, tensor in first.weights().items()}
+    for checkpoint in others:
+        for name, tensor in checkpoint.weights().items():
+            sums[name] += tensor
+    return {name: (sums[name] / len(checkpoints)).to(tensor.dtype) for name, tensor in first.weights().items()}
+
+
+def versions() -> dict[str, str]:
+    """Of all that a run's numbers depend on."""
+    return {"regard": regard.__version__, "torch": torch.__version__, "python": platform.python_version(),
+            "numpy": np.__version__}
+
+
+# Writing.
+
+
+@contextmanager
+def _beside(final: Path) -> Iterator[Path]:
+    """A new folder to write in, gone afterwards whatever happens, unless it was moved into place."""
+    temporary = final.with_name(f".{final.name}.new")
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _put(folder: Path, final: Path) -> None:
+    """Into its place, and what was there out of it."""
+    old = final.with_name(f".{final.name}.old")
+    if final.exists():
+        os.replace(final, old)
+    try:
+        os.replace(folder, final)
+    except OSError:
+        if old.exists():
+            os.replace(old, final)
+        raise
+    sync(final.parent)
+    sync(final.parent.parent)  # "checkpoints" itself may be new
+    _clear(final.parent)
+
+
+def _clear(parent: Path) -> None:
+    """Delete what was given up, here or by a run that was killed inside a save."""
+    for folder in parent.glob(".step-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_space(final: Path, size: int) -> None:
+    needed, free = size + MARGIN, shutil.disk_usage(final.parent).free
+    if needed > free:
+        raise Failure(f"{final}: needs {_amount(needed)}, the disk has {_amount(free)} free; "
+                      "free some space or lower train.keep")
+
+
+def _amount(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+
+
+def _text(manifest: Mapping[str, Written]) -> bytes:
+    return json.dumps(manifest, indent=1).encode()
+
+
+# Verifying: each raises a sentence that begins with the file.
+
+
+def _check_names(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        if path.name in (*PARTS, MANIFEST):
+            if not path.is_file():  # a pipe would be waited for without end
+                raise UserError(f"{path}: not a file")
+        elif not path.name.startswith("."):  # the system's own (.DS_Store, .nfs0001): nothing here reads them
+            raise UserError(f"{path}: not part of a checkpoint")
+
+
+def _manifest(path: Path) -> dict[str, Written]:
+    if path.stat().st_size > LONGEST:
+        raise UserError(f"{path}: too long for a manifest")
+    manifest = read_json(path)
+    for name, about in manifest.items():
+        if name not in PARTS:
+            raise UserError(f"{path}: names {name!r}, which is no part of a checkpoint")
+        match about:
+            case {"size": int(), "sha256": str(), **more} if not more:
+                continue
+        raise UserError(f"{path}: gives no size and SHA-256 of {name}")
+    if missing := [name for name in PARTS if name not in manifest]:
+        raise UserError(f"{path}: does not name {missing[0]}")
+    if _text(manifest) != path.read_bytes():  # a key twice, a word too many, a space
+        raise UserError(f"{path}: not as it was written")
+    return manifest
+
+
+def _compare(path: Path, about: Written) -> None:
+    size = path.stat().st_size
+    if size != about["size"]:
+        raise UserError(f"{path}: has {size:,} bytes, but {about['size']:,} in {MANIFEST}")
+    if digest(path) != about["sha256"]:
+        raise UserError(f"{path}: its SHA-256 is not the one in {MANIFEST}")
+
+
+def _check_header(path: Path) -> None:
+    """The library checks that the header's tensors fill the file, each with its shape's bytes."""
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except SafetensorError as error:
+        raise UserError(f"{path}: not safetensors: {error}") from error
+
+
+def _check_state(path: Path, step: int) -> None:
+    state = read_json(path)
+    if state.get("format") != FORMAT:
+        raise UserError(f"{path}: of format {state.get('format')}; this version of regard reads format {FORMAT}")
+    if state.get("step") != step:
+        raise UserError(f"{path}: of step {state.get('step')}, in the folder of step {step}")

@@ -1,0 +1,102 @@
+"""Checkpoints written while the training goes on."""
+
+import time
+from collections.abc import Collection, Mapping
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.checkpoint.folder import retire, save_checkpoint
+from regard.settings.errors import Failure
+
+__all__ = ["Saver"]
+
+
+class Saver:
+    """Saves checkpoints in a thread; one is under way at a time, and an error of it is raised by the next call.
+
+        with Saver(run, keep=2) as saver:
+            saver.save(step, weights=named_tensors(model), optimizer=…, state={…}, also=[best_step])
+
+    The tensors may be changed as soon as `save` returns.
+    """
+
+    seconds = 0.0
+    """How long the last checkpoint took to write, read back and hash."""
+    stalled = 0.0
+    """How long the last `save` held its caller."""
+
+    def __init__(self, run: Path, *, keep: int) -> None:
+        self.run, self.keep = run, keep
+        self.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="saver")
+        self.pending: Future[None] | None = None
+        self.buffers: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}}
+
+    def save(self, step: int, *, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
+             state: Mapping[str, Any], also: Collection[int] = ()) -> None:
+        """Take a copy and write it in the background; then delete all but the newest and the steps in `also`."""
+        began = time.monotonic()
+        self.wait()  # the thread reads the very buffers that are filled next
+        copies = {name: _copy(tensors, self.buffers[name])
+                  for name, tensors in (("weights", weights), ("optimizer", optimizer))}
+        ready = _recorded([*weights.values(), *optimizer.values()])
+        self.pending = self.pool.submit(self._write, step, copies, dict(state), tuple(also), ready)
+        self.stalled = time.monotonic() - began
+
+    def wait(self) -> None:
+        """Until everything is on the disk."""
+        if self.pending is not None:
+            futures.wait([self.pending])  # if this is interrupted, it is still pending
+            done, self.pending = self.pending, None
+            done.result()
+
+    def _write(self, step: int, copies: dict[str, dict[str, Tensor]], state: dict[str, Any], also: tuple[int, ...],
+               ready: list[torch.cuda.Event]) -> None:
+        began = time.monotonic()
+        for event in ready:
+            event.synchronize()
+        checkpoint = save_checkpoint(self.run, step, **copies, state=state)
+        if wrong := checkpoint.verify():
+            raise Failure(f"{wrong}, right after it was written; the older checkpoints are kept")
+        retire(checkpoint, self.keep, also)
+        self.seconds = time.monotonic() - began
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.wait()
+        except Exception as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))  # what ended the run is what it ends with
+        finally:
+            self.pool.shutdown()
+
+
+def _copy(tensors: Mapping[str, Tensor], buffers: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in the memory of the host, in buffers that are kept: to pin memory is slow.
+
+    A copy from a GPU has only been asked for when this returns. It is in the current stream, as what comes next is:
+    the kernels of the next step run when it is done.
+    """
+    for name in buffers.keys() - tensors.keys():
+        del buffers[name]
+    for name, tensor in tensors.items():
+        buffer = buffers.get(name)
+        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+            buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        buffers[name].copy_(tensor.detach(), non_blocking=tensor.is_cuda)
+    return dict(buffers)
+
+
+def _recorded(tensors: list[Tensor]) -> list[torch.cuda.Event]:
+    """For each GPU an event that comes when all it has been asked for so far is done."""
+    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+    # One that blocks: a thread that spins would take a core from the training.
+    return [torch.cuda.current_stream(device).record_event(torch.cuda.Event(blocking=True)) for device in devices]

@@ -1,0 +1,43 @@
+"""The tensors of a model by name, out of it and into it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.checkpoint.files import write_json, write_tensors
+from regard.settings.errors import UserError
+
+__all__ = ["load_weights", "named_tensors", "write_model"]
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every tensor once, where it lies, under the first of its names: safetensors knows no sharing."""
+    seen: set[tuple[object, ...]] = set()
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if place not in seen or tensor.numel() == 0:  # what is empty lies nowhere, and so shares nothing
+            seen.add(place)
+            tensors[name] = tensor.detach()
+    return tensors
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> None:
+    """Every tensor into its place; what is missing, left over or of another shape is named."""
+    wanted = named_tensors(model)
+    wrong = [f"{name}: {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
+             for name in wanted.keys() & tensors.keys() if tensors[name].shape != wanted[name].shape]
+    wrong += [f"{name}: missing" for name in wanted.keys() - tensors.keys()]
+    wrong += [f"{name}: unknown" for name in tensors.keys() - wanted.keys()]
+    if wrong:
+        more = f" (and {len(wrong) - 8} more)" if len(wrong) > 8 else ""
+        raise UserError(f"{origin} does not fit the model: {'; '.join(sorted(wrong)[:8])}{more}")
+    model.load_state_dict(dict(tensors), strict=False)
+
+
+def write_model(run: Path, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+    """The finished model, in the layout other tools know."""
+    write_tensors(run / "model.safetensors", weights)
+    write_json(run / "config.json", config)
