@@ -74,6 +74,18 @@ def predict(
 
 
 @app.command()
+def runs(
+    folder: Annotated[Path | None, typer.Argument(help="Where the runs lie; runs/ if not given.")] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="Only this run directory.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the runs in a folder: how far they are, how good, and whether they go on."""
+    from regard.verbs.runs import main
+
+    main(folder, run, json)
+
+
+@app.command()
 def settings(json: JsonOption = False) -> None:
     """List every setting with its default and meaning."""
     from regard.verbs.settings import main
