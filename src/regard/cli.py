@@ -75,14 +75,18 @@ def predict(
 
 @app.command()
 def runs(
-    folder: Annotated[Path | None, typer.Argument(help="Where the runs lie; runs/ if not given.")] = None,
+    folder: Annotated[Path | None, typer.Argument(
+        metavar="[FOLDER]", help="Where the runs lie; runs/ if not given.")] = None,
+    picture: Annotated[Path | None, typer.Argument(
+        metavar="[FILE.png]", help="With --plot: where the picture goes; into that folder if not given.")] = None,
     run: Annotated[Path | None, typer.Option("--run", help="Only this run directory.")] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the learning curves, and print where.")] = False,
     json: JsonOption = False,
 ) -> None:
     """List the runs in a folder: how far they are, how good, and whether they go on."""
     from regard.verbs.runs import main
 
-    main(folder, run, json)
+    main([path for path in (folder, picture) if path is not None], run, plot, json)
 
 
 @app.command()

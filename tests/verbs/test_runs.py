@@ -213,6 +213,8 @@ def test_a_folder_without_runs_is_no_mistake(capsys: pytest.CaptureFixture[str],
     (["nowhere"], "nowhere: no such folder"), (["file"], "file: a file, where a folder of runs is wanted"),
     (["--run", "empty"], "empty: not a run directory (it has no run.json)"),
     (["empty", "--run", "empty"], "name a folder of runs, or one run"),
+    (["empty", "nowhere"], "empty and nowhere: at most one folder is wanted, and one picture"),
+    (["curves.png"], "curves.png: a picture is drawn with --plot curves.png"),
 ])
 def test_a_place_that_is_not_there_is_a_mistake(capsys: pytest.CaptureFixture[str], arguments: list[str],
                                                 said: str) -> None:
@@ -254,10 +256,18 @@ def test_a_name_that_would_move_the_cursor_is_escaped(capsys: pytest.CaptureFixt
     assert "\x1b" not in out
 
 
+WITHOUT_TORCH = """
+import sys
+from regard.verbs.runs import main
+main([], None, False, False)
+assert "torch" not in sys.modules
+"""
+
+
 def test_runs_are_listed_without_importing_torch(elsewhere: Path) -> None:
     make(Path("runs/mine"), scores=SCORES, lines=[step(50, 1.0)])
-    code = "import sys; from regard.verbs.runs import main; main(None, None, False); assert 'torch' not in sys.modules"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], env=environment, text=True, capture_output=True,
+                          check=False)
     assert done.returncode == 0, done.stderr
     assert "finished" in done.stdout

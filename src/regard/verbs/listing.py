@@ -46,7 +46,7 @@ def record(run: Summary) -> dict[str, Any]:
     """All that is known of a run, as JSON has it."""
     settings = run.run
     return {
-        "name": _name(run.folder), "run": str(run.folder), "state": run.state, "problem": run.problem,
+        "name": run.name, "run": str(run.folder), "state": run.state, "problem": run.problem,
         "task": settings and settings.task, "data": settings and list(settings.data.paths),
         "step": run.curves.step, "steps": settings and settings.train.steps,
         "validation_loss": run.curves.best, "score": run.score and asdict(run.score), "bytes": run.size,
@@ -54,7 +54,7 @@ def record(run: Summary) -> dict[str, Any]:
 
 
 def _cells(run: Summary) -> dict[str, str]:
-    cells = dict.fromkeys(COLUMNS, "") | {"name": ascii_unless_printable(_name(run.folder)), "state": run.state}
+    cells = dict.fromkeys(COLUMNS, "") | {"name": ascii_unless_printable(run.name), "state": run.state}
     if run.state == "unreadable":
         return cells
     best, settings = run.curves.best, run.run
@@ -64,10 +64,6 @@ def _cells(run: Summary) -> dict[str, str]:
         "score": _score(run.score) if run.score else "",
         "task": settings.task if settings else "", "data": _data(settings.data) if settings else "",
         "size": _size(run.size), "touched": _ago(time.time() - run.touched)}
-
-
-def _name(folder: Path) -> str:
-    return folder.name or folder.resolve().name  # of `.`, too
 
 
 def _data(data: Data) -> str:

@@ -58,6 +58,10 @@ class Summary:
     curves: Curves = field(default_factory=Curves)
     score: Score | None = None
 
+    @property
+    def name(self) -> str:
+        return self.folder.name or self.folder.resolve().name  # of `.`, too
+
 
 def summaries(folder: Path) -> list[Summary]:
     """The runs in a folder, the newest first; then what is there and is no run."""
