@@ -57,6 +57,16 @@ def test_a_loss_that_is_no_number_is_an_event_too(tmp_path: Path) -> None:
     assert math.isnan(events(tmp_path)["loss/training"][50])
 
 
+def test_a_line_that_a_kill_has_cut_spoils_no_other(tmp_path: Path) -> None:
+    say(tmp_path, {50: 3.0})
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(file.read_bytes()[:-10])
+    say(tmp_path, {100: 2.0})
+    lines = file.read_text().splitlines()
+    assert len(lines) == 6
+    assert [json.loads(line)["step"] for line in (*lines[:2], *lines[3:5])] == [50, 50, 100, 100]
+
+
 def test_without_track_there_are_no_events(tmp_path: Path) -> None:
     say(tmp_path, {50: 3.0})
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]

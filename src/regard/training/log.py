@@ -26,6 +26,8 @@ class Log:
     def __init__(self, folder: Path, *, steps: int, start: int = 0, quiet: bool = False, track: bool = False) -> None:
         self.events = _events(folder / "events", start) if track else None
         self.file = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
+        if (folder / "metrics.jsonl").read_bytes()[-1:] not in (b"", b"\n"):
+            self.file.write("\n")  # a kill has cut the last line: the next one must not go on with it
         self.steps, self.start, self.quiet = steps, start, quiet
         self.latest = start
         self.began = self.newest = time.monotonic()
