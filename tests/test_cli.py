@@ -21,7 +21,8 @@ import pytest
 
 import regard
 from regard.cli import main
-from regard.settings.load import KNOBS, load
+from regard.settings.knobs import KNOBS
+from regard.settings.load import load
 
 ROOT = Path(__file__).parents[1]
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=3",

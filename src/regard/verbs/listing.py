@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from regard.settings.load import ascii_unless_printable
+from regard.settings.knobs import ascii_unless_printable
 from regard.settings.schema import Data
 from regard.verbs.summary import Score, Summary
 

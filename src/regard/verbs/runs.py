@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.settings.errors import UserError
-from regard.settings.load import ascii_unless_printable
+from regard.settings.knobs import ascii_unless_printable
 from regard.verbs.listing import record, table
 from regard.verbs.summary import Summary, summaries, summary
 

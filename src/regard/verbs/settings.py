@@ -4,7 +4,7 @@ import json
 import shutil
 import textwrap
 
-from regard.settings.load import describe
+from regard.settings.knobs import describe
 
 __all__ = ["main"]
 

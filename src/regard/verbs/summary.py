@@ -10,7 +10,8 @@ from typing import Literal
 
 from regard.lock import is_held
 from regard.settings.errors import UserError
-from regard.settings.load import load, parsed
+from regard.settings.files import parsed
+from regard.settings.load import load
 from regard.settings.schema import Run
 
 __all__ = ["Curves", "Score", "Summary", "summaries", "summary"]
