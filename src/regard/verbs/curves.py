@@ -17,7 +17,7 @@ from regard.verbs.summary import Curves
 __all__ = ["draw", "picture"]
 
 # Okabe and Ito's, which the colour-blind can tell apart; without the yellow, which is hard to see on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555", "#E69F00", "#56B4E9")
 MARKERS = "os^D"  # the second seven runs have squares, and so on
 INK, GREY, FAINT = "#222222", "#6B6B6B", "#E4E4E4"
 LOGARITHMIC_FROM = 5.0  # times the lowest loss; where the highest is less, a plain axis shows more
