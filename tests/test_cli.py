@@ -21,7 +21,8 @@ import pytest
 
 import regard
 from regard.cli import main
-from regard.settings.load import KNOBS, load
+from regard.settings.knobs import KNOBS
+from regard.settings.load import load
 
 ROOT = Path(__file__).parents[1]
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=3",
@@ -109,6 +110,7 @@ MISTAKES = {
     "unknown verb": (["trian"], ["trian", "Did you mean 'train'?", "regard --help"]),
     "unknown option": (["train", "--dta", "x"], ["--dta", "--data", "regard train --help"]),
     "unknown setting": (["train", "--set", "model.widht=3"], ["model.widht", "did you mean model.width?"]),
+    "unknown setting to explain": (["settings", "widht"], ["widht: no such setting", "did you mean model.width?"]),
     "unknown section": (["train", "--set", "modle.width=3"], ["did you mean model.width?"]),
     "unknown task": (["train", "traslate"], ["traslate: no such task", "translate"]),
     "unknown preset": (["train", "--set", "model.preset=transfomer-base"], ["did you mean transformer-base?"]),
@@ -527,6 +529,16 @@ def test_settings_lists_every_setting() -> None:
     assert listed["model.width"] == {"type": "a whole number of at least 1", "default": "256",
                                      "doc": "numbers per token between blocks"}
     assert all(f"{path} = " in run("settings").out for path in ("seed", "search.beam"))
+
+
+@pytest.mark.parametrize(("word", "held"), [
+    ("head_", {"model.head_width"}), ("train.", None), ("model.TIED", {"model.tied"}),
+    ("seed", {"seed", "search.seed"}),
+])  # fmt: skip
+def test_settings_can_be_asked_for_by_a_part_of_their_names(word: str, held: set[str] | None) -> None:
+    listed = json.loads(run("settings", word, "--json").out)
+    assert set(listed) == (held or {path for path in KNOBS if word in path})
+    assert run("settings", word).out.count(" = ") == len(listed)
 
 
 # The same from Python.

@@ -76,11 +76,31 @@ def predict(
 
 
 @app.command()
-def settings(json: JsonOption = False) -> None:
+def runs(
+    folder: Annotated[Path | None, typer.Argument(
+        metavar="FOLDER", help="Where the runs lie; runs/ if not given.")] = None,
+    picture: Annotated[Path | None, typer.Argument(
+        metavar="FILE.png", help="With --plot: where the picture goes; into that folder if not given.")] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="Only this run directory.")] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the learning curves, and print where.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the runs in a folder: how far they are, how good, and whether they go on."""
+    from regard.verbs.runs import main
+
+    main([path for path in (folder, picture) if path is not None], run, plot, json)
+
+
+@app.command()
+def settings(
+    word: Annotated[str | None, typer.Argument(
+        metavar="FILTER", help="Only settings whose names hold this, such as width or model.")] = None,
+    json: JsonOption = False,
+) -> None:
     """List every setting with its default and meaning."""
     from regard.verbs.settings import main
 
-    main(json)
+    main(word, json)
 
 
 def _version(show: bool) -> bool:

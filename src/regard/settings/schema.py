@@ -100,6 +100,7 @@ class Train:
     keep: int = knob(2, "newest checkpoints kept", least=1)
     average: int = knob(1, "newest checkpoints whose mean is the final model", least=1)
     patience: int | None = knob(None, "evaluations without a better loss before the run stops", least=1)
+    track: bool = knob(False, "also write TensorBoard events (needs the extra `track`)")
 
 
 @dataclass(frozen=True, kw_only=True)

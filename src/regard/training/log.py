@@ -1,23 +1,35 @@
-"""What a run says of itself: lines of metrics.jsonl, and for a person a progress bar or plain lines."""
+"""What a run says of itself: lines of metrics.jsonl, events for TensorBoard, a progress bar or lines for a person."""
 
 import json
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Log"]
+from regard.settings.errors import UserError
+from regard.settings.schema import Train
+
+__all__ = ["Log", "check_tracking"]
 
 SAY_EVERY = 50  # steps between two lines
 SAY_AFTER = 20.0  # seconds after which a slow run says something all the same
+SPLITS = {"step": "training", "evaluation": "validation"}  # of the losses, as TensorBoard shows them
 
 
 class Log:
-    """Writes to `metrics.jsonl` and to stderr. On a terminal a bar; elsewhere a line now and then."""
+    """Writes to `metrics.jsonl` and to stderr. On a terminal a bar; elsewhere a line now and then.
 
-    def __init__(self, folder: Path, *, steps: int, start: int = 0, quiet: bool = False) -> None:
+    With `track` it also writes all figures as TensorBoard events, under `events/`.
+    """
+
+    def __init__(self, folder: Path, *, steps: int, start: int = 0, quiet: bool = False, track: bool = False) -> None:
+        self.events = _events(folder / "events", start) if track else None
         self.file = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
+        if (folder / "metrics.jsonl").read_bytes()[-1:] not in (b"", b"\n"):
+            self.file.write("\n")  # a kill has cut the last line: the next one must not go on with it
         self.steps, self.start, self.quiet = steps, start, quiet
+        self.latest = start
         self.began = self.newest = time.monotonic()
         self.tokens = 0
         self.bar = self.task = None
@@ -58,6 +70,12 @@ class Log:
     def write(self, kind: str, **values: Any) -> None:
         self.file.write(json.dumps({"kind": kind, "time": round(time.time(), 3), **values}) + "\n")
         self.file.flush()
+        self.latest = values.get("step", self.latest)
+        if self.events is not None:
+            split = values.get("split", SPLITS.get(kind, kind))
+            for name, value in values.items():
+                if isinstance(value, int | float) and name != "step":
+                    self.events.add_scalar(f"{name}/{split}", value, self.latest)
 
     def say(self, text: str) -> None:
         """A line for a person."""
@@ -79,7 +97,22 @@ class Log:
     def __exit__(self, *error: object) -> None:
         if self.bar is not None:
             self.bar.stop()
+        if self.events is not None:
+            self.events.close()
         self.file.close()
+
+
+def check_tracking(how: Train) -> None:
+    """Refuse a run that asks for events where nothing can write them, before it has begun."""
+    if how.track and find_spec("tensorboard") is None:
+        raise UserError("train.track: needs TensorBoard: pip install 'regard[track]', or leave it out")
+
+
+def _events(folder: Path, start: int) -> Any:
+    """A writer of events. Those of steps that will be done again, after a kill, TensorBoard forgets."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=start + 1, flush_secs=20)
 
 
 def _clock(seconds: float) -> str:

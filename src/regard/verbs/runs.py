@@ -1,13 +1,74 @@
-"""Where runs lie, and which one is meant when none is named."""
+"""Where runs lie, which one is meant when none is named, and `regard runs`, which shows them all."""
 
+import json as jsons
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from regard.settings.errors import UserError
+from regard.settings.knobs import ascii_unless_printable
+from regard.verbs.listing import record, table
+from regard.verbs.summary import Summary, summaries, summary
 
-__all__ = ["ROOT", "chosen"]
+__all__ = ["ROOT", "chosen", "main"]
 
 ROOT = Path("runs")
+PICTURE = "learning-curves.png"
+PICTURES = {".png", ".svg", ".pdf"}
+ENDLESS = 100_000  # columns where stdout is no terminal
+
+
+def main(places: Sequence[Path], run: Path | None, plot: bool, json: bool) -> None:
+    folder, picture = _folder_and_picture(places, plot)
+    if folder is not None and run is not None:
+        raise UserError(f"{folder} and --run {run}: name a folder of runs, or one run")
+    place = folder or ROOT
+    if run is not None or (place / "run.json").is_file():
+        place = chosen(run or place)
+        runs = [summary(place)]
+    else:
+        runs = summaries(place) if place.is_dir() else []
+    if not runs:
+        print(f"no run in {place} yet: train one with `regard train`", file=sys.stderr)
+    if plot and runs:
+        _plot(runs, picture or place / PICTURE, json)
+    else:
+        _list(runs, json)
+
+
+def _folder_and_picture(places: Sequence[Path], plot: bool) -> tuple[Path | None, Path | None]:
+    """Which of `[FOLDER] --plot [FILE.png]` is which, in whatever order they come."""
+    pictures = [path for path in places if path.suffix.lower() in PICTURES]
+    folders = [path for path in places if path not in pictures]
+    if pictures and not plot:
+        raise UserError(f"{pictures[0]}: a picture is drawn with --plot {pictures[0]}")
+    if len(pictures) > 1 or len(folders) > 1:
+        raise UserError(f"{' and '.join(map(str, places))}: at most one folder is wanted, and one picture")
+    for folder in folders:
+        if not folder.is_dir():
+            wrong = "a file, where a folder of runs is wanted" if folder.exists() else "no such folder"
+            raise UserError(f"{folder}: {wrong}")
+    return next(iter(folders), None), next(iter(pictures), None)
+
+
+def _list(runs: Sequence[Summary], json: bool) -> None:
+    if json:
+        print(jsons.dumps([record(each) for each in runs], indent=1, ensure_ascii=False))
+    elif runs:
+        print(table(runs, width=shutil.get_terminal_size((ENDLESS, 0)).columns))
+
+
+def _plot(runs: Sequence[Summary], file: Path, json: bool) -> None:
+    curves = {ascii_unless_printable(each.name): each.curves for each in runs if each.curves.step}
+    if not curves:
+        raise UserError(f"nothing to draw yet: {', '.join(each.name for each in runs)} said no loss")
+    try:
+        from regard.verbs.curves import draw
+    except ModuleNotFoundError:
+        raise UserError("--plot needs matplotlib: pip install 'regard[plot]'") from None
+    draw(curves, file)
+    print(jsons.dumps({"picture": str(file), "runs": list(curves)}, ensure_ascii=False) if json else file)
 
 
 def chosen(run: Path | None) -> Path:

@@ -1,0 +1,84 @@
+"""One process at a time trains a run: it holds `runs/NAME/lock` for as long as it lives.
+
+The system lets go of the lock when the process ends, however it ends. So nothing has to be cleaned up after a
+`kill -9`, and a file that is left behind says nothing: only whether it is held counts.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from regard.settings.errors import UserError
+
+__all__ = ["hold", "is_held"]
+
+FILE = "lock"
+RECENT = 60.0  # seconds; a run that learns says something more often than that
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep other processes from training this run; refused while one of them does.
+
+    Where files cannot be locked (Windows, some network file systems) nobody is kept from anything.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / FILE, "a+", encoding="utf-8") as file:
+        for _ in range(10):
+            if _lock(file.fileno(), shared=False) is not False:
+                break
+            time.sleep(0.05)  # whoever asks `is_held` has the lock too, for an instant
+        else:
+            file.seek(0)
+            raise UserError(f"{folder} is being trained by {_holder(file.read())}; "
+                            "wait for it to end, or choose another place with --out DIR")
+        file.truncate(0)
+        file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n")
+        file.flush()
+        yield
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process trains this run now. Where locks cannot tell: whether it has said something just now."""
+    try:
+        with open(folder / FILE, "rb") as file:
+            got = _lock(file.fileno(), shared=True)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        got = None
+    return _is_recent(folder / "metrics.jsonl") if got is None else not got
+
+
+def _lock(file: int, *, shared: bool) -> bool | None:
+    """Whether the lock was to be had, without waiting for it; None where there are no locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+    except BlockingIOError:
+        return False
+    except OSError:  # a network file system that knows no locks
+        return None
+    return True
+
+
+def _holder(written: str) -> str:
+    try:
+        about = json.loads(written)
+        return f"process {about['process']} on {about['host']}"
+    except (ValueError, KeyError, TypeError):  # it holds the lock, and is about to write who it is
+        return "another process"
+
+
+def _is_recent(file: Path) -> bool:
+    try:
+        return time.time() - file.stat().st_mtime < RECENT
+    except OSError:
+        return False

@@ -1,0 +1,207 @@
+"""Every setting by its dotted path, and which values it may have: out of text, out of a file, and back into words.
+
+>>> KNOBS["model.width"].limits
+{'least': 1}
+>>> checked(KNOBS["train.clip"], typed(KNOBS["train.clip"], "1"))
+1.0
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from regard.settings.errors import UserError
+from regard.settings.schema import Run
+
+__all__ = ["DEFAULTS", "KNOBS", "SECTIONS", "Knob", "ascii_unless_printable", "checked", "describe", "none_if_said",
+           "of", "shown", "typed", "written"]
+
+LARGEST_WHOLE = 2**63 - 1  # what a tensor's size, TOML and every other reader of run.json can hold
+SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+DEFAULTS = Run()
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting: what the walk over the dataclasses found out about it."""
+
+    path: str
+    type: Any  # without the `| None`
+    optional: bool
+    doc: str
+    limits: Mapping[str, float]
+
+    @property
+    def wanted(self) -> str:
+        if choices := self.choices:
+            return f"one of {', '.join(choices)}"
+        return {bool: "true or false", int: "a whole number", float: "a number", str: "a text",
+                tuple[str, ...]: "a list of texts"}[self.type]
+
+    @property
+    def limits_in_words(self) -> str:
+        words = {"least": "of at least", "most": "of at most", "above": "above", "below": "below"}
+        said = [f"{words[name]} {limit:g}" for name, limit in self.limits.items()]
+        return f" {' and '.join(said)}" if said else ""
+
+    @property
+    def or_none(self) -> str:
+        return " or none" if self.optional else ""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    def refuse(self, value: Any, hint: str = "", *, limits: str = "") -> UserError:
+        return UserError(f"{self.path}: wants {self.wanted}{limits}{self.or_none}, got {shown(value)}{hint}")
+
+
+def walk(section: type, prefix: str = "") -> Iterator[Knob]:
+    hints = get_type_hints(section)
+    for field in fields(section):
+        kind, path = hints[field.name], prefix + field.name
+        if is_dataclass(kind):
+            assert isinstance(kind, type)
+            yield from walk(kind, f"{path}.")
+            continue
+        optional = isinstance(kind, UnionType)
+        if optional:
+            (kind,) = (part for part in get_args(kind) if part is not type(None))
+        limits = {name: limit for name, limit in field.metadata.items() if name != "doc"}
+        yield Knob(path, kind, optional, field.metadata["doc"], limits)
+
+
+KNOBS = {knob.path: knob for knob in walk(Run)}
+SECTIONS = [field.name for field in fields(Run) if is_dataclass(getattr(DEFAULTS, field.name))]
+
+
+def of(run: Run, path: str) -> Any:
+    value: Any = run
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def describe() -> Iterator[tuple[str, str, str, str]]:
+    """(dotted path, type in words, default, doc line) of every setting, in the schema's order."""
+    for knob in KNOBS.values():
+        kind = knob.wanted + knob.limits_in_words + knob.or_none
+        yield knob.path, kind, written(of(DEFAULTS, knob.path)), knob.doc
+
+
+# From what a file or a person says to a value of the right type.
+
+
+def typed(knob: Knob, text: str) -> Any:
+    """The text as the setting's type; where it cannot be read so, unchanged, for `checked` to refuse."""
+    if none_if_said(knob, text) is None:
+        return None
+    if knob.type is bool:
+        return SWITCHES.get(text.lower(), text)
+    if knob.type is int and re.fullmatch(r"[+-]?[0-9]+(_[0-9]+)*", text) and len(text) <= 40:
+        return int(text)
+    if knob.type is float and (value := number(text)) is not None and math.isfinite(value):
+        return value
+    if knob.type == tuple[str, ...]:
+        # A file called none is ./none.
+        return [] if text.lower() in ("", "none", "null") else [part.strip() for part in text.split(",")]
+    return text
+
+
+def none_if_said(knob: Knob, value: Any) -> Any:
+    """TOML and the command line have no null: there, the word says it."""
+    said = knob.optional and isinstance(value, str) and value.lower() in ("none", "null")
+    return None if said else value
+
+
+def number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def checked(knob: Knob, value: Any) -> Any:
+    """The value, if the setting may have it."""
+    if value is None and knob.optional:
+        return None
+    if knob.choices:
+        if not isinstance(value, str):
+            raise knob.refuse(value)
+        if value in knob.choices:
+            return value
+        near = get_close_matches(value[:80].lower(), knob.choices, n=1)
+        raise knob.refuse(value, f"; did you mean {near[0]}?" if near else "")
+    if knob.type is bool and isinstance(value, bool):
+        return value
+    if knob.type in (int, float) and not isinstance(value, bool):
+        return within(knob, value)
+    if knob.type is str:
+        return plain(knob, value)
+    if knob.type == tuple[str, ...]:
+        if isinstance(value, list):
+            return tuple(plain(knob, part) for part in value)
+        raise knob.refuse(value, f"; write [{shown(value)}]" if isinstance(value, str) else "")
+    raise knob.refuse(value)
+
+
+def within(knob: Knob, value: Any) -> int | float:
+    """The number, if it is one, is finite and is in the setting's range."""
+    said = number(value) if isinstance(value, str) else value
+    if isinstance(said, float) and not math.isfinite(said):
+        raise knob.refuse(value, ", which is not finite")
+    if knob.type is int and isinstance(said, float) and said.is_integer() and abs(said) < 1e15:
+        raise knob.refuse(value, f"; write {int(said)}")
+    if not isinstance(value, int if knob.type is int else int | float):
+        raise knob.refuse(value)
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        raise knob.refuse(value, ", which is too large")
+    limits = knob.limits
+    if (value < limits.get("least", -math.inf) or value > limits.get("most", math.inf)
+            or value <= limits.get("above", -math.inf) or value >= limits.get("below", math.inf)):
+        raise knob.refuse(value, limits=knob.limits_in_words)
+    return int(value) if knob.type is int else float(value)
+
+
+def plain(knob: Knob, text: Any) -> str:
+    """The text, if it is one that can be printed, saved and used as a path."""
+    if not isinstance(text, str):
+        raise knob.refuse(text)
+    if not text:
+        raise knob.refuse(text, ", which is empty")
+    if "\0" in text:
+        raise knob.refuse(text, ", which holds a NUL character")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise knob.refuse(text, ", which is not valid Unicode")
+    return text
+
+
+# And back into words.
+
+
+def written(value: Any) -> str:
+    """A value as an override would write it."""
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    """A value as an error quotes it: on one line, and not too much of it."""
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a number of very many digits"  # Python refuses to print the longest
+    text = ascii_unless_printable(value if isinstance(value, str) else written(value))
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    return f"'{text}'" if isinstance(value, str) else text
+
+
+def ascii_unless_printable(text: str) -> str:
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -1,0 +1,46 @@
+"""Settings that are not there, and those that were probably meant.
+
+>>> nearest("model.widht")
+['model.width']
+"""
+
+from difflib import SequenceMatcher
+
+from regard.settings.errors import UserError
+from regard.settings.knobs import KNOBS, SECTIONS, ascii_unless_printable
+
+__all__ = ["nearest", "unknown"]
+
+
+def unknown(path: str) -> UserError:
+    name = ascii_unless_printable(path[:80])
+    section = path.partition(".")[0]
+    inside = ", ".join(knob.partition(".")[2] for knob in KNOBS if knob.startswith(f"{section}."))
+    if path in SECTIONS:
+        return UserError(f"{name}: is a section, not a setting; it has {inside}")
+    if near := nearest(path[:80]):
+        return UserError(f"{name}: no such setting; did you mean {' or '.join(near)}?")
+    if section in SECTIONS:
+        return UserError(f"{name}: no such setting; {section} has {inside}")
+    outside = ", ".join(knob for knob in KNOBS if "." not in knob)
+    return UserError(f"{name}: no such setting; there are {outside} and the sections {', '.join(SECTIONS)}")
+
+
+def nearest(path: str) -> list[str]:
+    """The settings and sections whose names come nearest: mostly one, more where they are as near.
+
+    The last part of the name counts twice, or all of model.* would be near to model.xyz.
+    """
+    section, _, name = path.rpartition(".")
+    scores = {}
+    for candidate in [*KNOBS, *SECTIONS]:
+        its_section, _, its_name = candidate.rpartition(".")
+        alike = likeness(name, its_name)
+        if alike > 0.55:
+            scores[candidate] = alike + likeness(section, its_section) / 2
+    best = max(scores.values(), default=0.0)
+    return [candidate for candidate, score in scores.items() if score > best - 0.1][:3]
+
+
+def likeness(a: str, b: str) -> float:
+    return SequenceMatcher(None, a, b).ratio()

@@ -1,0 +1,148 @@
+"""What a run directory says of its run: read without torch, and whatever is in it."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from regard.lock import is_held
+from regard.settings.errors import UserError
+from regard.settings.files import parsed
+from regard.settings.load import load
+from regard.settings.schema import Run
+
+__all__ = ["Curves", "Score", "Summary", "summaries", "summary"]
+
+LARGEST_STEP = 2**53  # what a float holds exactly, and so a picture
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Losses by step, in the order of the steps."""
+
+    training: Mapping[int, float] = field(default_factory=dict)
+    validation: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """How far the run has come."""
+        return max([0, *self.training, *self.validation])
+
+    @property
+    def best(self) -> float | None:
+        """The lowest validation loss."""
+        return min((loss for loss in self.validation.values() if math.isfinite(loss)), default=None)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good the model is: the first figure of the first test, or of the first split if none is a test."""
+
+    split: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A run, as far as its folder can be read."""
+
+    folder: Path
+    state: Literal["finished", "running", "stopped", "unreadable"]
+    size: int  # bytes
+    touched: float  # seconds since 1970
+    problem: str | None = None  # why it is unreadable
+    run: Run | None = None  # absent while a run prepares its data
+    curves: Curves = field(default_factory=Curves)
+    score: Score | None = None
+
+    @property
+    def name(self) -> str:
+        return self.folder.name or self.folder.resolve().name  # of `.`, too
+
+
+def summaries(folder: Path) -> list[Summary]:
+    """The runs in a folder, the newest first; then what is there and is no run."""
+    found = [summary(place) for place in folder.iterdir() if place.is_dir() and not place.name.startswith(".")]
+    return sorted(found, key=lambda run: (run.state == "unreadable", -run.touched, run.folder.name))
+
+
+def summary(folder: Path) -> Summary:
+    size, touched = _extent(folder)
+    try:
+        return _read(folder, size, touched)
+    except UserError as error:
+        problem = str(error)
+    except OSError as error:
+        problem = f"{error.filename}: {error.strerror}"
+    problem = problem.replace(f"{folder}{os.sep}", "")  # whose folder it is, is known
+    return Summary(folder=folder, state="unreadable", size=size, touched=touched, problem=problem)
+
+
+def _read(folder: Path, size: int, touched: float) -> Summary:
+    is_running, names = is_held(folder), os.listdir(folder)
+    if "run.json" not in names and not is_running:
+        raise UserError("no run.json" if names else "an empty folder")
+    run = load(folder / "run.json") if "run.json" in names else None
+    is_finished = {"scores.json", "model.safetensors"} <= set(names)
+    return Summary(
+        folder=folder, state="running" if is_running else "finished" if is_finished else "stopped",
+        size=size, touched=touched, run=run,
+        curves=_curves(folder / "metrics.jsonl") if "metrics.jsonl" in names else Curves(),
+        score=_score(folder / "scores.json") if is_finished else None)
+
+
+def _extent(folder: Path) -> tuple[int, float]:
+    """Bytes of all its files, and when the newest of them was written."""
+    size, touched = 0, 0.0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                about = os.lstat(os.path.join(place, name))
+            except OSError:  # a run that goes on deletes its old checkpoints
+                continue
+            size, touched = size + about.st_size, max(touched, about.st_mtime)
+    return size, touched or folder.stat().st_mtime
+
+
+def _curves(file: Path) -> Curves:
+    """A run that was killed repeats the steps since its last checkpoint: what it says again replaces the old."""
+    training: dict[int, float] = {}
+    validation: dict[int, float] = {}
+    for kind, step, loss in _losses(file):
+        own = training if kind == "step" else validation
+        own.pop(step, None)
+        for curve in (training, validation):
+            while curve and next(reversed(curve)) > step:
+                curve.popitem()
+        own[step] = loss
+    return Curves(training, validation)
+
+
+def _losses(file: Path) -> Iterator[tuple[str, int, float]]:
+    """Kind, step and loss of each line that has them. One that a kill has cut is passed over."""
+    with open(file, "rb") as lines:
+        for line in lines:
+            try:
+                content = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            match content:
+                case {"kind": "step" | "evaluation" as kind, "step": int(step), "loss": float(loss)}:
+                    if 0 < step < LARGEST_STEP:
+                        yield kind, step, loss
+
+
+def _score(file: Path) -> Score | None:
+    scores = parsed(file)
+    if not isinstance(scores, dict):
+        raise UserError(f"{file}: holds no JSON object")
+    for split in sorted(scores, key=lambda split: not split.startswith("test")):  # sorted keeps the order of equals
+        if isinstance(scores[split], dict):
+            for name, value in scores[split].items():
+                if isinstance(value, int | float) and math.isfinite(value):
+                    return Score(split, name, float(value))
+    return None

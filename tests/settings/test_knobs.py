@@ -1,0 +1,87 @@
+"""A setting takes the values of its type and its range, and says of any other what it wants."""
+
+import math
+from typing import Any
+
+import pytest
+
+from regard.settings.errors import UserError
+from regard.settings.knobs import describe, of
+from regard.settings.load import load
+from regard.settings.schema import Run
+
+
+@pytest.mark.parametrize(("override", "said"), [
+    ("model.width=abc", "model.width: wants a whole number, got 'abc'"),
+    ("model.width=", "model.width: wants a whole number, got ''"),
+    ("model.width=none", "model.width: wants a whole number, got 'none'"),
+    ("model.width=1e3", "model.width: wants a whole number, got '1e3'; write 1000"),
+    ("model.width=8.0", "model.width: wants a whole number, got '8.0'; write 8"),
+    ("model.width=8.5", "model.width: wants a whole number, got '8.5'"),
+    ("model.width=true", "model.width: wants a whole number, got 'true'"),
+    ("model.width=nan", "model.width: wants a whole number, got 'nan', which is not finite"),
+    ("model.width=0", "model.width: wants a whole number of at least 1, got 0"),
+    ("model.width=-8", "model.width: wants a whole number of at least 1, got -8"),
+    ("model.width=99999999999999999999",
+     "model.width: wants a whole number, got 99999999999999999999, which is too large"),
+    ("model.key_heads=abc", "model.key_heads: wants a whole number or none, got 'abc'"),
+    ("train.rate=fast", "train.rate: wants a number, got 'fast'"),
+    ("train.rate=nan", "train.rate: wants a number, got 'nan', which is not finite"),
+    ("train.rate=-inf", "train.rate: wants a number, got '-inf', which is not finite"),
+    ("train.rate=1e400", "train.rate: wants a number, got '1e400', which is not finite"),
+    ("train.rate=0", "train.rate: wants a number above 0, got 0.0"),
+    ("train.clip=-1", "train.clip: wants a number above 0 or none, got -1.0"),
+    ("train.decay=1.5", "train.decay: wants a number of at least 0 and of at most 1, got 1.5"),
+    ("model.dropout=1", "model.dropout: wants a number of at least 0 and below 1, got 1.0"),
+    ("tokens.joint=maybe", "tokens.joint: wants true or false, got 'maybe'"),
+    ("tokens.joint=1", "tokens.joint: wants true or false, got '1'"),
+    ("model.norm=lyer", "model.norm: wants one of layer, rms, got 'lyer'; did you mean layer?"),
+    ("model.norm=RMS", "model.norm: wants one of layer, rms, got 'RMS'; did you mean rms?"),
+    ("model.norm=xyz", "model.norm: wants one of layer, rms, got 'xyz'"),
+    ("data.source=", "data.source: wants a text or none, got '', which is empty"),
+    ("data.source=a\0b", "data.source: wants a text or none, got 'a\\x00b', which holds a NUL character"),
+    ("data.source=\udc80", "data.source: wants a text or none, got '\\udc80', which is not valid Unicode"),
+    ("data.paths=a,,b", "data.paths: wants a list of texts, got '', which is empty"),
+])
+def test_a_value_that_a_setting_cannot_have_is_refused_with_what_it_wants(override: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load(overrides=[override])
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(("override", "path", "value"), [
+    ("model.width=8_000", "model.width", 8000),
+    (" model.width = 8000 ", "model.width", 8000),
+    ("train.rate=1e-4", "train.rate", 1e-4),
+    ("train.rate=1", "train.rate", 1.0),
+    ("train.clip=none", "train.clip", None),
+    ("train.patience=Null", "train.patience", None),
+    ("data.source=en", "data.source", "en"),
+    ("data.source=a=b", "data.source", "a=b"),
+    ("data.paths=a, b", "data.paths", ("a", "b")),
+    ("data.paths=", "data.paths", ()),
+    ("model.positions=none", "model.positions", "none"),
+    ("train.compile=on", "train.compile", "on"),
+    *((f"tokens.joint={word}", "tokens.joint", True) for word in ("true", "yes", "on", "True")),
+    *((f"tokens.joint={word}", "tokens.joint", False) for word in ("false", "no", "off")),
+])
+def test_an_override_is_read_by_the_type_of_its_setting(override: str, path: str, value: Any) -> None:
+    read = of(load(overrides=[override]), path)
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_every_setting_is_described_and_its_default_can_be_written() -> None:
+    rows = {path: (kind, default, doc) for path, kind, default, doc in describe()}
+    assert rows["model.width"] == ("a whole number of at least 1", "256", "numbers per token between blocks")
+    assert rows["train.clip"][:2] == ("a number above 0 or none", "1.0")
+    assert rows["data.paths"][:2] == ("a list of texts", "none")
+    assert rows["device"][:2] == ("one of auto, cpu, cuda, mps", "auto")
+    assert all(kind and default and doc for kind, default, doc in rows.values())
+    assert load(overrides=[f"{path}={default}" for path, (_, default, _) in rows.items()]) == Run()
+
+
+def test_the_schema_lets_no_setting_be_infinite() -> None:
+    for path, kind, default, _ in describe():
+        if kind.startswith("a number"):
+            assert default == "none" or math.isfinite(float(default)), path

@@ -1,0 +1,30 @@
+"""A setting that is not there is answered with the one that was meant."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.settings.knobs import KNOBS
+from regard.settings.near import nearest, unknown
+
+
+@pytest.mark.parametrize(("path", "said"), [
+    ("model.widht", "model.widht: no such setting; did you mean model.width?"),
+    ("width", "width: no such setting; did you mean model.width?"),
+    ("train.width", "train.width: no such setting; did you mean model.width?"),
+    ("modle.width", "modle.width: no such setting; did you mean model.width?"),
+    ("longest", "longest: no such setting; did you mean data.longest or model.longest or search.longest?"),
+    ("sed", "sed: no such setting; did you mean seed?"),
+    ("search.xyz", "search.xyz: no such setting; search has beam, best, length_penalty, longest, "),
+    ("xyz", "xyz: no such setting; there are task, seed, device and the sections "
+            "data, tokens, model, train, search"),
+    ("search", "search: is a section, not a setting; it has beam, best, length_penalty, longest, "),
+    ("a\nb", "a\\nb: no such setting"),
+])
+def test_an_unknown_setting_is_answered_with_the_near_one(path: str, said: str) -> None:
+    assert str(unknown(path)).startswith(said)
+
+
+@given(st.sampled_from(sorted(KNOBS)))
+def test_a_setting_is_nearest_to_itself(path: str) -> None:
+    assert path in nearest(path)

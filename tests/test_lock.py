@@ -1,0 +1,109 @@
+"""A run is trained by one process at a time."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from regard.lock import RECENT, hold, is_held
+from regard.settings.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+HOLD = """
+import sys, time
+from pathlib import Path
+from regard.lock import hold
+with hold(Path(sys.argv[1])):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+ASK = """
+import sys, time
+from pathlib import Path
+from regard.lock import is_held
+print("ready", flush=True)
+while True:
+    is_held(Path(sys.argv[1]))
+    time.sleep(0.0005)
+"""
+unix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+
+
+@contextmanager
+def another_process(folder: Path, does: str = HOLD) -> Iterator["subprocess.Popen[str]"]:
+    """One that holds the folder, or asks who does, until it is killed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen([sys.executable, "-c", does, str(folder)], env=environment, text=True,
+                          stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def test_a_folder_is_held_inside_and_free_outside(tmp_path: Path) -> None:
+    assert not is_held(tmp_path / "run")
+    with hold(tmp_path / "run"):
+        assert is_held(tmp_path / "run")
+    assert not is_held(tmp_path / "run")
+    with hold(tmp_path / "run"):  # the file that was left is no hindrance
+        pass
+
+
+@unix
+def test_who_holds_a_folder_is_named_to_whoever_comes_second(tmp_path: Path) -> None:
+    with another_process(tmp_path) as child:
+        assert is_held(tmp_path)
+        with pytest.raises(UserError) as refused, hold(tmp_path):
+            pytest.fail("held twice")
+    said = f"{tmp_path} is being trained by process {child.pid} on {socket.gethostname()}; "
+    assert str(refused.value).startswith(said)
+
+
+@unix
+def test_a_process_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+    with another_process(tmp_path) as child:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        assert not is_held(tmp_path)
+        with hold(tmp_path):
+            assert is_held(tmp_path)
+
+
+@unix
+@pytest.mark.parametrize("written", ["", "[]", "{}"])
+def test_a_holder_that_has_not_said_who_it_is_still_holds(tmp_path: Path, written: str) -> None:
+    with another_process(tmp_path):
+        (tmp_path / "lock").write_text(written)
+        with pytest.raises(UserError, match="is being trained by another process"), hold(tmp_path):
+            pytest.fail("held twice")
+
+
+@unix
+def test_asking_whether_a_folder_is_held_keeps_nobody_from_holding_it(tmp_path: Path) -> None:
+    with hold(tmp_path):
+        pass
+    with another_process(tmp_path, ASK):
+        for _ in range(20):
+            with hold(tmp_path):
+                time.sleep(0.01)
+
+
+@pytest.mark.parametrize("age", [1, 10 * RECENT])
+def test_without_locks_a_run_that_spoke_just_now_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                         age: float) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    with hold(tmp_path), hold(tmp_path):
+        assert not is_held(tmp_path)
+        (tmp_path / "metrics.jsonl").touch()
+        os.utime(tmp_path / "metrics.jsonl", (time.time() - age,) * 2)
+        assert is_held(tmp_path) == (age < RECENT)
