@@ -85,14 +85,16 @@ def test_a_copy_from_the_gpu_comes_between_two_steps(tmp_path: Path) -> None:
     busy = torch.randn(4096, 4096, device="cuda")
     with Saver(tmp_path, keep=99) as saver:
         for step in range(1, 6):
+            saver.wait()
             for _ in range(20):
                 busy = (busy @ busy).tanh()
+            before = torch.cuda.current_stream().record_event()
             weights += 1
             saver.save(step, weights={"a": weights}, optimizer={}, state={})
-            behind = not torch.cuda.current_stream().query()
+            assert step == 1 or not before.query()  # pinning, the first time, waits for the GPU
             weights += 100
+            torch.cuda.synchronize()
             weights -= 100
-            assert behind or step == 1  # pinning, the first time, waits for the GPU
     assert [sorted(set(c.weights()["a"].tolist())) for c in Checkpoint.all(tmp_path)] == [[5], [4], [3], [2], [1]]
 
 
@@ -150,7 +152,7 @@ def test_wait_returns_when_all_is_on_the_disk(tmp_path: Path) -> None:
             began = time.monotonic()
             save(saver, step, 1.0)
             saver.wait()
-            assert saver.stalled + saver.seconds <= time.monotonic() - began
+            assert 0 < max(saver.stalled, saver.seconds) <= time.monotonic() - began
             assert steps(tmp_path)[0] == step
             saver.wait()
 

@@ -159,7 +159,7 @@ def _beside(final: Path) -> Iterator[Path]:
 
 
 def _put(folder: Path, final: Path) -> None:
-    """Into its place, and what was there out of it."""
+    """Into its place, and what was there out of it. A kill between the two leaves neither, and the older ones."""
     old = final.with_name(f".{final.name}.old")
     if final.exists():
         os.replace(final, old)
