@@ -94,6 +94,7 @@ def test_odd_curves_make_a_picture(curves: dict[str, Curves]) -> None:
     assert Path("new folder/curves.png").read_bytes().startswith(PNG)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.floats(0, 1), max_size=10))
 def test_labels_stand_apart_inside_the_picture_and_in_the_order_of_their_curves(heights: list[float]) -> None:
     placed = spread(heights, 0.1)

@@ -72,7 +72,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_that_was_trained_is_listed_as_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = load(overrides=["data.built_in_size=50", "train.steps=3", "model.width=16", "search.longest=8",
+    Path("pairs").mkdir()
+    for split in ("train", "val", "test"):
+        Path("pairs", f"{split}.tsv").write_text("".join(f"le chat {n}\tthe cat {n} {split}\n" for n in range(20)))
+    settings = load(overrides=["data.paths=pairs", "train.steps=3", "model.width=16", "search.longest=8",
                                "tokens.vocabulary=300", "search.beam=1", "device=cpu"])
     scores = regard.train(settings, "runs/mine", quiet=True)
     record = listed(capsys)["mine"]
@@ -80,7 +83,7 @@ def test_a_run_that_was_trained_is_listed_as_it_ended(capsys: pytest.CaptureFixt
     assert record["validation_loss"] == min(line["loss"] for line in lines if line["kind"] == "evaluation")
     assert record["score"] == {"split": "test", "name": "bleu", "value": scores["test"]["bleu"]}
     assert (record["state"], record["step"], record["steps"]) == ("finished", 3, 3)
-    assert (record["task"], record["data"]) == ("translate", [])
+    assert (record["task"], record["data"]) == ("translate", ["pairs"])
     assert record["bytes"] == sum(file.stat().st_size for file in Path("runs/mine").rglob("*") if file.is_file())
 
 
