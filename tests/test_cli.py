@@ -279,7 +279,7 @@ def test_what_the_system_refuses_is_one_line(pairs: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     outcome = run("train", "--data", pairs, "--out", "mine", *TINY_OPTIONS)
-    assert (outcome.code, outcome.out, outcome.err) == (code, "", f"regard: mine/data: {says}\n")
+    assert (outcome.code, outcome.out, outcome.err) == (code, "", f"regard: mine: {says}\n")
 
 
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(pairs: Path, trained: Path) -> None:

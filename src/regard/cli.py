@@ -39,12 +39,14 @@ def train(
     setting: Annotated[list[str] | None, typer.Option(
         "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where the run goes; runs/TASK-DATA if not given.")] = None,
+    extend: Annotated[int | None, typer.Option(
+        "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Train a model. The same command again goes on where it stopped."""
     from regard.verbs.train import main
 
-    main(task, data or [], source, target, recipe, setting or [], out, json)
+    main(task, data or [], source, target, recipe, setting or [], out, extend, json)
 
 
 @app.command(name="eval")
@@ -138,7 +140,7 @@ def main() -> NoReturn:
         path = error.ctx.command_path if error.ctx else "regard"
         code = fail(f"{error.format_message().rstrip('.')} (`{path} --help` says more)", 2)
     except UserError as error:
-        code = fail(str(error), error.exit_code)
+        code = fail("; ".join([str(error), *getattr(error, "__notes__", [])]), error.exit_code)
     except BrokenPipeError:  # `| head -1`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except PermissionError as error:

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from regard.settings.errors import UserError
@@ -26,7 +26,21 @@ def hold(folder: Path) -> Iterator[None]:
 
     Where files cannot be locked (Windows, some network file systems) nobody is kept from anything.
     """
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _held(folder):
+            yield
+    finally:
+        if not (folder / "run.json").exists():  # what ended before it was a run leaves nothing behind
+            with suppress(OSError):
+                (folder / FILE).unlink()
+                for place in made:
+                    place.rmdir()
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
     with open(folder / FILE, "a+", encoding="utf-8") as file:
         for _ in range(10):
             if _lock(file.fileno(), shared=False) is not False:

@@ -15,7 +15,8 @@ from regard.training.log import Log, check_tracking
 
 def say(folder: Path, losses: Mapping[int, float], *, start: int = 0, track: bool = False) -> None:
     """A run that goes on from `start`, with a loss and an evaluation at each of these steps."""
-    with Log(folder, steps=1000, start=start, quiet=True, track=track) as log:
+    with Log(folder, Train(steps=1000, track=track), quiet=True) as log:
+        log.begin(start)
         for step, loss in losses.items():
             log.count(step, 100)
             log.step(step, loss=loss, norm=2.0)

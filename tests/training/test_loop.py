@@ -231,8 +231,9 @@ def test_the_model_is_the_best_checkpoint(data: Path, tmp_path: Path) -> None:
 def test_the_model_is_the_mean_of_the_newest_checkpoints_if_asked(data: Path, tmp_path: Path) -> None:
     with losses(1.0, 2.0):
         train(tiny(data, "train.average=3"), tmp_path, quiet=True)
-    newest = Checkpoint.all(tmp_path)
+    *newest, best = Checkpoint.all(tmp_path)
     assert [checkpoint.step for checkpoint in newest] == [4, 3, 2]
+    assert best.step == 1
     model = load_file(tmp_path / "model.safetensors")
     for name, tensor in model.items():
         mean = torch.stack([checkpoint.weights()[name] for checkpoint in newest]).double().mean(0)
@@ -244,7 +245,8 @@ def test_a_run_stops_when_the_loss_has_not_fallen_for_long(data: Path, tmp_path:
     with losses(3.0, 1.0, 2.0, 1.5):
         train(tiny(data, "train.steps=50", "train.patience=2", "train.keep=9"), tmp_path, quiet=True)
     assert [checkpoint.step for checkpoint in Checkpoint.all(tmp_path)] == [4, 3, 2, 1]
-    assert Checkpoint.all(tmp_path)[0].state() == {"step": 4, "best": 1.0, "best_step": 2, "waited": 2}
+    progress = Checkpoint.all(tmp_path)[0].state()["progress"]
+    assert (progress["step"], progress["best"], progress["best_step"], progress["waited"]) == (4, 1.0, 2, 2)
     assert equal(load_file(tmp_path / "model.safetensors"), Checkpoint.all(tmp_path)[2].weights())
 
 
@@ -264,7 +266,8 @@ def test_the_loss_falls(data: Path, tmp_path: Path) -> None:
 def test_every_line_of_the_metrics_says_what_it_is(data: Path, tmp_path: Path) -> None:
     train(tiny(data), tmp_path, quiet=True)
     written = {"step": {"step", "loss", "norm", "tokens_per_second"}, "evaluation": {"step", "loss"},
-               "trained": {"seconds"}, "score": {"split", "bleu", "chrf", "exact", "sentences", "bleu_signature"}}
+               "trained": {"seconds"}, "saved": {"step", "seconds", "stalled"},
+               "score": {"split", "bleu", "chrf", "exact", "sentences", "bleu_signature"}}
     found = lines(tmp_path)
     assert {line["kind"] for line in found} == set(written)
     for line in found:
@@ -283,10 +286,10 @@ def killed_at(step: int) -> Iterator[None]:
     """The run ends inside this step's update."""
     whole = Update.__call__
 
-    def call(self: Update, batch: PairBatch, here: int) -> object:
+    def call(self: Update, batch: PairBatch, here: int, counts: dict[str, float]) -> object:
         if here == step:
             raise Killed
-        return whole(self, batch, here)
+        return whole(self, batch, here, counts)
 
     with patch.object(Update, "__call__", call), pytest.raises(Killed):
         yield

@@ -1,7 +1,7 @@
 """Batches made ahead of time in a thread, so that a GPU never waits for them."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ __all__ = ["ahead"]
 T = TypeVar("T")
 
 
-def ahead(make: Callable[[int], T], start: int, stop: int, *, depth: int = 4) -> Iterator[tuple[int, T]]:
+def ahead(make: Callable[[int], T], start: int, stop: int, *, depth: int = 4) -> Generator[tuple[int, T]]:
     """(step, make(step)) for each step, with `depth` of them under way.
 
     >>> list(ahead(lambda step: step * 10, 2, 5))

@@ -1,6 +1,6 @@
 """Mistakes a person can mend: each carries the sentence to print and the code to exit with."""
 
-__all__ = ["Failure", "NotFinite", "UserError"]
+__all__ = ["Failure", "NotFinite", "Stopped", "UserError"]
 
 
 class UserError(Exception):
@@ -19,3 +19,11 @@ class NotFinite(UserError):
     """The numbers of a run went wrong: its loss is not a number."""
 
     exit_code = 3
+
+
+class Stopped(UserError):
+    """A run that was asked to stop, and has saved what it had."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -80,6 +80,10 @@ class Train:
     batch_tokens: int = knob(4_096, "tokens of the longer side per update, padding included", least=8)
     shapes: int = knob(6, "different lengths that batches are padded to; few, so that graphs are reused", least=1)
     accumulate: int = knob(1, "pieces each batch is worked off in, to save memory", least=1)
+    recompute: bool = knob(
+        False, "recompute a block's activations in the backward pass instead of keeping them: less memory, about a "
+               "third more work")
+    shard: bool = knob(False, "shard weights, gradients and optimiser over the processes (FSDP2)")
     rate: float = knob(1e-3, "peak learning rate", above=0)
     schedule: Literal["inverse-sqrt", "cosine", "stable-decay", "constant"] = knob(
         "inverse-sqrt", "how the rate falls after the warm-up")
@@ -95,6 +99,8 @@ class Train:
     compile: Literal["auto", "on", "off"] = knob(
         "auto", "compile the kernels of the step; auto: on a GPU, for runs that are long enough to pay for it")
     deterministic: bool = knob(False, "the same bits in every run on a GPU, at some cost")
+    most_skipped: int = knob(10, "updates in a row with a gradient that is not finite before the run ends", least=1)
+    log_every: int = knob(50, "steps between two lines about the loss", least=1)
     evaluate_every: int | None = knob(None, "steps between evaluations; absent: ten in a run", least=1)
     save_every: int | None = knob(None, "steps between checkpoints; absent: with each evaluation", least=1)
     keep: int = knob(2, "newest checkpoints kept", least=1)

@@ -7,21 +7,29 @@ from torch import nn
 
 from regard.data.batch import Plan
 from regard.tasks.base import Task
+from regard.training.parallel import World
+from regard.training.stop import Stop
 
 __all__ = ["validation_loss"]
 
 
 @torch.no_grad()
-def validation_loss(model: nn.Module, task: Task[Any], split: str, *, tokens: int, precision: torch.dtype) -> float:
-    """The mean negative log-likelihood per token, each example once."""
+def validation_loss(model: nn.Module, task: Task[Any], split: str, *, tokens: int, precision: torch.dtype,
+                    world: World = World(), stop: Stop | None = None) -> float | None:
+    """The mean negative log-likelihood per token, each example once; None if the run was asked to stop meanwhile."""
     device = next(model.parameters()).device
     plan = Plan(task.lengths(split), tokens=tokens, seed=0)
-    total, count = 0.0, 0
+    total = count = 0.0
     model.eval()
-    for step in range(plan.steps_per_epoch):
-        batch = task.collate(split, plan[step]).to(device)
-        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-            total += float(next(term.total for term in task.loss(model, batch) if term.name == "nll"))
-        count += batch.counts["nll"]
-    model.train()
+    try:
+        for step in range(plan.steps_per_epoch):
+            batch = task.collate(split, plan[step].share(world.rank, world.size)).to(device)
+            with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+                total += float(next(term.total for term in task.loss(model, batch) if term.name == "nll"))
+            count += batch.counts["nll"]
+            if world.sum([stop is not None and stop.asked])[0]:
+                return None
+    finally:
+        model.train()
+    total, count = world.sum([total, count])
     return total / count

@@ -1,6 +1,7 @@
 """What a run says of itself: lines of metrics.jsonl, events for TensorBoard, a progress bar or lines for a person."""
 
 import json
+import os
 import sys
 import time
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ from regard.settings.schema import Train
 
 __all__ = ["Log", "check_tracking"]
 
-SAY_EVERY = 50  # steps between two lines
+FILE = "metrics.jsonl"
 SAY_AFTER = 20.0  # seconds after which a slow run says something all the same
 SPLITS = {"step": "training", "evaluation": "validation"}  # of the losses, as TensorBoard shows them
 
@@ -23,24 +24,35 @@ class Log:
     With `track` it also writes all figures as TensorBoard events, under `events/`.
     """
 
-    def __init__(self, folder: Path, *, steps: int, start: int = 0, quiet: bool = False, track: bool = False) -> None:
-        self.events = _events(folder / "events", start) if track else None
-        self.file = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
-        if (folder / "metrics.jsonl").read_bytes()[-1:] not in (b"", b"\n"):
+    def __init__(self, folder: Path | None, how: Train, *, quiet: bool = False) -> None:
+        """Without a folder nothing is written: only one of many processes does."""
+        self.folder, self.how, self.quiet = folder, how, quiet
+        self.steps, self.start, self.latest = how.steps, 0, 0
+        self.file = open(os.devnull if folder is None else folder / FILE, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
+        if folder is not None and _is_cut(folder / FILE):
             self.file.write("\n")  # a kill has cut the last line: the next one must not go on with it
-        self.steps, self.start, self.quiet = steps, start, quiet
-        self.latest = start
         self.began = self.newest = time.monotonic()
         self.tokens = 0
-        self.bar = self.task = None
-        if not quiet and sys.stderr.isatty():
+        self.events: Any = None
+        self.bar: Any = None
+        self.task: Any = None
+
+    def begin(self, step: int) -> None:
+        """The run goes on from here."""
+        self.start = self.latest = step
+        self.began = self.newest = time.monotonic()
+        if self.how.track and self.folder is not None:
+            self.events = _events(self.folder / "events", step)
+        if step:
+            self.write("resumed", step=step)
+        if not self.quiet and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             self.bar = Progress(
                 TextColumn("train"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
                 TimeRemainingColumn(), console=Console(stderr=True))
-            self.task = self.bar.add_task("", total=steps, completed=start)
+            self.task = self.bar.add_task("", total=self.steps, completed=step)
             self.bar.start()
 
     def count(self, step: int, tokens: int) -> None:
@@ -51,8 +63,10 @@ class Log:
 
     def is_due(self, step: int) -> bool:
         """Whether it is time for a line: so many steps or seconds after the last, and at the end."""
+        if self.folder is None:
+            return False
         waited = time.monotonic() - self.newest
-        return step % SAY_EVERY == 0 or step == self.steps or waited > SAY_AFTER
+        return step % self.how.log_every == 0 or step == self.steps or waited > SAY_AFTER
 
     def step(self, step: int, **values: float) -> None:
         """How it stands after `step` steps."""
@@ -113,6 +127,10 @@ def _events(folder: Path, start: int) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=start + 1, flush_secs=20)
+
+
+def _is_cut(file: Path) -> bool:
+    return file.read_bytes()[-1:] not in (b"", b"\n")
 
 
 def _clock(seconds: float) -> str:

@@ -1,139 +1,178 @@
 """The loop that trains. It reads from top to bottom."""
 
-import math
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
-from regard.checkpoint import (
-    Checkpoint,
-    average,
-    load_weights,
-    named_tensors,
-    prune,
-    save_checkpoint,
-    write_json,
-    write_model,
-    write_tensors,
-)
+from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json, write_model
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
+from regard.lock import hold
 from regard.nn.init import initialize
-from regard.settings.errors import NotFinite
+from regard.settings.errors import Failure, NotFinite, Stopped
 from regard.settings.load import refuse_another, to_json
 from regard.settings.schema import Run, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import choose_device, fast_bfloat16
 from regard.training.evaluate import validation_loss
-from regard.training.log import Log
+from regard.training.health import Health
+from regard.training.log import Log, check_tracking
 from regard.training.optimizer import adamw
-from regard.training.parallel import World
-from regard.training.update import make_update
+from regard.training.parallel import World, join
+from regard.training.resume import Progress, resume, state_of, tensors_of
+from regard.training.stop import Stop
+from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
 
 
-def train(run: Run, folder: str | Path, *, quiet: bool = False, world: World = World()) -> dict[str, Any]:
+def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any]:
     """Train until the last step, write the model into `folder`, and give the scores of its tests.
 
-    A folder that already holds a part of this very run is gone on with.
+    A folder that already holds a part of this very run is gone on with. Among several processes, the first one gives
+    the scores.
     """
     folder = Path(folder)
     refuse_another(folder / "run.json", run)
+    check_tracking(run.train)
+    choose_device(run.device)  # one that is not there is refused before anything is written
+    with Stop() as stop, join() as world:
+        if world.rank:
+            return _train(run, folder, stop, world, quiet=True)
+        with hold(folder):
+            return _train(run, folder, stop, world, quiet=quiet)
+
+
+def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> dict[str, Any]:
     device = choose_device(run.device)
     task: Task[Any] = make(run)
-    if not quiet and sys.stderr.isatty():
-        print("reading the data and learning its tokens …", file=sys.stderr, flush=True)
-    sizes = task.prepare(folder)
-    write_json(folder / "run.json", to_json(run))  # after the data: what cannot be read leaves no run behind
+    sizes = _prepare(task, folder, world, quiet=quiet)
+    if world.rank == 0:
+        write_json(folder / "run.json", to_json(run))  # after the data: what cannot be read leaves no run behind
 
     model: nn.Module = task.build(sizes)
     initialize(model, seed=run.seed)
     model.to(device).train()
+    world.parallelize(model, run.train, precision=_precision(run.train, device))
     optimizer = adamw(model, run.train, device=device)
-    progress = _resume(folder, model, optimizer)
-    with Log(folder, steps=run.train.steps, start=progress.step, quiet=quiet) as log, _deterministic(run.train):
+    with Log(folder if world.rank == 0 else None, run.train, quiet=quiet) as log, deterministic(run.train):
+        progress = resume(folder, run, model, optimizer, world, say=log.say)
+        log.begin(progress.step)
         began = time.monotonic()
-        _learn(run, folder, task, model, optimizer, progress, log, world)
+        _learn(run, folder, task, model, optimizer, progress, log, stop, world)
         log.write("trained", seconds=round(time.monotonic() - began, 2))
-        _finish(folder, model, run, sizes)
+        if world.rank:
+            return {}
+        if run.train.shard:
+            model = task.build(sizes).to(device)  # whole again
+        _finish(folder, model, run, sizes, progress, log)
         log.say("scoring the answers to the validation and test data …")
-        scores = _scores(task, model, log)
+        scores = _scores(task, model, log, stop)
         write_json(folder / "scores.json", scores)
         log.say(f"trained in {time.monotonic() - began:.0f} s; the run is in {folder}")
     return scores
 
 
-@dataclass
-class Progress:
-    """Where a run stands: all that decides how it goes on, besides the weights and the optimiser."""
-
-    step: int = 0
-    best: float = math.inf
-    best_step: int = 0
-    waited: int = 0
-    """Evaluations since the best."""
-
-    def judge(self, loss: float) -> bool:
-        """Take in a validation loss; whether it is the best so far."""
-        if loss < self.best:
-            self.best, self.best_step, self.waited = loss, self.step, 0
-            return True
-        self.waited += 1
-        return False
+def _prepare(task: Task[Any], folder: Path, world: World, *, quiet: bool) -> Sizes:
+    """The first process reads the data; the others find what it has made of it."""
+    if not quiet and sys.stderr.isatty():
+        print("reading the data and learning its tokens …", file=sys.stderr, flush=True)
+    if world.rank:
+        world.wait()
+        return task.prepare(folder)
+    sizes = task.prepare(folder)
+    world.wait()
+    return sizes
 
 
 def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer: torch.optim.AdamW,
-           progress: Progress, log: Log, world: World) -> None:
+           progress: Progress, log: Log, stop: Stop, world: World) -> None:
     """Batch after batch, with an evaluation and a checkpoint now and then."""
     how, device = run.train, next(model.parameters()).device
     precision = _precision(how, device)
     plan = Plan(task.lengths("train"), tokens=how.batch_tokens, seed=run.seed, shapes=how.shapes)
     evaluate_every, save_every = _intervals(how)
     update = make_update(model, task, optimizer, how, device=device, precision=precision, world=world)
-    _introduce(log, task, model, plan, device, precision)
+    health = Health(log, most=how.most_skipped, clipped=how.clip is not None, skipped=progress.skipped,
+                    in_row=progress.skipped_in_row)
+    _introduce(log, task, model, plan, device, precision, world)
     if progress.step:
         log.say(f"going on from step {progress.step:,} of {how.steps:,}")
-
-    def out_of_patience() -> bool:
-        return how.patience is not None and progress.waited >= how.patience
 
     def make(step: int) -> Batch:
         return task.collate("train", plan[step].share(world.rank, world.size)).ready(device)  # type: ignore[no-any-return]
 
-    for step, batch in ahead(make, progress.step, progress.step if out_of_patience() else how.steps):
-        # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
-        torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
-        report = update(batch, step)
-        progress.step = step + 1
-        log.count(progress.step, batch.counts["nll"])
-        last = progress.step == how.steps
-        if log.is_due(progress.step):
-            log.step(progress.step, loss=float(report.totals["nll"]) / batch.counts["nll"], norm=float(report.norm))
-        if progress.step % evaluate_every == 0 or last:
-            loss = validation_loss(model, task, "val", tokens=how.batch_tokens, precision=precision)
-            if progress.judge(loss):
-                write_tensors(folder / "best.safetensors", named_tensors(model))
-            log.evaluation(progress.step, loss, best=progress.best_step == progress.step)
-            last = last or out_of_patience()
-        if progress.step % save_every == 0 or last:
-            save_checkpoint(folder, progress.step, weights=named_tensors(model), optimizer=_tensors(optimizer),
-                            state=asdict(progress))
-            prune(folder, max(how.keep, how.average))
-        if last and progress.step < how.steps:
-            log.say(f"stopped: no better validation loss in {how.patience} evaluations")
-            break
+    saved, stopping = progress.step, False
+    with Saver(folder, keep=how.keep) as saver:
+        batches = ahead(make, progress.step, how.steps)
+        while True:
+            # What comes after a step is decided by where the run stands, so that it may stop in between.
+            is_best = False
+            if not stopping and progress.evaluated < progress.step and (
+                    progress.step % evaluate_every == 0 or progress.step == how.steps):
+                loss = validation_loss(model, task, "val", tokens=how.batch_tokens, precision=precision, world=world,
+                                       stop=stop)
+                stopping = loss is None
+                if loss is not None:
+                    is_best = progress.judge(loss)
+                    log.evaluation(progress.step, loss, best=is_best)
+            is_last = progress.step == how.steps or (how.patience is not None and progress.waited >= how.patience)
+            if saved < progress.step and (progress.step % save_every == 0 or is_best or is_last or stopping):
+                health.settle()
+                progress.skipped, progress.skipped_in_row = health.skipped, health.in_row
+                _save(saver, folder, run, model, optimizer, progress, world)
+                saved = progress.step
+                log.write("saved", step=saved, seconds=round(saver.seconds, 3), stalled=round(saver.stalled, 3))
+            if stopping or is_last:
+                break
+
+            step, batch = next(batches)
+            # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
+            torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
+            *counts, asked, due = world.sum([*batch.counts.values(), stop.asked, log.is_due(step + 1)])
+            try:
+                report = update(batch, step, dict(zip(batch.counts, counts, strict=True)))
+            except RuntimeError as error:
+                raise _too_large(error, batch, how) from error
+            progress.step = step + 1
+            health.note(progress.step, report.norm)
+            log.count(progress.step, batch.counts["nll"])
+            if due:
+                loss = world.sum([float(report.totals["nll"])])[0] / counts[list(batch.counts).index("nll")]
+                log.step(progress.step, loss=loss, norm=float(report.norm))
+            stopping = asked > 0 or (world.size == 1 and stop.asked)
+        batches.close()
+        saver.wait()
+    if stopping and not is_last:
+        raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {folder}; the same "
+                      "command goes on from there", stop.exit_code)
+    if progress.step < how.steps:
+        log.say(f"stopped: no better validation loss in {how.patience} evaluations")
+
+
+def _save(saver: Saver, folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress,
+          world: World) -> None:
+    """The best is kept, besides the newest, and what the final mean is made of."""
+    through = folder / "checkpoints" / ".parts"
+    weights = world.collect(named_tensors(model), through / "model")
+    averages = world.collect(tensors_of(optimizer), through / "optimizer")
+    if world.rank == 0:
+        also = {progress.best_step, *_averaged(run.train, progress.step)}
+        saver.save(progress.step, weights=weights, optimizer=averages, state=state_of(progress, run, world), also=also)
+
+
+def _averaged(how: Train, step: int) -> list[int]:
+    """The steps whose checkpoints the final mean would be made of, if the run ended at `step`."""
+    _, every = _intervals(how)
+    regular = range(step - step % every, 0, -every)
+    return list(dict.fromkeys([step, *regular]))[: how.average] if how.average > 1 else []
 
 
 def _intervals(how: Train) -> tuple[int, int]:
@@ -148,68 +187,48 @@ def _precision(how: Train, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 
-@contextmanager
-def _deterministic(how: Train) -> Iterator[None]:
-    """The same bits in every run on a GPU; a CPU at an equal number of threads gives them anyway."""
-    before = torch.are_deterministic_algorithms_enabled()
-    if how.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
-
-
-def _resume(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW) -> Progress:
-    """Go on from the newest whole checkpoint, if there is one."""
-    for checkpoint in Checkpoint.all(folder):
-        if checkpoint.verify() is None:
-            load_weights(model, checkpoint.weights(), origin=str(checkpoint.folder))
-            _restore(optimizer, checkpoint.optimizer())
-            return Progress(**checkpoint.state())
-    return Progress()
-
-
-def _tensors(optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
-    """The optimiser's state by parameter number and name."""
-    state = optimizer.state_dict()["state"]
-    return {f"{number}.{name}": tensor.detach().cpu().contiguous()
-            for number, values in state.items() for name, tensor in values.items()}
-
-
-def _restore(optimizer: torch.optim.AdamW, tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        number, name = key.split(".")
-        state.setdefault(int(number), {})[name] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+def _too_large(error: RuntimeError, batch: Batch, how: Train) -> Exception:
+    """What to do about a batch that does not fit into memory; any other error stays itself."""
+    if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+        return error
+    shapes = ", ".join(f"{name} {'×'.join(map(str, tensor.shape))}" for name, tensor in batch.tensors().items())
+    return Failure(f"a batch ({shapes}) does not fit into memory; lower train.batch_tokens={how.batch_tokens}, raise "
+                   f"train.accumulate={how.accumulate}, or set train.recompute=true")
 
 
 def _introduce(log: Log, task: Task[Any], model: nn.Module, plan: Plan, device: torch.device,
-               precision: torch.dtype) -> None:
+               precision: torch.dtype, world: World) -> None:
     parameters = sum(p.numel() for p in model.parameters())
+    where = f"{world.size} processes on {device.type}" if world.size > 1 else device.type
     log.say(f"{len(task.lengths('train')):,} examples, {plan.steps_per_epoch:,} steps per epoch; "
-            f"{parameters:,} parameters; {device.type}, {str(precision).removeprefix('torch.')}")
+            f"{parameters:,} parameters; {where}, {str(precision).removeprefix('torch.')}")
     for note in task.notes:
         log.say(f"note: {note}")
 
 
-def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes) -> None:
+def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes, progress: Progress, log: Log) -> None:
     """The mean of the newest checkpoints, or the best by the validation loss, is the model."""
-    best = folder / "best.safetensors"
-    if not best.exists():
+    if progress.best is None:
         raise NotFinite("the validation loss was never a number; a lower train.rate may help")
-    newest = [checkpoint for checkpoint in Checkpoint.all(folder) if checkpoint.verify() is None][: run.train.average]
-    weights = average(newest) if run.train.average > 1 else load_file(best)
+    steps = _averaged(run.train, progress.step) or [progress.best_step]
+    chosen = [checkpoint for checkpoint in Checkpoint.all(folder) if checkpoint.step in steps]
+    whole = [checkpoint for checkpoint in chosen if checkpoint.verify() is None]
+    if not whole:
+        raise Failure(f"{folder / 'checkpoints'}: the checkpoint of step {steps[0]:,} is missing or damaged; it would "
+                      "have been the model. Delete the newer ones and start the same command again")
+    if len(whole) < len(steps):
+        log.say(f"note: {len(steps) - len(whole)} of {len(steps)} checkpoints to be averaged are missing or damaged")
+    weights = average(whole)
     load_weights(model, weights, origin=str(folder))
     model.eval()
     write_model(folder, weights, {"model_type": "regard", "task": run.task, "sizes": dict(sizes), **asdict(run.model)})
 
 
-def _scores(task: Task[Any], model: nn.Module, log: Log) -> dict[str, Any]:
+def _scores(task: Task[Any], model: nn.Module, log: Log, stop: Stop) -> dict[str, Any]:
     scores = {}
     for split in [split for split in task.splits() if split != "train"]:
+        if stop.asked:
+            raise Stopped("stopped before the scores were known; the same command goes on from there", stop.exit_code)
         scores[split] = task.score(model, split)
         log.write("score", split=split, **scores[split])
     return scores

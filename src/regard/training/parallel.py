@@ -1,17 +1,228 @@
-"""The world a training loop runs in. One process for now: the loop already asks it for its share and its sums."""
+"""The world a training loop runs in: this process alone, or many that share each batch.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+The only file that knows torch.distributed. Models stay single-device code: what is done to them for many processes
+is done here, from outside. What a lone process never needs is imported where it is used: it takes a second.
+"""
 
-from torch import Tensor
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-__all__ = ["World"]
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from regard.nn.block import Block
+from regard.settings.errors import Failure
+from regard.settings.schema import Train
+
+__all__ = ["Processes", "World", "join"]
+
+BUCKET = 25 << 20  # bytes of gradients that are added up at a time, while the backward pass goes on
+PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
+METHODS = ("embed", "encode", "logits", "step")  # of a model, besides its forward, that need its weights
 
 
-@dataclass(frozen=True)
 class World:
-    """This process among its like: its number, how many there are, and how to add up over all of them."""
+    """This process, alone."""
 
-    rank: int = 0
-    size: int = 1
-    sum: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    rank = 0
+    size = 1
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        """Added up over all processes, place by place. All must call it."""
+        return list(numbers)
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+
+    def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
+        """Make a model do as the settings say, and know that there are others."""
+        if how.recompute:
+            _recompute(model)
+
+    def expect(self, *, last: bool) -> None:
+        """A backward pass comes; only in the `last` one of a step are the gradients added up."""
+
+    def finish(self) -> None:
+        """The gradients are now the sums over all processes."""
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def collect(self, tensors: Mapping[str, Tensor], folder: Path) -> Mapping[str, Tensor]:
+        """Whole tensors, for the first process to save. `folder` is a place to pass them through."""
+        return tensors
+
+    def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Whole tensors as the parts of them that this process holds."""
+        return dict(tensors)
+
+
+@contextmanager
+def join() -> Iterator[World]:
+    """The world as torchrun describes it in the environment; without torchrun, this process alone."""
+    if "WORLD_SIZE" not in os.environ:
+        yield World()
+        return
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, is_master=rank == 0 and not hosted,
+        timeout=PATIENCE)
+    # A prefix of its own for each attempt: after a restart, nobody is to meet the addresses of the dead.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        backend = "cpu:gloo,cuda:nccl"
+    own = dist.PrefixStore(f"attempt{attempt}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=PATIENCE)
+    yield Processes(rank, size)
+    dist.destroy_process_group()  # not after an error: it would wait for the others
+
+
+class Processes(World):
+    """This process among others: each has its share of the batch, and all take the same step."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.sums: _Sums | None = None
+        self.sharded: Any = None
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        total = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def wait(self) -> None:
+        self.sum([0])
+
+    def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
+        super().parallelize(model, how, precision=precision)
+        if how.shard:
+            self.sharded = _shard(model, self.size, precision=precision)
+        elif self.size > 1:
+            self.sums = _Sums([p for p in model.parameters() if p.requires_grad])
+
+    def expect(self, *, last: bool) -> None:
+        if self.sharded is not None:
+            self.sharded.set_requires_gradient_sync(last)
+        if self.sums is not None:
+            self.sums.last = last
+
+    def finish(self) -> None:
+        if self.sums is not None:
+            self.sums.finish()
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        norm = super().norm(gradients)
+        return norm if self.sharded is None else norm.full_tensor()  # type: ignore[attr-defined]
+
+    def collect(self, tensors: Mapping[str, Tensor], folder: Path) -> Mapping[str, Tensor]:
+        if self.sharded is None:
+            return tensors
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        # Each process writes what it holds, and one of them joins the parts: no process ever holds all of a model.
+        storage = HuggingFaceStorageWriter(str(folder), save_distributed=True, enable_consolidation=True,
+                                           fqn_to_index_mapping=dict.fromkeys(tensors, 1))
+        try:
+            save(dict(tensors), storage_writer=storage)
+        except CheckpointException as error:
+            raise Failure(f"{folder}: could not be saved: {error}") from error
+        self.wait()
+        return load_file(folder / "model-00001-of-00001.safetensors") if self.rank == 0 else {}
+
+    def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: _part(tensor, like[name]) if name in like else tensor for name, tensor in tensors.items()}
+
+
+def _part(tensor: Tensor, like: Tensor) -> Tensor:
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if not isinstance(like, DTensor):
+        return tensor
+    # Every process has read the whole tensor: none has to be sent.
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def _recompute(model: nn.Module) -> None:
+    """Keep a block's input alone; what is inside is computed again when its gradient is wanted (Chen et al. 2016)."""
+    for block in model.modules():
+        if isinstance(block, Block):
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+
+
+def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
+    """Each process keeps one part of every weight, gradient and average; a block's are gathered when it runs."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
+    device = next(model.parameters()).device.type
+    how: dict[str, Any] = {"mesh": init_device_mesh(device, (size,))}
+    if precision != torch.float32:
+        how["mp_policy"] = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
+    for block in [module for module in model.modules() if isinstance(module, Block)]:
+        fully_shard(block, **how)
+    sharded = fully_shard(model, **how)
+    for method in METHODS:
+        if hasattr(model, method):
+            register_fsdp_forward_method(model, method)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):  # the loss is divided by what all processes count: gradients are summed
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    return sharded
+
+
+class _Sums:
+    """Adds up gradients over all processes, bucket by bucket, as the backward pass brings them."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.last = True
+        self.buckets: list[list[nn.Parameter]] = [[]]
+        size = 0
+        for parameter in reversed(parameters):  # the last weights get their gradients first
+            if size + parameter.nbytes > BUCKET and self.buckets[-1]:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(parameter)
+            size += parameter.nbytes
+        self.place = {id(p): place for place, bucket in enumerate(self.buckets) for p in bucket}
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.under_way: list[tuple[list[nn.Parameter], Tensor, Any]] = []
+        for parameter in parameters:
+            parameter.register_post_accumulate_grad_hook(self._arrived)
+
+    def _arrived(self, parameter: Tensor) -> None:
+        if self.last:
+            self.missing[self.place[id(parameter)]] -= 1
+            # In the order of the buckets: the processes must ask for the same sums one after the other.
+            while len(self.under_way) < len(self.buckets) and self.missing[len(self.under_way)] == 0:
+                self._start()
+
+    def _start(self) -> None:
+        """Add up the next bucket; weights that no process used have no gradient."""
+        used = [p for p in self.buckets[len(self.under_way)] if p.grad is not None]
+        flat = torch.cat([p.grad.flatten() for p in used if p.grad is not None]) if used else torch.zeros(1)
+        self.under_way.append((used, flat, dist.all_reduce(flat, async_op=True)))
+
+    def finish(self) -> None:
+        while len(self.under_way) < len(self.buckets):
+            self._start()
+        for used, flat, work in self.under_way:
+            work.wait()
+            if used:
+                for p, part in zip(used, flat.split([p.numel() for p in used]), strict=True):
+                    p.grad = part.view_as(p)
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.under_way = []

@@ -5,6 +5,9 @@ of batches and replayed: small models are bound by launches, not by arithmetic.
 """
 
 import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +20,7 @@ from regard.tasks.base import Task
 from regard.training.optimizer import rate
 from regard.training.parallel import World
 
-__all__ = ["CapturedUpdate", "Report", "Update", "make_update"]
+__all__ = ["CapturedUpdate", "Report", "Update", "deterministic", "make_update"]
 
 LONG = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
 
@@ -26,7 +29,9 @@ def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.AdamW,
                 precision: torch.dtype, world: World) -> "Update":
     """The fastest there is for the device: on a GPU the whole step is captured, and compiled where that pays."""
     compiled = how.compile == "on" or (how.compile == "auto" and device.type == "cuda" and how.steps >= LONG)
-    kind = CapturedUpdate if device.type == "cuda" else Update
+    # Big models are not bound by launches; and what is recomputed, or sent, does not belong into a recorded step.
+    captured = device.type == "cuda" and world.size == 1 and not (how.shard or how.recompute)
+    kind = CapturedUpdate if captured else Update
     return kind(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
 
 
@@ -52,9 +57,10 @@ class Update:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
 
-    def __call__(self, batch: Batch, step: int) -> Report:
+    def __call__(self, batch: Batch, step: int, counts: Mapping[str, float] | None = None) -> Report:
+        """`counts` are those of all processes together; absent: the batch's own."""
         self.set_rate(rate(step, self.how))
-        return self.work(batch.to(self.device), self.shares(batch))
+        return self.work(batch.to(self.device), self.shares(counts or batch.counts))
 
     def set_rate(self, value: float) -> None:
         for group in self.optimizer.param_groups:
@@ -63,21 +69,24 @@ class Update:
             else:
                 group["lr"] = value
 
-    def shares(self, batch: Batch) -> dict[str, Tensor]:
-        """What one counted thing weighs in each term: one over the count in the batches of *all* ranks."""
-        counts = torch.tensor(list(batch.counts.values()), dtype=torch.float32)
-        return dict(zip(batch.counts, (1 / self.world.sum(counts)).to(self.device, non_blocking=True), strict=True))
+    def shares(self, counts: Mapping[str, float]) -> dict[str, Tensor]:
+        """What one counted thing weighs in each term."""
+        shares = 1 / torch.tensor(list(counts.values()), dtype=torch.float32)
+        return dict(zip(counts, shares.to(self.device, non_blocking=True), strict=True))
 
     def work(self, batch: Batch, shares: dict[str, Tensor]) -> Report:
         self.optimizer.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}
-        for piece in batch.pieces(self.how.accumulate):
+        pieces = batch.pieces(self.how.accumulate)
+        for place, piece in enumerate(pieces):
+            self.world.expect(last=place == len(pieces) - 1)
             with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
                 terms = self.loss(self.model, piece)
             weighed = [term.weight * term.total * shares[term.name] for term in terms if term.weight]
             torch.stack(weighed).sum().backward()
             for term in terms:
                 totals[term.name] = totals.get(term.name, 0) + term.total.detach()
+        self.world.finish()
         return Report(totals, self.step())
 
     def step(self) -> Tensor:
@@ -85,7 +94,7 @@ class Update:
 
         It does nothing at all where `found_inf` says that the gradient is not finite.
         """
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        norm = self.world.norm([p.grad for p in self.parameters if p.grad is not None])
         clip = self.how.clip if self.how.clip is not None else math.inf
         if not self.optimizer.defaults["fused"]:  # Apple's GPUs
             torch.nn.utils.clip_grads_with_norm_(self.parameters, clip, norm)
@@ -98,6 +107,19 @@ class Update:
         return norm
 
 
+@contextmanager
+def deterministic(how: Train) -> Iterator[None]:
+    """The same bits in every run on a GPU, if asked for; a CPU at an equal number of threads gives them anyway."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if how.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
 class CapturedUpdate(Update):
     """The same, replayed from a graph for each shape of batch. Its reports are overwritten by the next step."""
 
@@ -107,9 +129,9 @@ class CapturedUpdate(Update):
         self.graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, Batch, dict[str, Tensor], Report]] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, batch: Batch, step: int) -> Report:
+    def __call__(self, batch: Batch, step: int, counts: Mapping[str, float] | None = None) -> Report:
         self.set_rate(rate(step, self.how))
-        shares = self.shares(batch)
+        shares = self.shares(counts or batch.counts)
         key = tuple(tensor.shape for tensor in batch.tensors().values())
         if key not in self.graphs:
             return self.capture(key, batch, shares)

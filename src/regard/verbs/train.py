@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.settings.errors import UserError
-from regard.settings.load import load, refuse_another
+from regard.settings.load import differences, load, refuse_another, to_json
 from regard.settings.presets import phrasebook
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
@@ -19,17 +19,22 @@ __all__ = ["main"]
 
 BUILT_IN = "phrasebook"
 SCORES = "scores.json"  # what a run writes last
-PREPARED = {"data", "tokenizer.json", "source_tokenizer.json"}  # what a run leaves that ended before its first step
+# What a run leaves that ended before its first step.
+PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json"}
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
-         overrides: Sequence[str], out: Path | None, json: bool) -> None:
+         overrides: Sequence[str], out: Path | None, extend: int | None, json: bool) -> None:
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
     run = load(recipe, overrides, base=Run() if own_data else phrasebook())
     run = replace(run, task=task or run.task, data=_data(run.data, data, source, target))
     folder = out or ROOT / f"{run.task}-{_name(run.data)}"
+    if extend is not None:
+        run = _extended(run, folder, extend)
     _look_before(folder, run)
     scores = _scores(folder) if _has_ended(folder) else _train(run, folder)
+    if os.environ.get("RANK", "0") != "0":  # one process speaks for all
+        return
     if json:
         print(jsons.dumps({"run": str(folder), "scores": scores}, ensure_ascii=False))
     else:
@@ -51,6 +56,22 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on from the newest checkpoint in {folder}", file=sys.stderr)
         raise
+
+
+def _extended(run: Run, folder: Path, more: int) -> Run:
+    """The run with so many steps more. The same command again finds it lengthened already, and goes on with it."""
+    longer = replace(run, train=replace(run.train, steps=run.train.steps + more))
+    if not (folder / "run.json").exists():
+        raise UserError(f"--extend {more}: there is no run in {folder} to lengthen; train one first")
+    if not differences(load(folder / "run.json"), run):  # not lengthened yet
+        if run.train.schedule in ("cosine", "stable-decay"):
+            print(f"note: train.schedule={run.train.schedule} falls towards the last step, which is another now: the "
+                  "rate rises again", file=sys.stderr)
+        from regard.checkpoint import write_json
+
+        write_json(folder / "run.json", to_json(longer))
+        (folder / SCORES).unlink(missing_ok=True)
+    return longer
 
 
 def _has_ended(folder: Path) -> bool:

@@ -1,0 +1,63 @@
+"""The numbers of a run: which updates were not applied, and which gradients stood out."""
+
+import math
+from collections import deque
+
+import torch
+from torch import Tensor
+
+from regard.settings.errors import NotFinite
+from regard.training.log import Log
+
+__all__ = ["Health"]
+
+SPIKE = 10.0  # times the usual length of the gradient, beyond which it is worth a line
+MEMORY = 0.98  # of the usual length, from step to step
+
+
+class Health:
+    """Looks at each step's gradient one step late: to look at once would let a GPU wait for the host."""
+
+    def __init__(self, log: Log, *, most: int, clipped: bool = True, skipped: int = 0, in_row: int = 0) -> None:
+        self.log, self.most, self.clipped = log, most, clipped
+        self.skipped, self.in_row = skipped, in_row
+        self.usual: float | None = None
+        self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
+
+    def note(self, step: int, norm: Tensor) -> None:
+        """The gradient of the update before `step`; the one before it is judged now."""
+        event = None
+        if norm.is_cuda:
+            held = torch.empty((), dtype=norm.dtype, pin_memory=True)
+            held.copy_(norm, non_blocking=True)
+            norm, event = held, torch.cuda.current_stream().record_event()
+        self.waiting.append((step, norm, event))
+        while len(self.waiting) > 1:
+            self._judge()
+
+    def settle(self) -> None:
+        """Judge what is left, as before a checkpoint."""
+        while self.waiting:
+            self._judge()
+
+    def _judge(self) -> None:
+        step, held, event = self.waiting.popleft()
+        if event is not None:
+            event.synchronize()
+        norm = float(held)
+        if not math.isfinite(norm):
+            self.skipped, self.in_row = self.skipped + 1, self.in_row + 1
+            self.log.write("skipped", step=step, in_row=self.in_row)
+            self.log.say(f"step {step:>6,}: the gradient is not finite; the update was not applied")
+            if self.in_row >= self.most:
+                raise NotFinite(f"{self.in_row} updates in a row had a gradient that is not finite, the last at step "
+                                f"{step:,}; the newest checkpoint is intact. A lower train.rate, a longer "
+                                "train.warmup or train.precision=float32 may help")
+            return
+        self.in_row = 0
+        if self.usual is not None and norm > SPIKE * self.usual:
+            self.log.write("spike", step=step, norm=norm, usual=self.usual)
+            self.log.say(f"step {step:>6,}: a gradient of {norm:.3g}, {norm / self.usual:.0f} times the usual"
+                         + ", was clipped" * self.clipped)
+        level = min(norm, SPIKE * self.usual) if self.usual is not None else norm
+        self.usual = level if self.usual is None else MEMORY * self.usual + (1 - MEMORY) * level

@@ -1,0 +1,45 @@
+"""Asked to stop, a run finishes its step and saves; asked again, it ends at once."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+__all__ = ["Stop"]
+
+SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1")  # a scheduler, a person, a cluster that warns ahead of time
+
+
+class Stop:
+    """Notes the first signal instead of dying of it. Only a program's main thread can; elsewhere nothing changes."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.before: dict[int, Any] = {}
+
+    @property
+    def asked(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """130 as after any Ctrl-C; else 75, which asks a scheduler to start the same command again."""
+        return 130 if self.signal == signal.SIGINT else 75
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.signal = number
+
+    def __enter__(self) -> "Stop":
+        if threading.current_thread() is threading.main_thread():
+            for name in SIGNALS:
+                if hasattr(signal, name):  # Windows has no SIGUSR1
+                    number = getattr(signal, name)
+                    self.before[number] = signal.signal(number, self.note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, before in self.before.items():
+            signal.signal(number, before)
