@@ -14,14 +14,10 @@ __all__ = ["load_weights", "named_tensors", "write_model"]
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Every tensor once, where it lies, under the first of its names: safetensors knows no sharing."""
-    seen: set[tuple[object, ...]] = set()
-    tensors = {}
-    for name, tensor in model.state_dict().items():
-        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if place not in seen or tensor.numel() == 0:  # what is empty lies nowhere, and so shares nothing
-            seen.add(place)
-            tensors[name] = tensor.detach()
-    return tensors
+    again = ({name for name, _ in model.named_parameters(remove_duplicate=False)}
+             - {name for name, _ in model.named_parameters()})
+    again |= {name for name, _ in model.named_buffers(remove_duplicate=False)} - {n for n, _ in model.named_buffers()}
+    return {name: tensor.detach() for name, tensor in model.state_dict().items() if name not in again}
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> None:

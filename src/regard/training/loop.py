@@ -1,5 +1,6 @@
 """The loop that trains. It reads from top to bottom."""
 
+import shutil
 import sys
 import time
 from dataclasses import asdict
@@ -166,6 +167,7 @@ def _save(saver: Saver, folder: Path, run: Run, model: nn.Module, optimizer: tor
     if world.rank == 0:
         also = {progress.best_step, *_averaged(run.train, progress.step)}
         saver.save(progress.step, weights=weights, optimizer=averages, state=state_of(progress, run, world), also=also)
+        shutil.rmtree(through, ignore_errors=True)
 
 
 def _averaged(how: Train, step: int) -> list[int]:

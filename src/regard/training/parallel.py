@@ -26,7 +26,6 @@ __all__ = ["Processes", "World", "join"]
 
 BUCKET = 25 << 20  # bytes of gradients that are added up at a time, while the backward pass goes on
 PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
-METHODS = ("embed", "encode", "logits", "step")  # of a model, besides its forward, that need its weights
 
 
 class World:
@@ -165,7 +164,7 @@ def _recompute(model: nn.Module) -> None:
 def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
     """Each process keeps one part of every weight, gradient and average; a block's are gathered when it runs."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
     device = next(model.parameters()).device.type
     how: dict[str, Any] = {"mesh": init_device_mesh(device, (size,))}
@@ -173,10 +172,9 @@ def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
         how["mp_policy"] = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
     for block in [module for module in model.modules() if isinstance(module, Block)]:
         fully_shard(block, **how)
-    sharded = fully_shard(model, **how)
-    for method in METHODS:
-        if hasattr(model, method):
-            register_fsdp_forward_method(model, method)
+    # What is in no block (the tokens, the output) stays gathered from the forward to the backward pass: the loss, which
+    # is worked out after the one and before the other, reads the output's weights.
+    sharded = fully_shard(model, **how, reshard_after_forward=False)
     for module in model.modules():
         if isinstance(module, FSDPModule):  # the loss is divided by what all processes count: gradients are summed
             module.set_gradient_divide_factor(1.0)
