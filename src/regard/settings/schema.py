@@ -80,6 +80,10 @@ class Train:
     batch_tokens: int = knob(4_096, "tokens of the longer side per update, padding included", least=8)
     shapes: int = knob(6, "different lengths that batches are padded to; few, so that graphs are reused", least=1)
     accumulate: int = knob(1, "pieces each batch is worked off in, to save memory", least=1)
+    recompute: bool = knob(
+        False, "recompute a block's activations in the backward pass instead of keeping them: less memory, about a "
+               "third more work")
+    shard: bool = knob(False, "shard weights, gradients and optimiser over the processes (FSDP2)")
     rate: float = knob(1e-3, "peak learning rate", above=0)
     schedule: Literal["inverse-sqrt", "cosine", "stable-decay", "constant"] = knob(
         "inverse-sqrt", "how the rate falls after the warm-up")
