@@ -12,13 +12,13 @@ import gc
 import random
 import statistics
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 
 from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.tasks.device import choose_device
-from regard.training.estimate import MACHINES, Memory, Parameters, memory, seconds, trace_task
+from regard.training.estimate import MACHINES, Memory, estimate, seconds
 from regard.training.rehearsal import Rehearsal, measure, rehearse
 
 SIZES = {
@@ -41,11 +41,9 @@ def draw(tower: Tower, dice: random.Random, *, tiny: bool) -> tuple[Run, int]:
 
 
 def foretold(rehearsal: Rehearsal, run: Run, device: torch.device, precision: torch.dtype) -> tuple[Memory, float]:
-    model = rehearsal.model()
-    parameters = Parameters.of(model)
-    traced = trace_task(rehearsal.task, model, rehearsal.batch(), run.train, device=device.type, precision=precision)
-    needed = memory(parameters, traced, run.train, device=device.type)
-    return needed, seconds(parameters, traced, run.train, MACHINES["h200"], precision=precision)
+    found = estimate(rehearsal.task, rehearsal.sizes, rehearsal.batch(), run.train, device=device.type,
+                     precision=precision)
+    return found.memory, seconds(found.parameters, found.traced, run.train, MACHINES["h200"], precision=precision)
 
 
 def measured(rehearsal: Rehearsal, run: Run, device: torch.device, precision: torch.dtype) -> tuple[int, list[float]]:
@@ -74,7 +72,7 @@ def row(name: str, compiled: str, run: Run, length: int, device: torch.device, p
     print(f"{name:6} {compiled:8} {rows:5}×{length:<4} {run.tokens.vocabulary:>6} {needed.total / 2**30:9.3f} "
           f"{most / 2**30:9.3f} {ratio} {1000 * computed:9.2f} {1000 * few:9.2f} {1000 * real:9.2f} "
           f"{computed / real:7.3f} {few / real:7.3f} {thought:6.1f}", flush=True)
-    kinds = "  ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in needed.kinds().items())
+    kinds = "  ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in asdict(needed).items())
     print(f"       MiB: {kinds}", flush=True)
 
 

@@ -19,12 +19,15 @@ from regard.training.optimizer import adamw
 from regard.training.parallel import World
 from regard.training.update import make_update
 
-__all__ = ["Rehearsal", "measure", "rehearse"]
+__all__ = ["Rehearsal", "measure", "rehearse", "speed"]
 
 EXAMPLES = 200  # enough to see how long sentences are
 VOCABULARY = 320  # that of the few examples; a size that is equal to it is a vocabulary
 WARM = {"cuda": 3}  # steps before the clock runs: on a GPU the first is captured, the second replays cold
 STEPS = 5
+ENOUGH = 8.0  # seconds after which no further step is begun on a CPU
+PRODUCT = 1024  # rows and columns of the product that tells how fast a machine is
+REACH = 0.6  # of the speed of a large product, for everything that is not one
 
 
 @dataclass(frozen=True)
@@ -66,22 +69,38 @@ def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
     return Rehearsal(task, sizes, Plan(alike, tokens=run.train.batch_tokens, seed=run.seed).shapes[0])
 
 
-def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: torch.dtype, limit: float = 10.0,
+def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
             steps: int = STEPS) -> list[float]:
-    """Seconds of each of a few updates on this machine, as many as the limit (in seconds) allows."""
+    """Seconds of each of a few real updates on this machine; fewer where they take long."""
     model = rehearsal.model("cpu")
     initialize(model, seed=run.seed)
     model.to(device).train()
-    batch = rehearsal.batch().ready(device)
+    batch = rehearsal.batch(processes).ready(device)
     update = make_update(model, rehearsal.task, adamw(model, run.train, device=device), run.train, device=device,
                          precision=precision, world=World())
-    took, began = [], time.monotonic()
-    for step in range(WARM.get(device.type, 1) + steps):
+    warm, took = WARM.get(device.type, 1), list[float]()
+    for step in range(warm + steps):
         start = time.monotonic()
         update(batch, step)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        _wait(device)
         took.append(time.monotonic() - start)
-        if device.type != "cuda" and time.monotonic() - began > limit:
+        if sum(took) > ENOUGH and device.type != "cuda":
             break
-    return took[WARM.get(device.type, 1):] or took
+    return took[warm:] or took
+
+
+def speed(device: torch.device, precision: torch.dtype) -> float:
+    """Operations a second that a training step can expect here, from one large product."""
+    a = torch.ones(PRODUCT, PRODUCT, device=device, dtype=precision)
+    took = []
+    for _ in range(3):
+        start = time.monotonic()
+        a @ a
+        _wait(device)
+        took.append(time.monotonic() - start)
+    return REACH * 2 * PRODUCT**3 / min(took)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()

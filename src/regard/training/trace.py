@@ -57,7 +57,8 @@ def trace(model: nn.Module, loss: Callable[[], Tensor], *, device: str, precisio
 
     A step that accumulates is traced in its second piece, when all gradients are there already.
     """
-    stand_in, ledger, blocks = StandIn(device, precision), Ledger(), []
+    stand_in, ledger = StandIn(device, precision), Ledger()
+    blocks: list[tuple[int, int]] = []
     model.zero_grad(set_to_none=True)
     with ExitStack() as stack:
         for block in [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]:
@@ -125,7 +126,7 @@ class StandIn(TorchFunctionMode):
     def __torch_function__(self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = dict(kwargs or {})
-        if function == Tensor.device.__get__:  # type: ignore[attr-defined]
+        if function == Tensor.device.__get__:
             return self.device
         if kwargs.get("device") is not None:
             kwargs["device"] = "meta"
@@ -157,21 +158,26 @@ class StandIn(TorchFunctionMode):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Tensor | None, dropout_p: float, is_causal: bool,
                scale: float, enable_gqa: bool) -> Tensor:
         """The kernel that the device would take."""
-        if self.device.type != "cuda":
-            return F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale,
-                                                  enable_gqa=enable_gqa)
+        aten = torch.ops.aten
         if enable_gqa:
             k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], dim=1) for part in (k, v))
-        if q.dtype != torch.float32 and dropout_p == 0 and max(q.shape[2], k.shape[2]) <= short.LONGEST:
-            return ShortAttention.apply(q, k, v)  # type: ignore[no-any-return,no-untyped-call]
-        if attn_mask is None and q.dtype != torch.float32:
-            flash = torch.ops.aten._scaled_dot_product_flash_attention
-            return flash(q, k, v, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
         if attn_mask is not None:
             bias = attn_mask.to(q.dtype) if attn_mask.dtype == torch.bool else attn_mask
             attn_mask = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-        return efficient(q, k, v, attn_mask, True, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
+        half = q.dtype != torch.float32
+        if self.device.type == "cpu" and dropout_p == 0:
+            context = aten._scaled_dot_product_flash_attention_for_cpu(
+                q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+        elif self.device.type != "cuda":
+            context = aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
+        elif half and dropout_p == 0 and max(q.shape[2], k.shape[2]) <= short.LONGEST:
+            context = ShortAttention.apply(q, k, v)  # type: ignore[no-untyped-call]
+        elif half and attn_mask is None:
+            context = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
+        else:
+            context = aten._scaled_dot_product_efficient_attention(
+                q, k, v, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+        return context  # type: ignore[no-any-return]
 
 
 class ShortAttention(torch.autograd.Function):
