@@ -37,9 +37,8 @@ MOMENTS = 2  # numbers AdamW keeps for each parameter
 
 # What benchmarks/plan.py is there to correct, on an H200. Uncompiled, torch's operations run one by one, and the trace
 # is exact. The compiler melts neighbours into one kernel: what only passes between them is never held.
-COMPILED_KEPT = 1.0  # of what is kept: the products' inputs, which the compiler has to keep too
-COMPILED_LOGITS = 0.25  # of what the loss holds: logits and their gradient in half precision; no float32, no softmax
-COMPILED_PASSES = 0.35  # of the bytes that go through memory between the products
+COMPILED_LOGITS = 2  # pieces of logits that are there at once: themselves and their gradient
+COMPILED_PASSES = 0.5  # of the bytes that go through memory between the products
 COMPILED_LAUNCHES = 0.4  # of the kernels
 WORKSPACE = 32 * 2**20  # bytes that cuBLAS takes for each stream
 STREAMS = 2  # the first batch of a shape runs on one, its graph is captured on another
@@ -47,6 +46,7 @@ STREAMS = 2  # the first batch of a shape runs on one, its graph is captured on 
 PRODUCTS_REACH = 0.70  # of a GPU's peak that large products get
 PASSES_REACH = 0.80  # of its memory's speed
 LAUNCH = 1.5e-6  # seconds from one kernel of a captured graph to the next
+RAMP = 5e-6  # seconds in which a product is not yet, or no longer, at that speed
 
 
 @dataclass(frozen=True)
@@ -154,20 +154,23 @@ def estimate(task: Task[Any], sizes: Sizes, batch: Batch, how: Train, *, device:
 def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gpus: int = 1,
            shapes: int | None = None) -> Memory:
     """What one process holds: at the end of its forward pass, in its backward pass, or when the optimiser steps."""
-    compiled, blocks = is_compiled(how, device), len(traced.blocks)
+    blocks = len(traced.blocks)
     weights = FLOAT * parameters.total // (gpus if how.shard else 1)
     gradients, optimizer = weights, MOMENTS * weights
     # Where a batch is worked off in pieces, the gradients of those before are there from the beginning.
     before = FLOAT * parameters.total if how.accumulate > 1 else 0
-    logits = traced.forward - before - traced.copies - traced.kept
     arriving = max(0, traced.backward - traced.copies - traced.kept)  # gradients when the backward pass is fullest
-    activations, copies, again = traced.kept, traced.copies, 0
-    if compiled:
-        activations, logits = round(activations * COMPILED_KEPT), round(logits * COMPILED_LOGITS)
-    late_copies = copies
+    if is_compiled(how, device):
+        activations, logits = traced.compiled, COMPILED_LOGITS * traced.product
+    else:
+        activations, logits = traced.kept, traced.forward - before - traced.copies - traced.kept
+    copies = late_copies = traced.copies
+    again = 0
     if how.recompute:
-        activations -= sum(kept - output for kept, output in traced.blocks)
-        again = max((kept for kept, _ in traced.blocks), default=0)
+        share = activations / max(1, traced.kept)
+        again = round(share * max((kept for kept, _ in traced.blocks), default=0))
+        activations -= round(share * sum(kept for kept, _ in traced.blocks))
+        activations += sum(output for _, output in traced.blocks)
         late_copies = copies // max(1, blocks)
     if how.shard:
         # One block is gathered while the next is on its way; what is no block stays whole.
@@ -194,7 +197,7 @@ def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine,
     compiled = is_compiled(how, "cuda")
     peak = PRODUCTS_REACH * (machine.half if precision != torch.float32 else machine.single)
     speed = PASSES_REACH * machine.bandwidth
-    products = sum(max(operations / peak, moved / speed) for operations, moved in traced.products)
+    products = sum(max(operations / peak, moved / speed) + RAMP for operations, moved in traced.products)
     passes = traced.passes * (COMPILED_PASSES if compiled else 1) / speed
     launches = traced.launches * (COMPILED_LAUNCHES if compiled else 1) * LAUNCH
     work = (products + passes + launches) * how.accumulate * (4 / 3 if how.recompute else 1)

@@ -31,12 +31,16 @@ class Trace:
 
     kept: int
     """What the forward pass leaves for the backward pass, besides the weights' copies."""
+    compiled: int
+    """What it leaves when it is compiled."""
     copies: int
     """The weights in the precision of the products."""
     blocks: tuple[tuple[int, int], ...]
     """What each block keeps, and the size of its output: all that is kept of it where it is recomputed."""
     forward: int
     """The most at any moment of the forward pass."""
+    product: int
+    """The largest product that it makes and does not keep: a piece of the logits."""
     backward: int
     """The most at any moment of the backward pass, with the gradients that are there by then."""
     products: tuple[tuple[int, int], ...]
@@ -71,14 +75,15 @@ def trace(model: nn.Module, loss: Callable[[], Tensor], *, device: str, precisio
                 value = loss()
             copies = stand_in.copied
             kept, forward = ledger.held - copies - before, ledger.most
+            compiled, product = kept + ledger.change_if_compiled(), ledger.largest_product()
             stand_in.forget()
             ledger.most = ledger.held
             with torch.device("meta"), stand_in:
                 value.backward()
             del value
     model.zero_grad(set_to_none=True)
-    return Trace(kept, copies, tuple(blocks), forward, ledger.most, tuple(ledger.products), ledger.passes,
-                 ledger.launches)
+    return Trace(kept, compiled, copies, tuple(blocks), forward, product, ledger.most, tuple(ledger.products),
+                 ledger.passes, ledger.launches)
 
 
 @contextmanager
@@ -103,8 +108,7 @@ def _watched(block: nn.Module, ledger: "Ledger", stand_in: "StandIn", found: lis
         before.append(ledger.held - stand_in.copied)
 
     def leave(module: nn.Module, inputs: object, output: object) -> None:
-        outputs = [tensor for tensor in tree_leaves(output) if isinstance(tensor, Tensor)]
-        found.append((ledger.held - stand_in.copied - before.pop(), sum(map(_size, outputs))))
+        found.append((ledger.held - stand_in.copied - before.pop(), sum(map(_size, _tensors(output)))))
 
     hooks = block.register_forward_pre_hook(enter), block.register_forward_hook(leave)
     try:
@@ -134,10 +138,8 @@ class StandIn(TorchFunctionMode):
             args, kwargs = tree_map(self.cast, (tuple(args), kwargs))
         elif function is F.scaled_dot_product_attention:
             return self.attend(*map(self.cast, args), **kwargs)
-        elif self.device.type == "cuda" and function is F.dropout:
-            return torch.native_dropout(args[0], kwargs["p"], kwargs["training"])[0] if kwargs["p"] else args[0]
-        elif self.device.type == "cuda" and function is F.rms_norm:
-            return torch.ops.aten._fused_rms_norm(*args, **kwargs)[0]
+        elif self.device.type == "cuda" and function in ON_A_GPU:
+            return ON_A_GPU[function](*args, **kwargs)
         return function(*args, **kwargs)
 
     def cast(self, x: Any) -> Any:
@@ -158,26 +160,39 @@ class StandIn(TorchFunctionMode):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Tensor | None, dropout_p: float, is_causal: bool,
                scale: float, enable_gqa: bool) -> Tensor:
         """The kernel that the device would take."""
-        aten = torch.ops.aten
-        if enable_gqa:
+        aten, half = torch.ops.aten, q.dtype != torch.float32
+        flash = self.device.type == "cuda" and half and attn_mask is None
+        if enable_gqa and not flash:  # the others want a key for each query
             k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], dim=1) for part in (k, v))
         if attn_mask is not None:
             bias = attn_mask.to(q.dtype) if attn_mask.dtype == torch.bool else attn_mask
             attn_mask = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        half = q.dtype != torch.float32
         if self.device.type == "cpu" and dropout_p == 0:
             context = aten._scaled_dot_product_flash_attention_for_cpu(
                 q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
         elif self.device.type != "cuda":
             context = aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
-        elif half and dropout_p == 0 and max(q.shape[2], k.shape[2]) <= short.LONGEST:
+        elif half and dropout_p == 0 and max(q.shape[2], k.shape[2]) <= short.LONGEST and not enable_gqa:
             context = ShortAttention.apply(q, k, v)  # type: ignore[no-untyped-call]
-        elif half and attn_mask is None:
+        elif flash:
             context = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
         else:
             context = aten._scaled_dot_product_efficient_attention(
                 q, k, v, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
         return context  # type: ignore[no-any-return]
+
+
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    return torch.native_dropout(x, p, training)[0] if p and training else x
+
+
+def _rms_norm(x: Tensor, shape: list[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Its kernel keeps what LayerNorm's keeps."""
+    return F.layer_norm(x, shape, weight, None, eps or 1e-5)
+
+
+# Where torch has one kernel for what it would take apart here.
+ON_A_GPU: dict[Callable[..., Any], Callable[..., Tensor]] = {F.dropout: _dropout, F.rms_norm: _rms_norm}
 
 
 class ShortAttention(torch.autograd.Function):
@@ -193,17 +208,35 @@ class ShortAttention(torch.autograd.Function):
         return tuple(map(torch.empty_like, ctx.saved_tensors))
 
 
+@dataclass
+class Held:
+    """One storage: its size, what it was made from, and what became of it."""
+
+    size: int
+    operation: Any
+    sources: "list[Held]"
+    elements: int
+    read: bool = False
+    """By a product: then it is there, whatever the compiler does."""
+    gone: bool = False
+
+    @property
+    def is_product(self) -> bool:
+        return self.operation.overloadpacket in flop_registry
+
+
 class Ledger(TorchDispatchMode):
     """Every storage once, from the operation that makes it to the moment nobody holds it any more."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.alive: set[int] = set()
+        self.alive: dict[int, Held] = {}
         self.held = 0
         self.begin()
 
     def begin(self) -> int:
         """Count the work from here on; what is held already."""
+        self.made: list[Held] = []
         self.products: list[tuple[int, int]] = []
         self.passes = self.launches = 0
         self.most = self.held
@@ -212,40 +245,65 @@ class Ledger(TorchDispatchMode):
     def __torch_dispatch__(self, operation: Any, types: Any, args: Sequence[Any] = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
         output = operation(*args, **(kwargs or {}))
-        outputs = [tensor for tensor in tree_leaves(output) if isinstance(tensor, Tensor)]
+        if _is_view(operation):
+            return output
+        inputs, outputs = _tensors((args, kwargs)), _tensors(output)
+        known = {tensor.untyped_storage()._cdata for tensor in inputs}  # weights and the batch among them
+        sources = [self.alive[key] for key in known if key in self.alive]
         for tensor in outputs:
-            self._take(tensor)
-        if not _is_view(operation):
-            inputs = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
-            self._work(operation, args, kwargs or {}, output, sum(map(_bytes, inputs + outputs)))
+            if tensor.untyped_storage()._cdata not in known | self.alive.keys():
+                self._take(tensor, operation, sources)
+        self.launches += 1
+        moved = sum(map(_bytes, inputs + outputs))
+        if (count := flop_registry.get(operation.overloadpacket)) is None:
+            self.passes += moved
+        else:
+            self.products.append((int(count(*args, **(kwargs or {}), out_val=output)), moved))
+            for source in sources:
+                source.read = True
         return output
 
-    def _take(self, tensor: Tensor) -> None:
+    def _take(self, tensor: Tensor, operation: Any, sources: list[Held]) -> None:
         storage = tensor.untyped_storage()
-        key, size = storage._cdata, _size(tensor)
-        if key in self.alive:
-            return
-        self.alive.add(key)
-        self.held += size
+        key, one = storage._cdata, Held(_size(tensor), operation, sources, tensor.numel())
+        self.alive[key] = one
+        self.made.append(one)
+        self.held += one.size
         self.most = max(self.most, self.held)
 
         def let_go() -> None:
-            self.alive.discard(key)
-            self.held -= size
+            one.gone = True
+            del self.alive[key]
+            self.held -= one.size
 
         weakref.finalize(storage, let_go)
 
-    def _work(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any, moved: int) -> None:
-        self.launches += 1
-        if (count := flop_registry.get(operation.overloadpacket)) is not None:
-            self.products.append((int(count(*args, **kwargs, out_val=output)), moved))
-        else:
-            self.passes += moved
+    def change_if_compiled(self) -> int:
+        """Bytes by which the compiler changes what is kept of what was made.
+
+        What follows number by number from something that is kept is made again in the backward pass, unless a product
+        reads it. A relu's gradient is kept as a mask of its own (seen with torch 2.13, whose search for the least to
+        keep finds that as cheap as the output).
+        """
+        change = 0
+        for one in (one for one in self.made if not one.gone):
+            rectified = one.operation.overloadpacket is torch.ops.aten.relu
+            again = torch.Tag.pointwise in one.operation.tags and not any(source.gone for source in one.sources)
+            change += one.elements if rectified else 0
+            change -= one.size if (again or rectified) and not one.read else 0
+        return change
+
+    def largest_product(self) -> int:
+        return max((one.size for one in self.made if one.gone and one.is_product), default=0)
 
 
 def _is_view(operation: Any) -> bool:
     """Whether its output is its input, looked at in another way: it costs nothing."""
     return any(result.alias_info is not None and not result.alias_info.is_write for result in operation._schema.returns)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [tensor for tensor in tree_leaves(tree) if isinstance(tensor, Tensor)]
 
 
 def _size(tensor: Tensor) -> int:

@@ -62,8 +62,7 @@ def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
     if on is None and gpus > 1 and not torch.cuda.is_available():
         on = DEFAULT_GPU
     if on is not None:
-        machine = MACHINES[on]
-        return Place(torch.device("cuda"), False, machine, on.upper(), given or machine.memory, gpus)
+        return Place(torch.device("cuda"), False, MACHINES[on], on.upper(), given or MACHINES[on].memory, gpus)
     if run.device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device=cuda: not available here; --on {DEFAULT_GPU} plans for one that is elsewhere")
     device = choose_device(run.device)
@@ -161,7 +160,7 @@ def _table(about: dict[str, Any]) -> str:
     lines += [f"  {name:<14}{size_in_words(memory[kind]):>16}" for kind, name in KINDS.items() if memory[kind]]
     lines += [f"{'at the most':<16}{size_in_words(memory['total']):>16}  (gradients come as activations go)"]
     if memory["reserved"] > memory["total"]:
-        lines += [f"{'set aside':<16}{size_in_words(memory['reserved']):>16}  (with the captured graphs of other shapes)"]
+        lines += [f"{'reserved':<16}{size_in_words(memory['reserved']):>16}  (with graphs of other shapes)"]
     lines += [f"{'available':<16}{size_in_words(memory['available']):>16}"]
     if not about["fits"]:
         lines += [f"does not fit; {about['instead']} would" if about["instead"] else
@@ -171,7 +170,7 @@ def _table(about: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *(f"assumed: {text}" for text in about["assumed"])])
 
 
-KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimiser", "copies": "weights' copies",
+KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimiser", "copies": "cast weights",
          "activations": "activations", "logits": "logits", "workspace": "workspace"}
 
 
