@@ -22,22 +22,22 @@ RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; th
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PrecisionOption = Annotated[Literal["float32", "bfloat16"], typer.Option(
     "--precision", help="Of the arithmetic; bfloat16 is faster where the machine has units for it.")]
+TaskArgument = Annotated[str | None, typer.Argument(help="What to learn: translate (the default).")]
+DataOption = Annotated[list[Path] | None, typer.Option(
+    "--data", help="Your files: a folder of train.en, train.de, val.en …; two such files; a .tsv; a .jsonl. "
+                   "Give it twice for two files. Without it, the built-in French-English phrase book.")]
+SourceOption = Annotated[str | None, typer.Option("--source", help="Language (file ending) or JSON key of the input.")]
+TargetOption = Annotated[str | None, typer.Option("--target", help="Language or key of the output.")]
+RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
+SetOption = Annotated[list[str] | None, typer.Option(
+    "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where it runs.")]
 
 
 @app.command()
 def train(
-    task: Annotated[str | None, typer.Argument(help="What to learn: translate (the default).")] = None,
-    data: Annotated[list[Path] | None, typer.Option(
-        "--data", help="Your files: a folder of train.en, train.de, val.en …; two such files; a .tsv; a .jsonl. "
-                       "Give it twice for two files. Without it, the built-in French-English phrase book.")] = None,
-    source: Annotated[str | None, typer.Option(
-        "--source", help="Language (file ending) or JSON key of the input.")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="Language or key of the output.")] = None,
-    recipe: Annotated[Path | None, typer.Option(
-        "--recipe", help="Settings from a TOML file or a saved run.json.")] = None,
-    setting: Annotated[list[str] | None, typer.Option(
-        "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")] = None,
+    task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
+    recipe: RecipeOption = None, setting: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where the run goes; runs/TASK-DATA if not given.")] = None,
     extend: Annotated[int | None, typer.Option(
         "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
@@ -47,6 +47,25 @@ def train(
     from regard.verbs.train import main
 
     main(task, data or [], source, target, recipe, setting or [], out, extend, json)
+
+
+@app.command()
+def plan(
+    task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
+    recipe: RecipeOption = None, setting: SetOption = None,
+    length: Annotated[int | None, typer.Option(
+        "--length", min=2, help="Tokens of an example; if not given, that of the built-in examples.")] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share each batch.")] = 1,
+    on: Annotated[Literal["h200", "h100", "a100", "rtx4090", "l4"] | None, typer.Option(
+        "--on", help="A GPU that is not here: its time is computed, not measured.")] = None,
+    memory: Annotated[float | None, typer.Option(
+        "--memory", min=0, help="GiB there are on each device; if not given, what it has.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say what a run will need, before it starts: parameters, memory, time."""
+    from regard.verbs.plan import main
+
+    main(task, data or [], source, target, recipe, setting or [], length, gpus, on, memory, json)
 
 
 @app.command(name="eval")

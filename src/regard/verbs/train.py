@@ -15,7 +15,7 @@ from regard.settings.presets import phrasebook
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
 
-__all__ = ["main"]
+__all__ = ["main", "settled"]
 
 BUILT_IN = "phrasebook"
 SCORES = "scores.json"  # what a run writes last
@@ -25,9 +25,7 @@ PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json"}
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
          overrides: Sequence[str], out: Path | None, extend: int | None, json: bool) -> None:
-    own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
-    run = load(recipe, overrides, base=Run() if own_data else phrasebook())
-    run = replace(run, task=task or run.task, data=_data(run.data, data, source, target))
+    run = settled(task, data, source, target, recipe, overrides)
     folder = out or ROOT / f"{run.task}-{_name(run.data)}"
     if extend is not None:
         run = _extended(run, folder, extend)
@@ -42,6 +40,14 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
 
         print(table(scores), file=sys.stderr)
         print(folder)
+
+
+def settled(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
+            overrides: Sequence[str]) -> Run:
+    """The run that the options describe."""
+    own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
+    run = load(recipe, overrides, base=Run() if own_data else phrasebook())
+    return replace(run, task=task or run.task, data=_data(run.data, data, source, target))
 
 
 def _train(run: Run, folder: Path) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""How right `regard plan` is: memory and time of a step, foretold and measured.
+
+    python benchmarks/plan.py                       # on a GPU: three sizes, compiled and not; under four minutes
+    python benchmarks/plan.py --device cpu --tiny   # everything but the GPU's memory, in seconds
+
+The shape of the batch is drawn at random; --seed draws the same one again. The constants that this is there to
+correct stand at the top of src/regard/training/estimate.py.
+"""
+
+import argparse
+import gc
+import random
+import statistics
+import time
+from dataclasses import asdict, replace
+
+import torch
+
+from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.tasks.device import choose_device
+from regard.training.estimate import MACHINES, Memory, estimate, seconds
+from regard.training.rehearsal import Rehearsal, measure, rehearse
+
+SIZES = {
+    "small": Tower(width=256, depth=3, heads=8),
+    "base": Tower(width=512, depth=6, heads=8, norm_place="post"),
+    "big": Tower(width=2048, depth=4, heads=16),
+}
+TINY = {"tiny": Tower(width=32, depth=1, heads=2), "post": Tower(width=64, depth=2, heads=2, norm_place="post")}
+FEW = 5  # steps that the plan itself takes
+STEPS = 20  # steps that tell how long one takes
+
+
+def draw(tower: Tower, dice: random.Random, *, tiny: bool) -> tuple[Run, int]:
+    """A run and the length of its sentences."""
+    length = 2 * dice.randint(4, 10 if tiny else 100)
+    tokens = dice.choice([64, 128] if tiny else [4096, 8192, 16384])
+    vocabulary = dice.choice([320, 640] if tiny else [8000, 16000, 32000])
+    how = Train(batch_tokens=tokens, schedule="constant", rate=1e-4)
+    return Run(model=tower, tokens=Tokens(vocabulary=vocabulary), train=how), length
+
+
+def foretold(rehearsal: Rehearsal, run: Run, device: torch.device, precision: torch.dtype) -> tuple[Memory, float]:
+    found = estimate(rehearsal.task, rehearsal.sizes, rehearsal.batch(), run.train, device=device.type,
+                     precision=precision)
+    return found.memory, seconds(found.parameters, found.traced, run.train, MACHINES["h200"], precision=precision)
+
+
+def measured(rehearsal: Rehearsal, run: Run, device: torch.device, precision: torch.dtype) -> tuple[int, list[float]]:
+    """The most bytes that were allocated, and the seconds of each step."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if device.type == "cuda" else 0
+    took = measure(rehearsal, run, device=device, precision=precision, steps=FEW + STEPS)
+    most = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else 0
+    torch.compiler.reset()
+    return most, took
+
+
+def row(name: str, compiled: str, run: Run, length: int, device: torch.device, precision: torch.dtype) -> None:
+    run = replace(run, train=replace(run.train, compile=compiled))
+    rehearsal = rehearse(run, length=length)
+    start = time.perf_counter()
+    needed, computed = foretold(rehearsal, run, device, precision)
+    thought = time.perf_counter() - start
+    most, took = measured(rehearsal, run, device, precision)
+    few, real = statistics.median(took[:FEW]), statistics.median(took[FEW:] or took)
+    rows, length = rehearsal.shape
+    ratio = f"{needed.total / most:7.3f}" if most else f"{'':7}"
+    print(f"{name:6} {compiled:8} {rows:5}×{length:<4} {run.tokens.vocabulary:>6} {needed.total / 2**30:9.3f} "
+          f"{most / 2**30:9.3f} {ratio} {1000 * computed:9.2f} {1000 * few:9.2f} {1000 * real:9.2f} "
+          f"{computed / real:7.3f} {few / real:7.3f} {thought:6.1f}", flush=True)
+    kinds = "  ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in asdict(needed).items())
+    print(f"       MiB: {kinds}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="models and batches that take no time")
+    parser.add_argument("--only", nargs="+", choices=list(SIZES), help="sizes; all if not given")
+    parser.add_argument("--compile", nargs="+", choices=["off", "on"], help="default: both on a GPU, off on a CPU")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    args = parser.parse_args()
+
+    device = choose_device(args.device)
+    dice = random.Random(args.seed)
+    where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    print(f"seed {args.seed}; {where}, torch {torch.__version__}, bfloat16; times in ms, memory in GiB")
+    print(f"{'size':6} {'compile':8} {'batch':>10} {'tokens':>6} {'foretold':>9} {'measured':>9} {'ratio':>7} "
+          f"{'computed':>9} {'plan':>9} {'measured':>9} {'comp/m':>7} {'plan/m':>7} {'s':>6}", flush=True)
+    for name, tower in (TINY if args.tiny else SIZES).items():
+        run, length = draw(tower, dice, tiny=args.tiny)  # drawn even where it is left out: a seed gives the same shapes
+        if args.only and name not in args.only:
+            continue
+        for compiled in args.compile or (["off", "on"] if device.type == "cuda" else ["off"]):
+            row(name, compiled, run, length, device, torch.bfloat16)
+
+
+if __name__ == "__main__":
+    main()

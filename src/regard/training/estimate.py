@@ -1,0 +1,258 @@
+"""What a step of training needs, before it runs: parameters, memory, time. Arithmetic over a `Trace`."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batch import Batch, Chosen, Plan
+from regard.settings.schema import Train
+from regard.tasks.base import Sizes, Task
+from regard.tasks.device import fast_bfloat16
+from regard.training.trace import Trace, trace
+from regard.training.update import LONG
+
+__all__ = [
+    "MACHINES",
+    "Estimate",
+    "Machine",
+    "Memory",
+    "Parameters",
+    "available",
+    "bytes_sent",
+    "estimate",
+    "is_compiled",
+    "memory",
+    "outlook",
+    "precision_of",
+    "seconds",
+    "size_in_words",
+]
+
+FLOAT, HALF = 4, 2  # bytes of a number: of weights, gradients and the optimiser; of the products
+MOMENTS = 2  # numbers AdamW keeps for each parameter
+
+# What benchmarks/plan.py is there to correct, on an H200. Uncompiled, torch's operations run one by one, and the trace
+# is exact. The compiler melts neighbours into one kernel: what only passes between them is never held.
+COMPILED_LOGITS = 2  # pieces of logits that are there at once: themselves and their gradient
+COMPILED_PASSES = 0.5  # of the bytes that go through memory between the products
+COMPILED_LAUNCHES = 0.4  # of the kernels
+WORKSPACE = 32 * 2**20  # bytes that cuBLAS takes for each stream
+STREAMS = 2  # the first batch of a shape runs on one, its graph is captured on another
+
+PRODUCTS_REACH = 0.70  # of a GPU's peak that large products get
+PASSES_REACH = 0.80  # of its memory's speed
+LAUNCH = 1.5e-6  # seconds from one kernel of a captured graph to the next
+RAMP = 5e-6  # seconds in which a product is not yet, or no longer, at that speed
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU by its data sheet."""
+
+    half: float
+    """Operations a second in bfloat16."""
+    single: float
+    """The same in float32."""
+    bandwidth: float
+    """Bytes a second from and to its memory."""
+    memory: int
+    """Bytes."""
+    link: float
+    """Bytes a second to the other GPUs of its machine."""
+
+
+MACHINES = {
+    "h200": Machine(989e12, 67e12, 4.80e12, 150_100_000_000, 450e9),
+    "h100": Machine(989e12, 67e12, 3.35e12, 84_900_000_000, 450e9),
+    "a100": Machine(312e12, 19.5e12, 2.04e12, 84_900_000_000, 300e9),
+    "rtx4090": Machine(165e12, 82e12, 1.01e12, 25_200_000_000, 32e9),
+    "l4": Machine(121e12, 30e12, 0.30e12, 23_600_000_000, 32e9),
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """How many numbers are trained. One that is used in several places counts once."""
+
+    parts: dict[str, int]
+    block: int
+    """Of the largest block."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "Parameters":
+        parts = {"embeddings": 0, **{name: 0 for name, _ in model.named_children()}, "output": 0}
+        for name, parameter in model.named_parameters():
+            parts[_part(name)] = parts.get(_part(name), 0) + parameter.numel()
+        blocks = [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]
+        largest = max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0)
+        return cls({name: count for name, count in parts.items() if count}, largest)
+
+
+def _part(name: str) -> str:
+    """Which part of a model a parameter belongs to.
+
+    >>> [_part(name) for name in ("encoder.tokens.table.weight", "decoder.blocks.0.self.out.bias", "output.weight")]
+    ['embeddings', 'decoder', 'output']
+    """
+    words = name.split(".")
+    if "blocks" not in words and {"tokens", "positions"} & set(words):
+        return "embeddings"
+    return "output" if "output" in words else words[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes on one device. The kinds are more than the total: gradients come as activations go."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    copies: int
+    """Weights in the precision of the products; sharded: those that are gathered at a time."""
+    activations: int
+    logits: int
+    """What the loss holds for a moment."""
+    workspace: int
+    total: int
+    """The most at any one moment: what `torch.cuda.max_memory_allocated` will say."""
+    reserved: int
+    """The total, and what the captured graphs of other shapes keep for themselves: what the device must have."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known of a step without running it."""
+
+    parameters: Parameters
+    traced: Trace
+    memory: Memory
+
+
+def estimate(task: Task[Any], sizes: Sizes, batch: Batch, how: Train, *, device: str, precision: torch.dtype,
+             gpus: int = 1, shapes: int | None = None) -> Estimate:
+    """Of a step with this batch, one process's share of it. Of its tensors only the shapes count."""
+    with torch.device("meta"):
+        model = task.build(sizes)
+    piece = batch.map(lambda tensor: torch.empty_like(tensor, device="meta")).pieces(how.accumulate)[0]
+
+    def loss() -> Tensor:
+        return torch.stack([term.weight * term.total for term in task.loss(model, piece) if term.weight]).sum()
+
+    traced = trace(model.train(), loss, device=device, precision=precision, accumulates=how.accumulate > 1)
+    parameters = Parameters.of(model)
+    return Estimate(parameters, traced, memory(parameters, traced, how, device=device, gpus=gpus, shapes=shapes))
+
+
+def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gpus: int = 1,
+           shapes: int | None = None) -> Memory:
+    """What one process holds: at the end of its forward pass, in its backward pass, or when the optimiser steps."""
+    blocks = len(traced.blocks)
+    weights = FLOAT * parameters.total // (gpus if how.shard else 1)
+    gradients, optimizer = weights, MOMENTS * weights
+    # Where a batch is worked off in pieces, the gradients of those before are there from the beginning.
+    before = FLOAT * parameters.total if how.accumulate > 1 else 0
+    arriving = max(0, traced.backward - traced.copies - traced.kept)  # gradients when the backward pass is fullest
+    if is_compiled(how, device):
+        activations, logits = traced.compiled, COMPILED_LOGITS * traced.product
+    else:
+        activations, logits = traced.kept, traced.forward - before - traced.copies - traced.kept
+    copies = late_copies = traced.copies
+    again = 0
+    if how.recompute:
+        share = activations / max(1, traced.kept)
+        again = round(share * max((kept for kept, _ in traced.blocks), default=0))
+        activations -= round(share * sum(kept for kept, _ in traced.blocks))
+        activations += sum(output for _, output in traced.blocks)
+        late_copies = copies // max(1, blocks)
+    if how.shard:
+        # One block is gathered while the next is on its way; what is no block stays whole.
+        copies = late_copies = HALF * (2 * parameters.block + max(0, parameters.total - blocks * parameters.block))
+        arriving = gradients + FLOAT * parameters.block
+    forward = (gradients if before else 0) + copies + activations + logits
+    backward = late_copies + activations + again + arriving
+    most = max(forward, backward, gradients)
+    workspace = WORKSPACE * STREAMS if device == "cuda" else 0
+    total = weights + optimizer + workspace + most
+    # The first batch of a new shape runs in the open, beside the memory that the graphs before it hold on to.
+    beside = most if device == "cuda" and (shapes or how.shapes) > 1 else 0
+    return Memory(weights=weights, gradients=gradients, optimizer=optimizer, copies=copies,
+                  activations=activations + again, logits=logits, workspace=workspace, total=total,
+                  reserved=total + beside)
+
+
+def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine, *, precision: torch.dtype,
+            gpus: int = 1) -> float:
+    """An update by arithmetic: a product takes the longer of its operations and its bytes, the rest its bytes.
+
+    What is sent to other processes is sent meanwhile: it counts where it takes longer.
+    """
+    compiled = is_compiled(how, "cuda")
+    peak = PRODUCTS_REACH * (machine.half if precision != torch.float32 else machine.single)
+    speed = PASSES_REACH * machine.bandwidth
+    products = sum(max(operations / peak, moved / speed) + RAMP for operations, moved in traced.products)
+    passes = traced.passes * (COMPILED_PASSES if compiled else 1) / speed
+    launches = traced.launches * (COMPILED_LAUNCHES if compiled else 1) * LAUNCH
+    work = (products + passes + launches) * how.accumulate * (4 / 3 if how.recompute else 1)
+    # AdamW reads the weight, its gradient and two moments, and writes all but the gradient.
+    update = 7 * FLOAT * parameters.total / (gpus if how.shard else 1) / speed
+    return max(work, bytes_sent(parameters.total, how, gpus) / machine.link) + update
+
+
+def bytes_sent(parameters: int, how: Train, gpus: int) -> float:
+    """Bytes each process sends in a step.
+
+    Data parallel: the gradients, in float32, go around a ring twice. Sharded: the weights are gathered in half
+    precision, once for each pass, and the gradients are summed where they belong.
+    """
+    return (gpus - 1) / gpus * parameters * (2 * HALF + FLOAT if how.shard else 2 * FLOAT)
+
+
+def is_compiled(how: Train, device: str) -> bool:
+    return how.compile == "on" or (how.compile == "auto" and device == "cuda" and how.steps >= LONG)
+
+
+def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
+    """Of the products; without a device, that of a GPU that is not here."""
+    if how.precision == "auto":
+        return torch.bfloat16 if device is None or fast_bfloat16(device) else torch.float32
+    return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
+
+
+def available(device: torch.device) -> int:
+    """Bytes of memory that a run can have here."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory()
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def outlook(task: Task[Any], sizes: Sizes, plan: Plan, how: Train, *, device: torch.device, precision: torch.dtype,
+            gpus: int = 1) -> str:
+    """A line for the beginning of a run: the memory it will need for the fullest of its batches."""
+    bucket = max(plan.buckets, key=lambda bucket: bucket.rows * bucket.length)
+    chosen = Chosen(bucket.members[: bucket.rows], bucket.rows, bucket.length).share(0, gpus)
+    batch = task.collate("train", chosen)
+    needed = estimate(task, sizes, batch, how, device=device.type, precision=precision, gpus=gpus,
+                      shapes=len(plan.buckets)).memory
+    there = available(device)
+    text = f"about {size_in_words(needed.reserved)} of memory of {size_in_words(there)}"
+    return text + "; that may not fit: `regard plan` says what would" * (needed.reserved > there)
+
+
+def size_in_words(size: float) -> str:
+    """Bytes, for a person.
+
+    >>> size_in_words(3 * 2**19), size_in_words(80e9), size_in_words(0)
+    ('1.5 MiB', '74.5 GiB', '0.0 MiB')
+    """
+    power = max(2, int(math.log2(max(size, 1)) // 10))
+    return f"{size / 2**(10 * power):,.1f} {('MiB', 'GiB', 'TiB')[min(power, 4) - 2]}"

@@ -1,0 +1,106 @@
+"""A run before its data: the task, its model and a batch as they will be, made from a few built-in examples."""
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.data.batch import Batch, Chosen, Plan
+from regard.nn.init import initialize
+from regard.settings.schema import Data, Run
+from regard.tasks import make
+from regard.tasks.base import Sizes, Task
+from regard.training.optimizer import adamw
+from regard.training.parallel import World
+from regard.training.update import make_update
+
+__all__ = ["Rehearsal", "measure", "rehearse", "speed"]
+
+EXAMPLES = 200  # enough to see how long sentences are
+VOCABULARY = 320  # that of the few examples; a size that is equal to it is a vocabulary
+WARM = {"cuda": 3}  # steps before the clock runs: on a GPU the first is captured, the second replays cold
+STEPS = 5
+ENOUGH = 8.0  # seconds after which no further step is begun on a CPU
+PRODUCT = 1024  # rows and columns of the product that tells how fast a machine is
+REACH = 0.6  # of the speed of a large product, for everything that is not one
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A task that is ready for its loss."""
+
+    task: Task[Any]
+    sizes: Sizes
+    shape: tuple[int, int]
+    """Rows and length of a batch, of all processes together."""
+
+    def model(self, device: str = "meta") -> nn.Module:
+        with torch.device(device):
+            return self.task.build(self.sizes)
+
+    def batch(self, processes: int = 1) -> Batch:
+        """The share of one process."""
+        rows, length = self.shape
+        fitting = np.flatnonzero(self.task.lengths("train") <= length)
+        indices = np.resize(fitting, rows) if len(fitting) else fitting
+        batch: Batch = self.task.collate("train", Chosen(indices, rows, length).share(0, processes))
+        return replace(batch, counts={name: max(1, count) for name, count in batch.counts.items()})
+
+
+def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
+    """`length` absent: that of the built-in examples."""
+    small = replace(run, data=Data(built_in_size=EXAMPLES, longest=run.data.longest),
+                    tokens=replace(run.tokens, vocabulary=VOCABULARY))
+    task: Task[Any] = make(small)
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = task.prepare(Path(folder))
+    task.run = run
+    if run.tokens.kind != "bytes":  # there are 256 of them, whatever the settings ask for
+        assumed = -(-run.tokens.vocabulary // 64) * 64
+        sizes = {name: assumed if size == VOCABULARY else size for name, size in sizes.items()}
+    if length is None:
+        length = int(np.median(task.lengths("train")))
+    alike = np.full(run.train.batch_tokens, length)  # as many as could ever make up a batch
+    return Rehearsal(task, sizes, Plan(alike, tokens=run.train.batch_tokens, seed=run.seed).shapes[0])
+
+
+def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
+            steps: int = STEPS) -> list[float]:
+    """Seconds of each of a few real updates on this machine; fewer where they take long."""
+    model = rehearsal.model("cpu")
+    initialize(model, seed=run.seed)
+    model.to(device).train()
+    batch = rehearsal.batch(processes).ready(device)
+    update = make_update(model, rehearsal.task, adamw(model, run.train, device=device), run.train, device=device,
+                         precision=precision, world=World())
+    warm, took = WARM.get(device.type, 1), list[float]()
+    for step in range(warm + steps):
+        start = time.monotonic()
+        update(batch, step)
+        _wait(device)
+        took.append(time.monotonic() - start)
+        if sum(took) > ENOUGH and device.type != "cuda":
+            break
+    return took[warm:] or took
+
+
+def speed(device: torch.device, precision: torch.dtype) -> float:
+    """Operations a second that a training step can expect here, from one large product."""
+    a = torch.ones(PRODUCT, PRODUCT, device=device, dtype=precision)
+    took = []
+    for _ in range(3):
+        start = time.monotonic()
+        a @ a
+        _wait(device)
+        took.append(time.monotonic() - start)
+    return REACH * 2 * PRODUCT**3 / min(took)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()

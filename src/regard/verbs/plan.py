@@ -1,0 +1,184 @@
+"""`regard plan`: what a run will need, before it starts."""
+
+import json as jsons
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from regard.settings.errors import UserError
+from regard.settings.schema import Run, Train
+from regard.verbs.train import settled
+
+if TYPE_CHECKING:  # importing torch takes seconds, and what is wrong in the options is said before
+    import torch
+
+    from regard.training.estimate import Estimate, Machine
+    from regard.training.rehearsal import Rehearsal
+
+__all__ = ["main"]
+
+DEFAULT_GPU = "h200"  # which one several are, where there is none to look at
+PATIENCE = 60.0  # seconds: a step that would take longer is computed
+MOST_PIECES, MOST_GPUS = 256, 1024  # what is looked through for something that fits
+
+
+def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
+         overrides: Sequence[str], length: int | None, gpus: int, on: str | None, memory: float | None,
+         json: bool) -> None:
+    run = settled(task, data, source, target, recipe, overrides)
+    from regard.training.rehearsal import rehearse
+
+    place = _place(run, gpus, on, memory)
+    plan = Planned(run, rehearse(run, length=length), place)
+    about = plan.about()
+    if json:
+        print(jsons.dumps(about, ensure_ascii=False))
+    else:
+        print(_table(about))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the run is to be: devices of this machine, or GPUs known by their data sheet."""
+
+    device: "torch.device"
+    here: bool
+    machine: "Machine | None"
+    name: str
+    memory: int
+    gpus: int
+
+
+def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
+    import torch
+
+    from regard.tasks.device import choose_device
+    from regard.training.estimate import MACHINES, available
+
+    given = None if memory is None else round(memory * 2**30)
+    if on is None and gpus > 1 and not torch.cuda.is_available():
+        on = DEFAULT_GPU
+    if on is not None:
+        return Place(torch.device("cuda"), False, MACHINES[on], on.upper(), given or MACHINES[on].memory, gpus)
+    if run.device == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device=cuda: not available here; --on {DEFAULT_GPU} plans for one that is elsewhere")
+    device = choose_device(run.device)
+    name = torch.cuda.get_device_name() if device.type == "cuda" else device.type
+    machine = next((MACHINES[key] for key in MACHINES if key in name.lower()), None)
+    return Place(device, True, machine, name, given or available(device), gpus)
+
+
+class Planned:
+    """A run, what is known of it, and what would fit where it does not."""
+
+    def __init__(self, run: Run, rehearsal: "Rehearsal", place: Place) -> None:
+        from regard.training.estimate import precision_of
+
+        self.run, self.rehearsal, self.place = run, rehearsal, place
+        self.precision = precision_of(run.train, place.device if place.here else None)
+        self.estimate = self.estimated(run.train, place.gpus)
+        self.fits = self.estimate.memory.reserved <= place.memory
+
+    def estimated(self, how: Train, gpus: int) -> "Estimate":
+        from regard.training.estimate import estimate
+
+        rehearsal = self.rehearsal
+        return estimate(rehearsal.task, rehearsal.sizes, rehearsal.batch(gpus), how, device=self.place.device.type,
+                        precision=self.precision, gpus=gpus)
+
+    def about(self) -> dict[str, Any]:
+        """Everything, as JSON has it."""
+        found, rows, length = self.estimate, *self.rehearsal.shape
+        step, how = self.seconds()
+        return {
+            "task": self.run.task, "device": self.place.name, "gpus": self.place.gpus,
+            "precision": str(self.precision).removeprefix("torch."), "batch": {"rows": rows, "length": length},
+            "parameters": found.parameters.total, "parts": found.parameters.parts,
+            "memory": {**asdict(found.memory), "available": self.place.memory}, "fits": self.fits,
+            "instead": None if self.fits else self.instead(),
+            "seconds": {"step": step, "run": step * self.run.train.steps, "how": how},
+            "steps": self.run.train.steps, "assumed": self.assumed()}
+
+    def assumed(self) -> list[str]:
+        sizes = ", ".join(f"{name} {size:,}" for name, size in self.rehearsal.sizes.items())
+        return [f"sizes, without reading the data: {sizes} (from tokens.vocabulary={self.run.tokens.vocabulary})",
+                f"examples of {self.rehearsal.shape[1]} tokens (--length)"]
+
+    def seconds(self) -> tuple[float, str]:
+        """Of a step, and whether they were measured."""
+        from regard.training.estimate import bytes_sent, seconds
+        from regard.training.rehearsal import measure, speed
+
+        found, place, how = self.estimate, self.place, self.run.train
+        if not place.here or (place.machine is not None and not self.fits):
+            assert place.machine is not None
+            return seconds(found.parameters, found.traced, how, place.machine, precision=self.precision,
+                           gpus=place.gpus), "computed"
+        guess = found.traced.operations * how.accumulate / speed(place.device, self.precision)
+        if guess > PATIENCE or not self.fits:
+            return guess, "computed"
+        print("a few steps, to see how long they take …", file=sys.stderr, flush=True)
+        step = median(measure(self.rehearsal, self.run, device=place.device, precision=self.precision,
+                              processes=place.gpus))
+        if place.machine is not None:  # one GPU was measured; the others are heard meanwhile
+            step = max(step, bytes_sent(found.parameters.total, how, place.gpus) / place.machine.link)
+        return step, "measured"
+
+    def instead(self) -> str | None:
+        """The nearest settings that would fit, as options."""
+        for how, gpus in self._others():
+            if self.estimated(how, gpus).memory.reserved <= self.place.memory:
+                changed = [f"--set train.{name}={str(value).lower()}" for name, value in asdict(how).items()
+                           if value != getattr(self.run.train, name)]
+                return " ".join([*changed, *[f"--gpus {gpus}"] * (gpus != self.place.gpus)])
+        return None
+
+    def _others(self) -> Iterator[tuple[Train, int]]:
+        """Other ways to the same model, the cheapest first: smaller pieces, recomputation, shards, more GPUs."""
+        how, gpus, rows = self.run.train, self.place.gpus, self.rehearsal.shape[0]
+        pieces = [2**power for power in range(1, 20)]
+        pieces = [count for count in pieces if how.accumulate < count <= min(MOST_PIECES, max(1, rows // gpus))]
+        yield from ((replace(how, accumulate=count), gpus) for count in pieces)
+        yield from ((replace(how, recompute=True, accumulate=count), gpus) for count in [how.accumulate, *pieces[-1:]])
+        while self.place.device.type == "cuda" and gpus <= MOST_GPUS:
+            if gpus > 1:
+                yield replace(how, recompute=True, shard=True), gpus
+            gpus *= 2
+
+
+def _table(about: dict[str, Any]) -> str:
+    from regard.training.estimate import size_in_words
+
+    memory, batch, time = about["memory"], about["batch"], about["seconds"]
+    lines = [f"{'parameters':<16}{about['parameters']:>16,}"]
+    lines += [f"  {name:<14}{count:>16,}" for name, count in about["parts"].items()]
+    where = f"{about['gpus']} × {about['device']}" if about["gpus"] > 1 else about["device"]
+    lines += ["", f"memory of a step of {batch['rows']:,} × {batch['length']} tokens on {where}, {about['precision']}"]
+    lines += [f"  {name:<14}{size_in_words(memory[kind]):>16}" for kind, name in KINDS.items() if memory[kind]]
+    lines += [f"{'at the most':<16}{size_in_words(memory['total']):>16}  (gradients come as activations go)"]
+    if memory["reserved"] > memory["total"]:
+        lines += [f"{'reserved':<16}{size_in_words(memory['reserved']):>16}  (with graphs of other shapes)"]
+    lines += [f"{'available':<16}{size_in_words(memory['available']):>16}"]
+    if not about["fits"]:
+        lines += [f"does not fit; {about['instead']} would" if about["instead"] else
+                  "does not fit, and no other way of training it here would: a smaller model, or more GPUs"]
+    lines += ["", f"{'a step':<16}{_duration(time['step']):>16}  ({time['how']})",
+              f"{about['steps']:,} steps".ljust(16) + f"{_duration(time['run']):>16}  (without evaluations)"]
+    return "\n".join([*lines, "", *(f"assumed: {text}" for text in about["assumed"])])
+
+
+KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimiser", "copies": "cast weights",
+         "activations": "activations", "logits": "logits", "workspace": "workspace"}
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> [_duration(seconds) for seconds in (0.0123, 7.5, 400, 200_000)]
+    ['12.3 ms', '7.5 s', '6:40 min', '55.6 h']
+    """
+    if seconds < 60:
+        return f"{seconds:,.1f} s" if seconds >= 1 else f"{1000 * seconds:,.1f} ms"
+    return f"{seconds // 60:.0f}:{seconds % 60:02.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
