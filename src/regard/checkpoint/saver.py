@@ -15,6 +15,8 @@ from regard.settings.errors import Failure
 
 __all__ = ["Saver"]
 
+GRAIN = 64  # bytes: where each buffer begins
+
 
 class Saver:
     """Saves checkpoints in a thread; one is under way at a time, and an error of it is raised by the next call.
@@ -22,7 +24,8 @@ class Saver:
         with Saver(run, keep=2) as saver:
             saver.save(step, weights=named_tensors(model), optimizer=…, state={…}, also=[best_step])
 
-    The tensors may be changed as soon as `save` returns.
+    The tensors may be changed as soon as `save` returns. `room` is how many bytes of them lie on a GPU: memory to copy
+    them into is found at once then, and not by the first save, which would be held up for a second by it.
     """
 
     seconds = 0.0
@@ -30,8 +33,9 @@ class Saver:
     stalled = 0.0
     """How long the last `save` held its caller."""
 
-    def __init__(self, run: Path, *, keep: int) -> None:
+    def __init__(self, run: Path, *, keep: int, room: int = 0) -> None:
         self.run, self.keep = run, keep
+        self.room = _Room(room)
         self.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="saver")
         self.pending: Future[None] | None = None
         self.buffers: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}}
@@ -41,7 +45,7 @@ class Saver:
         """Take a copy and write it in the background; then delete all but the newest and the steps in `also`."""
         began = time.monotonic()
         self.wait()  # the thread reads the very buffers that are filled next
-        copies = {name: _copy(tensors, self.buffers[name])
+        copies = {name: _copy(tensors, self.buffers[name], self.room)
                   for name, tensors in (("weights", weights), ("optimizer", optimizer))}
         ready = _recorded([*weights.values(), *optimizer.values()])
         self.pending = self.pool.submit(self._write, step, copies, dict(state), tuple(also), ready)
@@ -79,7 +83,23 @@ class Saver:
             self.pool.shutdown()
 
 
-def _copy(tensors: Mapping[str, Tensor], buffers: dict[str, Tensor]) -> dict[str, Tensor]:
+class _Room:
+    """Memory of the host that a GPU can write to beside its work, pinned in one piece: many pieces take longer."""
+
+    def __init__(self, size: int) -> None:
+        self.memory = torch.empty(size, dtype=torch.uint8, pin_memory=size > 0)
+        self.taken = 0
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """A buffer for a tensor; on its own where there is no room left."""
+        start = -(-self.taken // GRAIN) * GRAIN
+        if not tensor.is_cuda or start + tensor.nbytes > len(self.memory):
+            return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        self.taken = start + tensor.nbytes
+        return self.memory[start : self.taken].view(tensor.dtype).view(tensor.shape)
+
+
+def _copy(tensors: Mapping[str, Tensor], buffers: dict[str, Tensor], room: _Room) -> dict[str, Tensor]:
     """The tensors in the memory of the host, in buffers that are kept: to pin memory is slow.
 
     A copy from a GPU has only been asked for when this returns. It is in the current stream, as what comes next is:
@@ -90,7 +110,7 @@ def _copy(tensors: Mapping[str, Tensor], buffers: dict[str, Tensor]) -> dict[str
     for name, tensor in tensors.items():
         buffer = buffers.get(name)
         if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
-            buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            buffers[name] = room.like(tensor)
         buffers[name].copy_(tensor.detach(), non_blocking=tensor.is_cuda)
     return dict(buffers)
 

@@ -27,7 +27,7 @@ from regard.training.health import Health
 from regard.training.log import Log, check_tracking
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join
-from regard.training.resume import Progress, resume, state_of, tensors_of
+from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
 from regard.training.stop import Stop
 from regard.training.update import deterministic, make_update
 
@@ -111,7 +111,8 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
         return task.collate("train", plan[step].share(world.rank, world.size)).ready(device)  # type: ignore[no-any-return]
 
     saved, stopping = progress.step, False
-    with Saver(folder, keep=how.keep) as saver:
+    room = room_for(model) if world.rank == 0 and not how.shard else 0
+    with Saver(folder, keep=how.keep, room=room) as saver:
         batches = ahead(make, progress.step, how.steps)
         while True:
             # What comes after a step is decided by where the run stands, so that it may stop in between.

@@ -15,7 +15,7 @@ from regard.settings.load import to_json
 from regard.settings.schema import Run
 from regard.training.parallel import World
 
-__all__ = ["Progress", "resume", "state_of", "tensors_of"]
+__all__ = ["Progress", "resume", "room_for", "state_of", "tensors_of"]
 
 
 @dataclass
@@ -98,6 +98,11 @@ def tensors_of(optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
     """The optimiser's state by parameter number and name."""
     state = optimizer.state_dict()["state"]
     return {f"{number}.{name}": tensor for number, values in state.items() for name, tensor in values.items()}
+
+
+def room_for(model: nn.Module) -> int:
+    """Bytes of a checkpoint that come from a GPU: a weight and its two averages, each with a little beside it."""
+    return sum(3 * p.nbytes + 1024 for p in model.parameters() if p.is_cuda)
 
 
 def _restore(optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor], world: World) -> None:
