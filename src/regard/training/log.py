@@ -32,7 +32,7 @@ class Log:
         if folder is not None and _is_cut(folder / FILE):
             self.file.write("\n")  # a kill has cut the last line: the next one must not go on with it
         self.began = self.newest = time.monotonic()
-        self.tokens = 0
+        self.tokens, self.waited = 0, 0.0
         self.events: Any = None
         self.bar: Any = None
         self.task: Any = None
@@ -55,9 +55,10 @@ class Log:
             self.task = self.bar.add_task("", total=self.steps, completed=step)
             self.bar.start()
 
-    def count(self, step: int, tokens: int) -> None:
-        """A step is done, and so many tokens went through the model."""
+    def count(self, step: int, tokens: int, waited: float = 0.0) -> None:
+        """A step is done, so many tokens went through the model, and so many seconds were spent waiting for them."""
         self.tokens += tokens
+        self.waited += waited
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=step)
 
@@ -72,8 +73,8 @@ class Log:
         """How it stands after `step` steps."""
         now = time.monotonic()
         speed = self.tokens / max(now - self.newest, 1e-9)
-        self.newest, self.tokens = now, 0
-        self.write("step", step=step, tokens_per_second=round(speed), **values)
+        self.write("step", step=step, tokens_per_second=round(speed), waited=round(self.waited, 4), **values)
+        self.newest, self.tokens, self.waited = now, 0, 0.0
         text = f"loss {values['loss']:.3f}  {speed:,.0f} tokens/s"
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=step, description=text)

@@ -3,8 +3,9 @@
 import shutil
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from regard.training.health import Health
 from regard.training.log import Log, check_tracking
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join
+from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
 from regard.training.stop import Stop
 from regard.training.update import deterministic, make_update
@@ -106,6 +108,8 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
     _introduce(log, task, model, plan, device, precision, world)
     if progress.step:
         log.say(f"going on from step {progress.step:,} of {how.steps:,}")
+    if how.deterministic and device.type == "cuda":
+        log.say(_price(run, device, precision))
 
     def make(step: int) -> Batch:
         return task.collate("train", plan[step].share(world.rank, world.size)).ready(device)  # type: ignore[no-any-return]
@@ -135,7 +139,9 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
             if stopping or is_last:
                 break
 
+            waiting = time.monotonic()
             step, batch = next(batches)
+            waited = time.monotonic() - waiting
             # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
             torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
             *counts, asked, due = world.sum([*batch.counts.values(), stop.asked, log.is_due(step + 1)])
@@ -145,7 +151,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
                 raise _too_large(error, batch, how) from error
             progress.step = step + 1
             health.note(progress.step, report.norm)
-            log.count(progress.step, batch.counts["nll"])
+            log.count(progress.step, batch.counts["nll"], waited)
             if due:
                 loss = world.sum([float(report.totals["nll"])])[0] / counts[list(batch.counts).index("nll")]
                 log.step(progress.step, loss=loss, norm=float(report.norm))
@@ -188,6 +194,18 @@ def _precision(how: Train, device: torch.device) -> torch.dtype:
     if how.precision == "auto":
         return torch.bfloat16 if fast_bfloat16(device) else torch.float32
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
+
+
+def _price(run: Run, device: torch.device, precision: torch.dtype) -> str:
+    """What the same bits in every run cost on this GPU, by a few steps of a model of this size."""
+    def step(how: Train) -> float:
+        with deterministic(how):
+            return median(measure(rehearsal, replace(run, train=how), device=device, precision=precision))
+
+    rehearsal, free = rehearse(run), replace(run.train, deterministic=False)
+    strict, loose = step(run.train), step(free)
+    more = strict / loose - 1
+    return f"train.deterministic: {1000 * strict:.2f} ms a step instead of {1000 * loose:.2f} ({more:+.0%})"
 
 
 def _too_large(error: RuntimeError, batch: Batch, how: Train) -> Exception:
