@@ -2,6 +2,7 @@
 
     python benchmarks/plan.py                       # on a GPU: three sizes, compiled and not; under four minutes
     python benchmarks/plan.py --device cpu --tiny   # everything but the GPU's memory, in seconds
+    python benchmarks/plan.py --kept                # what a compiled forward pass keeps; needs no GPU
 
 The shape of the batch is drawn at random; --seed draws the same one again. The constants that this is there to
 correct stand at the top of src/regard/training/estimate.py.
@@ -76,6 +77,40 @@ def row(name: str, compiled: str, run: Run, length: int, device: torch.device, p
     print(f"       MiB: {kinds}", flush=True)
 
 
+KEPT = {
+    "pre-norm": Tower(),
+    "post-norm": Tower(norm_place="post"),
+    "no dropout": Tower(dropout=0.0),
+    "hidden dropout": Tower(hidden_dropout=0.1),
+    "gelu": Tower(activation="gelu"),
+    "swiglu": Tower(activation="swiglu"),
+    "rms, rotary": Tower(norm="rms", positions="rotary", bias=False),
+}
+
+
+def kept(tower: Tower) -> tuple[int, int]:
+    """Bytes that a compiled forward pass keeps: foretold, and as torch's compiler decides for a CPU.
+
+    The examples are long, so that a CPU takes fused attention as a GPU would.
+    """
+    rehearsal = rehearse(Run(model=replace(tower, depth=2), train=Train(batch_tokens=640)), length=160)
+    model, batch = rehearsal.model("cpu").train(), rehearsal.batch()
+    loss = torch.compile(rehearsal.task.loss, backend="aot_eager_decomp_partition", dynamic=False)
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    found: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16):
+        terms = loss(model, batch)
+    assert terms[0].total.requires_grad
+    torch.compiler.reset()
+    traced = estimate(rehearsal.task, rehearsal.sizes, batch, Train(), device="cuda", precision=torch.bfloat16).traced
+    return traced.compiled + traced.copies, sum(s.nbytes() for key, s in found.items() if key not in weights)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
@@ -83,7 +118,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(SIZES), help="sizes; all if not given")
     parser.add_argument("--compile", nargs="+", choices=["off", "on"], help="default: both on a GPU, off on a CPU")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--kept", action="store_true", help="only what a compiled forward pass keeps")
     args = parser.parse_args()
+    if args.kept:
+        print(f"{'MiB':16} {'foretold':>9} {'kept':>9} {'ratio':>7}")
+        for name, tower in KEPT.items():
+            expected, real = kept(tower)
+            print(f"{name:16} {expected / 2**20:9.2f} {real / 2**20:9.2f} {expected / real:7.3f}", flush=True)
+        return
 
     device = choose_device(args.device)
     dice = random.Random(args.seed)

@@ -1,5 +1,6 @@
 """A run before its data: the task, its model and a batch as they will be, made from a few built-in examples."""
 
+import math
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -21,8 +22,9 @@ from regard.training.update import make_update
 
 __all__ = ["Rehearsal", "measure", "rehearse", "speed"]
 
-EXAMPLES = 200  # enough to see how long sentences are
-VOCABULARY = 320  # that of the few examples; a size that is equal to it is a vocabulary
+EXAMPLES = 60  # enough to see how long they are
+VOCABULARY = 320  # at the most, of so few
+ROUND = 64  # vocabularies are rounded up to multiples of this, and nothing else is
 WARM = {"cuda": 3}  # steps before the clock runs: on a GPU the first is captured, the second replays cold
 STEPS = 5
 ENOUGH = 8.0  # seconds after which no further step is begun on a CPU
@@ -61,10 +63,10 @@ def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
         sizes = task.prepare(Path(folder))
     task.run = run
     if run.tokens.kind != "bytes":  # there are 256 of them, whatever the settings ask for
-        assumed = -(-run.tokens.vocabulary // 64) * 64
-        sizes = {name: assumed if size == VOCABULARY else size for name, size in sizes.items()}
+        assumed = -(-run.tokens.vocabulary // ROUND) * ROUND
+        sizes = {name: size if size % ROUND else assumed for name, size in sizes.items()}
     if length is None:
-        length = int(np.median(task.lengths("train")))
+        length = 2 * math.ceil(np.median(task.lengths("train")) / 2)  # batches have even lengths
     alike = np.full(run.train.batch_tokens, length)  # as many as could ever make up a batch
     return Rehearsal(task, sizes, Plan(alike, tokens=run.train.batch_tokens, seed=run.seed).shapes[0])
 
