@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 DEFAULT_GPU = "h200"  # which one several are, where there is none to look at
 PATIENCE = 60.0  # seconds: a step that would take longer is computed
-MOST_PIECES, MOST_GPUS = 256, 1024  # what is looked through for something that fits
+MOST_GPUS = 1024  # where the search for something that fits ends
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
@@ -129,24 +129,28 @@ class Planned:
 
     def instead(self) -> str | None:
         """The nearest settings that would fit, as options."""
-        for how, gpus in self._others():
-            if self.estimated(how, gpus).memory.reserved <= self.place.memory:
+        for family in self._others():
+            if family and self._would_fit(*family[-1]):  # the last needs the least
+                how, gpus = next(one for one in family if self._would_fit(*one))
                 changed = [f"--set train.{name}={str(value).lower()}" for name, value in asdict(how).items()
                            if value != getattr(self.run.train, name)]
                 return " ".join([*changed, *[f"--gpus {gpus}"] * (gpus != self.place.gpus)])
         return None
 
-    def _others(self) -> Iterator[tuple[Train, int]]:
+    def _would_fit(self, how: Train, gpus: int) -> bool:
+        return self.estimated(how, gpus).memory.reserved <= self.place.memory
+
+    def _others(self) -> Iterator[list[tuple[Train, int]]]:
         """Other ways to the same model, the cheapest first: smaller pieces, recomputation, shards, more GPUs."""
-        how, gpus, rows = self.run.train, self.place.gpus, self.rehearsal.shape[0]
-        pieces = [2**power for power in range(1, 20)]
-        pieces = [count for count in pieces if how.accumulate < count <= min(MOST_PIECES, max(1, rows // gpus))]
-        yield from ((replace(how, accumulate=count), gpus) for count in pieces)
-        yield from ((replace(how, recompute=True, accumulate=count), gpus) for count in [how.accumulate, *pieces[-1:]])
-        while self.place.device.type == "cuda" and gpus <= MOST_GPUS:
-            if gpus > 1:
-                yield replace(how, recompute=True, shard=True), gpus
-            gpus *= 2
+        how, gpus = self.run.train, self.place.gpus
+        rows = -(-self.rehearsal.shape[0] // gpus)
+        pieces = [2**i for i in range(1, rows.bit_length() + 1) if how.accumulate < 2**i <= rows]
+        yield [(replace(how, accumulate=count), gpus) for count in pieces]
+        yield [(replace(how, recompute=True, accumulate=count), gpus) for count in [how.accumulate, *pieces]]
+        if self.place.device.type == "cuda":
+            yield [(replace(how, shard=True), gpus)] if gpus > 1 else []
+            counts = [gpus * 2**i for i in range(11) if 1 < gpus * 2**i <= MOST_GPUS]
+            yield [(replace(how, recompute=True, shard=True), count) for count in counts]
 
 
 def _table(about: dict[str, Any]) -> str:
