@@ -77,6 +77,24 @@ def row(name: str, compiled: str, run: Run, length: int, device: torch.device, p
     print(f"       MiB: {kinds}", flush=True)
 
 
+def reserved(tower: Tower, device: torch.device, dice: random.Random) -> None:
+    """Two shapes of batches in turn: each is captured, and keeps its memory."""
+    run, _ = draw(tower, dice, tiny=False)
+    run = replace(run, train=replace(run.train, compile="off", shapes=2))
+    short, long = (rehearse(run, length=length) for length in (32, 48))
+    needed, _ = foretold(long, run, device, torch.bfloat16)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    update = short.update(run, device, torch.bfloat16)
+    for step, batch in enumerate([short.batch(), long.batch()] * 3):
+        update(batch.ready(device), step)
+    torch.cuda.synchronize()
+    most, kept = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    print(f"two shapes, {short.shape} and {long.shape}: allocated {needed.total / 2**30:.3f} foretold, "
+          f"{most / 2**30:.3f} measured, {needed.total / most:.3f}; reserved {needed.reserved / 2**30:.3f} foretold, "
+          f"{kept / 2**30:.3f} measured, {needed.reserved / kept:.3f}", flush=True)
+
+
 KEPT = {
     "pre-norm": Tower(),
     "post-norm": Tower(norm_place="post"),
@@ -139,6 +157,8 @@ def main() -> None:
             continue
         for compiled in args.compile or (["off", "on"] if device.type == "cuda" else ["off"]):
             row(name, compiled, run, length, device, torch.bfloat16)
+    if device.type == "cuda":
+        reserved(SIZES["base"], device, dice)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
-from regard.training.update import make_update
+from regard.training.update import Update, make_update
 
 __all__ = ["Rehearsal", "measure", "rehearse", "speed"]
 
@@ -53,6 +53,14 @@ class Rehearsal:
         batch: Batch = self.task.collate("train", Chosen(indices, rows, length).share(0, processes))
         return replace(batch, counts={name: max(1, count) for name, count in batch.counts.items()})
 
+    def update(self, run: Run, device: torch.device, precision: torch.dtype) -> Update:
+        """As training makes it, with a new model."""
+        model = self.model("cpu")
+        initialize(model, seed=run.seed)
+        model.to(device).train()
+        optimizer = adamw(model, run.train, device=device)
+        return make_update(model, self.task, optimizer, run.train, device=device, precision=precision, world=World())
+
 
 def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
     """`length` absent: that of the built-in examples."""
@@ -74,12 +82,7 @@ def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
 def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
             steps: int = STEPS) -> list[float]:
     """Seconds of each of a few real updates on this machine; fewer where they take long."""
-    model = rehearsal.model("cpu")
-    initialize(model, seed=run.seed)
-    model.to(device).train()
-    batch = rehearsal.batch(processes).ready(device)
-    update = make_update(model, rehearsal.task, adamw(model, run.train, device=device), run.train, device=device,
-                         precision=precision, world=World())
+    update, batch = rehearsal.update(run, device, precision), rehearsal.batch(processes).ready(device)
     warm, took = WARM.get(device.type, 1), list[float]()
     for step in range(warm + steps):
         start = time.monotonic()

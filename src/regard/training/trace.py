@@ -271,13 +271,12 @@ class Ledger(TorchDispatchMode):
         self.made.append(one)
         self.held += one.size
         self.most = max(self.most, self.held)
+        weakref.finalize(storage, self._let_go, key)
 
-        def let_go() -> None:
-            one.gone = True
-            del self.alive[key]
-            self.held -= one.size
-
-        weakref.finalize(storage, let_go)
+    def _let_go(self, key: int) -> None:
+        one = self.alive.pop(key)
+        one.gone = True
+        self.held -= one.size
 
     def change_if_compiled(self) -> int:
         """Bytes by which the compiler changes what is kept of what was made.

@@ -91,11 +91,14 @@ class Planned:
 
     def about(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
+        from regard.training.estimate import is_compiled
+
         found, rows, length = self.estimate, *self.rehearsal.shape
         step, how = self.seconds()
         return {
             "task": self.run.task, "device": self.place.name, "gpus": self.place.gpus,
-            "precision": str(self.precision).removeprefix("torch."), "batch": {"rows": rows, "length": length},
+            "precision": str(self.precision).removeprefix("torch."),
+            "compiled": is_compiled(self.run.train, self.place.device.type), "batch": {"rows": rows, "length": length},
             "parameters": found.parameters.total, "parts": found.parameters.parts,
             "memory": {**asdict(found.memory), "available": self.place.memory}, "fits": self.fits,
             "instead": None if self.fits else self.instead(),
@@ -103,9 +106,10 @@ class Planned:
             "steps": self.run.train.steps, "assumed": self.assumed()}
 
     def assumed(self) -> list[str]:
+        """What only the data could tell, and it was not read."""
         sizes = ", ".join(f"{name} {size:,}" for name, size in self.rehearsal.sizes.items())
-        return [f"sizes, without reading the data: {sizes} (from tokens.vocabulary={self.run.tokens.vocabulary})",
-                f"examples of {self.rehearsal.shape[1]} tokens (--length)"]
+        return [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})",
+                f"{self.rehearsal.shape[1]} tokens an example (--length)"]
 
     def seconds(self) -> tuple[float, str]:
         """Of a step, and whether they were measured."""
@@ -160,7 +164,8 @@ def _table(about: dict[str, Any]) -> str:
     lines = [f"{'parameters':<16}{about['parameters']:>16,}"]
     lines += [f"  {name:<14}{count:>16,}" for name, count in about["parts"].items()]
     where = f"{about['gpus']} × {about['device']}" if about["gpus"] > 1 else about["device"]
-    lines += ["", f"memory of a step of {batch['rows']:,} × {batch['length']} tokens on {where}, {about['precision']}"]
+    kind = about["precision"] + ", compiled" * about["compiled"]
+    lines += ["", f"memory of a step of {batch['rows']:,} × {batch['length']} tokens on {where}, {kind}"]
     lines += [f"  {name:<14}{size_in_words(memory[kind]):>16}" for kind, name in KINDS.items() if memory[kind]]
     lines += [f"{'at the most':<16}{size_in_words(memory['total']):>16}  (gradients come as activations go)"]
     if memory["reserved"] > memory["total"]:
@@ -171,7 +176,7 @@ def _table(about: dict[str, Any]) -> str:
                   "does not fit, and no other way of training it here would: a smaller model, or more GPUs"]
     lines += ["", f"{'a step':<16}{_duration(time['step']):>16}  ({time['how']})",
               f"{about['steps']:,} steps".ljust(16) + f"{_duration(time['run']):>16}  (without evaluations)"]
-    return "\n".join([*lines, "", *(f"assumed: {text}" for text in about["assumed"])])
+    return "\n".join([*lines, "", f"assumed, as the data was not read: {'; '.join(about['assumed'])}"])
 
 
 KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimiser", "copies": "cast weights",
