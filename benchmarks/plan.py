@@ -47,17 +47,24 @@ def foretold(rehearsal: Rehearsal, run: Run, device: torch.device, precision: to
     return found.memory, seconds(found.parameters, found.traced, run.train, MACHINES["h200"], precision=precision)
 
 
-def measured(rehearsal: Rehearsal, run: Run, device: torch.device, precision: torch.dtype) -> tuple[int, list[float]]:
-    """The most bytes that were allocated, and the seconds of each step."""
+def fresh(device: torch.device) -> None:
+    """Forget what was, and count from here."""
+    torch.compiler.reset()
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated() if device.type == "cuda" else 0
-    took = measure(rehearsal, run, device=device, precision=precision, steps=FEW + STEPS)
-    most = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else 0
-    torch.compiler.reset()
-    return most, took
+
+
+def most(device: torch.device) -> tuple[int, int]:
+    """Bytes of GPU memory: the most that was allocated, and the most that was reserved for it."""
+    if device.type != "cuda":
+        return 0, 0
+    return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+
+
+def ratio(foretold: float, real: float) -> str:
+    return f"{foretold / real:7.3f}" if real else f"{'':7}"
 
 
 def row(name: str, compiled: str, run: Run, length: int, device: torch.device, precision: torch.dtype) -> None:
@@ -66,33 +73,30 @@ def row(name: str, compiled: str, run: Run, length: int, device: torch.device, p
     start = time.perf_counter()
     needed, computed = foretold(rehearsal, run, device, precision)
     thought = time.perf_counter() - start
-    most, took = measured(rehearsal, run, device, precision)
+    fresh(device)
+    took = measure(rehearsal, run, device=device, precision=precision, steps=FEW + STEPS)
+    allocated, _ = most(device)
     few, real = statistics.median(took[:FEW]), statistics.median(took[FEW:] or took)
     rows, length = rehearsal.shape
-    ratio = f"{needed.total / most:7.3f}" if most else f"{'':7}"
     print(f"{name:6} {compiled:8} {rows:5}×{length:<4} {run.tokens.vocabulary:>6} {needed.total / 2**30:9.3f} "
-          f"{most / 2**30:9.3f} {ratio} {1000 * computed:9.2f} {1000 * few:9.2f} {1000 * real:9.2f} "
-          f"{computed / real:7.3f} {few / real:7.3f} {thought:6.1f}", flush=True)
+          f"{allocated / 2**30:9.3f} {ratio(needed.total, allocated)} {1000 * computed:9.2f} {1000 * few:9.2f} "
+          f"{1000 * real:9.2f} {ratio(computed, real)} {ratio(few, real)} {thought:6.1f}", flush=True)
     kinds = "  ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in asdict(needed).items())
     print(f"       MiB: {kinds}", flush=True)
 
 
-def reserved(tower: Tower, device: torch.device, dice: random.Random) -> None:
-    """Two shapes of batches in turn: each is captured, and keeps its memory."""
-    run, _ = draw(tower, dice, tiny=False)
+def two_shapes(run: Run, lengths: tuple[int, int], device: torch.device, precision: torch.dtype) -> None:
+    """Batches of two shapes in turn: each shape has its graph, and the second begins beside the first's memory."""
     run = replace(run, train=replace(run.train, compile="off", shapes=2))
-    short, long = (rehearse(run, length=length) for length in (32, 48))
-    needed, _ = foretold(long, run, device, torch.bfloat16)
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    update = short.update(run, device, torch.bfloat16)
+    short, long = (rehearse(run, length=length) for length in lengths)
+    needed, _ = foretold(long, run, device, precision)
+    fresh(device)
+    update = short.update(run, device, precision)
     for step, batch in enumerate([short.batch(), long.batch()] * 3):
         update(batch.ready(device), step)
-    torch.cuda.synchronize()
-    most, kept = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    print(f"two shapes, {short.shape} and {long.shape}: allocated {needed.total / 2**30:.3f} foretold, "
-          f"{most / 2**30:.3f} measured, {needed.total / most:.3f}; reserved {needed.reserved / 2**30:.3f} foretold, "
-          f"{kept / 2**30:.3f} measured, {needed.reserved / kept:.3f}", flush=True)
+    for kind, told, real in zip(("allocated", "reserved"), (needed.total, needed.reserved), most(device), strict=True):
+        print(f"two shapes, {short.shape} and {long.shape}: {kind} {told / 2**30:.3f} foretold, {real / 2**30:.3f} "
+              f"measured {ratio(told, real)}", flush=True)
 
 
 KEPT = {
@@ -157,8 +161,8 @@ def main() -> None:
             continue
         for compiled in args.compile or (["off", "on"] if device.type == "cuda" else ["off"]):
             row(name, compiled, run, length, device, torch.bfloat16)
-    if device.type == "cuda":
-        reserved(SIZES["base"], device, dice)
+    tower = TINY["tiny"] if args.tiny else SIZES["base"]
+    two_shapes(draw(tower, dice, tiny=args.tiny)[0], (16, 24) if args.tiny else (32, 48), device, torch.bfloat16)
 
 
 if __name__ == "__main__":
