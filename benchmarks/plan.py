@@ -2,6 +2,7 @@
 
     python benchmarks/plan.py                       # on a GPU: three sizes, compiled and not; under four minutes
     python benchmarks/plan.py --device cpu --tiny   # everything but the GPU's memory, in seconds
+    python benchmarks/plan.py --kept                # what a compiled forward pass keeps; needs no GPU
 
 The shape of the batch is drawn at random; --seed draws the same one again. The constants that this is there to
 correct stand at the top of src/regard/training/estimate.py.
@@ -46,17 +47,24 @@ def foretold(rehearsal: Rehearsal, run: Run, device: torch.device, precision: to
     return found.memory, seconds(found.parameters, found.traced, run.train, MACHINES["h200"], precision=precision)
 
 
-def measured(rehearsal: Rehearsal, run: Run, device: torch.device, precision: torch.dtype) -> tuple[int, list[float]]:
-    """The most bytes that were allocated, and the seconds of each step."""
+def fresh(device: torch.device) -> None:
+    """Forget what was, and count from here."""
+    torch.compiler.reset()
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated() if device.type == "cuda" else 0
-    took = measure(rehearsal, run, device=device, precision=precision, steps=FEW + STEPS)
-    most = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else 0
-    torch.compiler.reset()
-    return most, took
+
+
+def most(device: torch.device) -> tuple[int, int]:
+    """Bytes of GPU memory: the most that was allocated, and the most that was reserved for it."""
+    if device.type != "cuda":
+        return 0, 0
+    return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+
+
+def ratio(foretold: float, real: float) -> str:
+    return f"{foretold / real:7.3f}" if real else f"{'':7}"
 
 
 def row(name: str, compiled: str, run: Run, length: int, device: torch.device, precision: torch.dtype) -> None:
@@ -65,15 +73,64 @@ def row(name: str, compiled: str, run: Run, length: int, device: torch.device, p
     start = time.perf_counter()
     needed, computed = foretold(rehearsal, run, device, precision)
     thought = time.perf_counter() - start
-    most, took = measured(rehearsal, run, device, precision)
+    fresh(device)
+    took = measure(rehearsal, run, device=device, precision=precision, steps=FEW + STEPS)
+    allocated, _ = most(device)
     few, real = statistics.median(took[:FEW]), statistics.median(took[FEW:] or took)
     rows, length = rehearsal.shape
-    ratio = f"{needed.total / most:7.3f}" if most else f"{'':7}"
     print(f"{name:6} {compiled:8} {rows:5}×{length:<4} {run.tokens.vocabulary:>6} {needed.total / 2**30:9.3f} "
-          f"{most / 2**30:9.3f} {ratio} {1000 * computed:9.2f} {1000 * few:9.2f} {1000 * real:9.2f} "
-          f"{computed / real:7.3f} {few / real:7.3f} {thought:6.1f}", flush=True)
+          f"{allocated / 2**30:9.3f} {ratio(needed.total, allocated)} {1000 * computed:9.2f} {1000 * few:9.2f} "
+          f"{1000 * real:9.2f} {ratio(computed, real)} {ratio(few, real)} {thought:6.1f}", flush=True)
     kinds = "  ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in asdict(needed).items())
     print(f"       MiB: {kinds}", flush=True)
+
+
+def two_shapes(run: Run, lengths: tuple[int, int], device: torch.device, precision: torch.dtype) -> None:
+    """Batches of two shapes in turn: each shape has its graph, and the second begins beside the first's memory."""
+    run = replace(run, train=replace(run.train, compile="off", shapes=2))
+    short, long = (rehearse(run, length=length) for length in lengths)
+    needed, _ = foretold(long, run, device, precision)
+    fresh(device)
+    update = short.update(run, device, precision)
+    for step, batch in enumerate([short.batch(), long.batch()] * 3):
+        update(batch.ready(device), step)
+    for kind, told, real in zip(("allocated", "reserved"), (needed.total, needed.reserved), most(device), strict=True):
+        print(f"two shapes, {short.shape} and {long.shape}: {kind} {told / 2**30:.3f} foretold, {real / 2**30:.3f} "
+              f"measured {ratio(told, real)}", flush=True)
+
+
+KEPT = {
+    "pre-norm": Tower(),
+    "post-norm": Tower(norm_place="post"),
+    "no dropout": Tower(dropout=0.0),
+    "hidden dropout": Tower(hidden_dropout=0.1),
+    "gelu": Tower(activation="gelu"),
+    "swiglu": Tower(activation="swiglu"),
+    "rms, rotary": Tower(norm="rms", positions="rotary", bias=False),
+}
+
+
+def kept(tower: Tower) -> tuple[int, int]:
+    """Bytes that a compiled forward pass keeps: foretold, and as torch's compiler decides for a CPU.
+
+    The examples are long, so that a CPU takes fused attention as a GPU would.
+    """
+    rehearsal = rehearse(Run(model=replace(tower, depth=2), train=Train(batch_tokens=640)), length=160)
+    model, batch = rehearsal.model("cpu").train(), rehearsal.batch()
+    loss = torch.compile(rehearsal.task.loss, backend="aot_eager_decomp_partition", dynamic=False)
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    found: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16):
+        terms = loss(model, batch)
+    assert terms[0].total.requires_grad
+    torch.compiler.reset()
+    traced = estimate(rehearsal.task, rehearsal.sizes, batch, Train(), device="cuda", precision=torch.bfloat16).traced
+    return traced.compiled + traced.copies, sum(s.nbytes() for key, s in found.items() if key not in weights)
 
 
 def main() -> None:
@@ -83,7 +140,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(SIZES), help="sizes; all if not given")
     parser.add_argument("--compile", nargs="+", choices=["off", "on"], help="default: both on a GPU, off on a CPU")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--kept", action="store_true", help="only what a compiled forward pass keeps")
     args = parser.parse_args()
+    if args.kept:
+        print(f"{'MiB':16} {'foretold':>9} {'kept':>9} {'ratio':>7}")
+        for name, tower in KEPT.items():
+            expected, real = kept(tower)
+            print(f"{name:16} {expected / 2**20:9.2f} {real / 2**20:9.2f} {expected / real:7.3f}", flush=True)
+        return
 
     device = choose_device(args.device)
     dice = random.Random(args.seed)
@@ -97,6 +161,8 @@ def main() -> None:
             continue
         for compiled in args.compile or (["off", "on"] if device.type == "cuda" else ["off"]):
             row(name, compiled, run, length, device, torch.bfloat16)
+    tower = TINY["tiny"] if args.tiny else SIZES["base"]
+    two_shapes(draw(tower, dice, tiny=args.tiny)[0], (16, 24) if args.tiny else (32, 48), device, torch.bfloat16)
 
 
 if __name__ == "__main__":

@@ -155,8 +155,9 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
            shapes: int | None = None) -> Memory:
     """What one process holds: at the end of its forward pass, in its backward pass, or when the optimiser steps."""
     blocks = len(traced.blocks)
-    weights = FLOAT * parameters.total // (gpus if how.shard else 1)
-    gradients, optimizer = weights, MOMENTS * weights
+    shards = gpus if how.shard else 1
+    weights = FLOAT * parameters.total // shards
+    gradients, optimizer = weights, MOMENTS * FLOAT * parameters.total // shards
     # Where a batch is worked off in pieces, the gradients of those before are there from the beginning.
     before = FLOAT * parameters.total if how.accumulate > 1 else 0
     arriving = max(0, traced.backward - traced.copies - traced.kept)  # gradients when the backward pass is fullest

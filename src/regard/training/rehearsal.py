@@ -1,5 +1,6 @@
 """A run before its data: the task, its model and a batch as they will be, made from a few built-in examples."""
 
+import math
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -17,12 +18,13 @@ from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
-from regard.training.update import make_update
+from regard.training.update import Update, make_update
 
 __all__ = ["Rehearsal", "measure", "rehearse", "speed"]
 
-EXAMPLES = 200  # enough to see how long sentences are
-VOCABULARY = 320  # that of the few examples; a size that is equal to it is a vocabulary
+EXAMPLES = 60  # enough to see how long they are
+VOCABULARY = 320  # at the most, of so few
+ROUND = 64  # vocabularies are rounded up to multiples of this, and nothing else is
 WARM = {"cuda": 3}  # steps before the clock runs: on a GPU the first is captured, the second replays cold
 STEPS = 5
 ENOUGH = 8.0  # seconds after which no further step is begun on a CPU
@@ -51,6 +53,14 @@ class Rehearsal:
         batch: Batch = self.task.collate("train", Chosen(indices, rows, length).share(0, processes))
         return replace(batch, counts={name: max(1, count) for name, count in batch.counts.items()})
 
+    def update(self, run: Run, device: torch.device, precision: torch.dtype) -> Update:
+        """As training makes it, with a new model."""
+        model = self.model("cpu")
+        initialize(model, seed=run.seed)
+        model.to(device).train()
+        optimizer = adamw(model, run.train, device=device)
+        return make_update(model, self.task, optimizer, run.train, device=device, precision=precision, world=World())
+
 
 def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
     """`length` absent: that of the built-in examples."""
@@ -61,10 +71,10 @@ def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
         sizes = task.prepare(Path(folder))
     task.run = run
     if run.tokens.kind != "bytes":  # there are 256 of them, whatever the settings ask for
-        assumed = -(-run.tokens.vocabulary // 64) * 64
-        sizes = {name: assumed if size == VOCABULARY else size for name, size in sizes.items()}
+        assumed = -(-run.tokens.vocabulary // ROUND) * ROUND
+        sizes = {name: size if size % ROUND else assumed for name, size in sizes.items()}
     if length is None:
-        length = int(np.median(task.lengths("train")))
+        length = 2 * math.ceil(np.median(task.lengths("train")) / 2)  # batches have even lengths
     alike = np.full(run.train.batch_tokens, length)  # as many as could ever make up a batch
     return Rehearsal(task, sizes, Plan(alike, tokens=run.train.batch_tokens, seed=run.seed).shapes[0])
 
@@ -72,12 +82,7 @@ def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
 def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
             steps: int = STEPS) -> list[float]:
     """Seconds of each of a few real updates on this machine; fewer where they take long."""
-    model = rehearsal.model("cpu")
-    initialize(model, seed=run.seed)
-    model.to(device).train()
-    batch = rehearsal.batch(processes).ready(device)
-    update = make_update(model, rehearsal.task, adamw(model, run.train, device=device), run.train, device=device,
-                         precision=precision, world=World())
+    update, batch = rehearsal.update(run, device, precision), rehearsal.batch(processes).ready(device)
     warm, took = WARM.get(device.type, 1), list[float]()
     for step in range(warm + steps):
         start = time.monotonic()

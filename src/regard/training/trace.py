@@ -161,8 +161,8 @@ class StandIn(TorchFunctionMode):
                scale: float, enable_gqa: bool) -> Tensor:
         """The kernel that the device would take."""
         aten, half = torch.ops.aten, q.dtype != torch.float32
-        flash = self.device.type == "cuda" and half and attn_mask is None
-        if enable_gqa and not flash:  # the others want a key for each query
+        flash = half and attn_mask is None
+        if enable_gqa and self.device.type == "cuda" and not flash:  # these kernels want keys for each head
             k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], dim=1) for part in (k, v))
         if attn_mask is not None:
             bias = attn_mask.to(q.dtype) if attn_mask.dtype == torch.bool else attn_mask
@@ -186,9 +186,9 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
     return torch.native_dropout(x, p, training)[0] if p and training else x
 
 
-def _rms_norm(x: Tensor, shape: list[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """Its kernel keeps what LayerNorm's keeps."""
-    return F.layer_norm(x, shape, weight, None, eps or 1e-5)
+    return F.layer_norm(x, list(shape), weight, None, eps or 1e-5)
 
 
 # Where torch has one kernel for what it would take apart here.
@@ -251,7 +251,8 @@ class Ledger(TorchDispatchMode):
         known = {tensor.untyped_storage()._cdata for tensor in inputs}  # weights and the batch among them
         sources = [self.alive[key] for key in known if key in self.alive]
         for tensor in outputs:
-            if tensor.untyped_storage()._cdata not in known | self.alive.keys():
+            key = tensor.untyped_storage()._cdata
+            if key not in known and key not in self.alive:
                 self._take(tensor, operation, sources)
         self.launches += 1
         moved = sum(map(_bytes, inputs + outputs))
@@ -270,13 +271,12 @@ class Ledger(TorchDispatchMode):
         self.made.append(one)
         self.held += one.size
         self.most = max(self.most, self.held)
+        weakref.finalize(storage, self._let_go, key)
 
-        def let_go() -> None:
-            one.gone = True
-            del self.alive[key]
-            self.held -= one.size
-
-        weakref.finalize(storage, let_go)
+    def _let_go(self, key: int) -> None:
+        one = self.alive.pop(key)
+        one.gone = True
+        self.held -= one.size
 
     def change_if_compiled(self) -> int:
         """Bytes by which the compiler changes what is kept of what was made.

@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 DEFAULT_GPU = "h200"  # which one several are, where there is none to look at
 PATIENCE = 60.0  # seconds: a step that would take longer is computed
-MOST_PIECES, MOST_GPUS = 256, 1024  # what is looked through for something that fits
+MOST_GPUS = 1024  # where the search for something that fits ends
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
@@ -91,11 +91,14 @@ class Planned:
 
     def about(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
+        from regard.training.estimate import is_compiled
+
         found, rows, length = self.estimate, *self.rehearsal.shape
         step, how = self.seconds()
         return {
             "task": self.run.task, "device": self.place.name, "gpus": self.place.gpus,
-            "precision": str(self.precision).removeprefix("torch."), "batch": {"rows": rows, "length": length},
+            "precision": str(self.precision).removeprefix("torch."),
+            "compiled": is_compiled(self.run.train, self.place.device.type), "batch": {"rows": rows, "length": length},
             "parameters": found.parameters.total, "parts": found.parameters.parts,
             "memory": {**asdict(found.memory), "available": self.place.memory}, "fits": self.fits,
             "instead": None if self.fits else self.instead(),
@@ -103,9 +106,10 @@ class Planned:
             "steps": self.run.train.steps, "assumed": self.assumed()}
 
     def assumed(self) -> list[str]:
+        """What only the data could tell, and it was not read."""
         sizes = ", ".join(f"{name} {size:,}" for name, size in self.rehearsal.sizes.items())
-        return [f"sizes, without reading the data: {sizes} (from tokens.vocabulary={self.run.tokens.vocabulary})",
-                f"examples of {self.rehearsal.shape[1]} tokens (--length)"]
+        return [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})",
+                f"{self.rehearsal.shape[1]} tokens an example (--length)"]
 
     def seconds(self) -> tuple[float, str]:
         """Of a step, and whether they were measured."""
@@ -129,24 +133,28 @@ class Planned:
 
     def instead(self) -> str | None:
         """The nearest settings that would fit, as options."""
-        for how, gpus in self._others():
-            if self.estimated(how, gpus).memory.reserved <= self.place.memory:
+        for family in self._others():
+            if family and self._would_fit(*family[-1]):  # the last needs the least
+                how, gpus = next(one for one in family if self._would_fit(*one))
                 changed = [f"--set train.{name}={str(value).lower()}" for name, value in asdict(how).items()
                            if value != getattr(self.run.train, name)]
                 return " ".join([*changed, *[f"--gpus {gpus}"] * (gpus != self.place.gpus)])
         return None
 
-    def _others(self) -> Iterator[tuple[Train, int]]:
+    def _would_fit(self, how: Train, gpus: int) -> bool:
+        return self.estimated(how, gpus).memory.reserved <= self.place.memory
+
+    def _others(self) -> Iterator[list[tuple[Train, int]]]:
         """Other ways to the same model, the cheapest first: smaller pieces, recomputation, shards, more GPUs."""
-        how, gpus, rows = self.run.train, self.place.gpus, self.rehearsal.shape[0]
-        pieces = [2**power for power in range(1, 20)]
-        pieces = [count for count in pieces if how.accumulate < count <= min(MOST_PIECES, max(1, rows // gpus))]
-        yield from ((replace(how, accumulate=count), gpus) for count in pieces)
-        yield from ((replace(how, recompute=True, accumulate=count), gpus) for count in [how.accumulate, *pieces[-1:]])
-        while self.place.device.type == "cuda" and gpus <= MOST_GPUS:
-            if gpus > 1:
-                yield replace(how, recompute=True, shard=True), gpus
-            gpus *= 2
+        how, gpus = self.run.train, self.place.gpus
+        rows = -(-self.rehearsal.shape[0] // gpus)
+        pieces = [2**i for i in range(1, rows.bit_length() + 1) if how.accumulate < 2**i <= rows]
+        yield [(replace(how, accumulate=count), gpus) for count in pieces]
+        yield [(replace(how, recompute=True, accumulate=count), gpus) for count in [how.accumulate, *pieces]]
+        if self.place.device.type == "cuda":
+            yield [(replace(how, shard=True), gpus)] if gpus > 1 else []
+            counts = [gpus * 2**i for i in range(11) if 1 < gpus * 2**i <= MOST_GPUS]
+            yield [(replace(how, recompute=True, shard=True), count) for count in counts]
 
 
 def _table(about: dict[str, Any]) -> str:
@@ -156,7 +164,8 @@ def _table(about: dict[str, Any]) -> str:
     lines = [f"{'parameters':<16}{about['parameters']:>16,}"]
     lines += [f"  {name:<14}{count:>16,}" for name, count in about["parts"].items()]
     where = f"{about['gpus']} × {about['device']}" if about["gpus"] > 1 else about["device"]
-    lines += ["", f"memory of a step of {batch['rows']:,} × {batch['length']} tokens on {where}, {about['precision']}"]
+    kind = about["precision"] + ", compiled" * about["compiled"]
+    lines += ["", f"memory of a step of {batch['rows']:,} × {batch['length']} tokens on {where}, {kind}"]
     lines += [f"  {name:<14}{size_in_words(memory[kind]):>16}" for kind, name in KINDS.items() if memory[kind]]
     lines += [f"{'at the most':<16}{size_in_words(memory['total']):>16}  (gradients come as activations go)"]
     if memory["reserved"] > memory["total"]:
@@ -167,7 +176,7 @@ def _table(about: dict[str, Any]) -> str:
                   "does not fit, and no other way of training it here would: a smaller model, or more GPUs"]
     lines += ["", f"{'a step':<16}{_duration(time['step']):>16}  ({time['how']})",
               f"{about['steps']:,} steps".ljust(16) + f"{_duration(time['run']):>16}  (without evaluations)"]
-    return "\n".join([*lines, "", *(f"assumed: {text}" for text in about["assumed"])])
+    return "\n".join([*lines, "", f"assumed, as the data was not read: {'; '.join(about['assumed'])}"])
 
 
 KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimiser", "copies": "cast weights",

@@ -1,0 +1,131 @@
+"""`regard plan`: what a run will need, said before it starts."""
+
+import io
+import json
+import shlex
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from regard.cli import main
+from regard.settings.load import load
+from regard.tasks import make
+from regard.training import rehearsal
+
+TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=640", "train.steps=30",
+        "train.batch_tokens=256"]
+SETTINGS = [word for setting in TINY for word in ("--set", setting)]
+GPU = ["--on", "h200"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+def run(*arguments: str) -> Outcome:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with (patch.object(sys, "argv", ["regard", "plan", *arguments]), redirect_stdout(out), redirect_stderr(err),
+          pytest.raises(SystemExit) as ended):
+        main()
+    for stream in (out, err):
+        stream.seek(0)
+    return Outcome(int(ended.value.code or 0), out.read(), err.read())
+
+
+def planned(*arguments: str) -> dict[str, Any]:
+    outcome = run(*SETTINGS, "--json", *arguments)
+    assert outcome.code == 0, outcome.err
+    return dict(json.loads(outcome.out))
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rehearsal, "EXAMPLES", 8)  # the shape checks of tests make more of them slow
+    return tmp_path
+
+
+def test_a_plan_is_measured_here_and_leaves_no_file(elsewhere: Path) -> None:
+    about = planned("--set", "device=cpu")
+    assert list(elsewhere.iterdir()) == []
+    assert isinstance(about["parameters"], int)
+    assert about["parameters"] == sum(about["parts"].values())
+    assert about["seconds"]["how"] == "measured"
+    assert about["seconds"]["run"] == pytest.approx(30 * about["seconds"]["step"])
+    assert about["fits"]
+    assert about["instead"] is None
+    assert 0 < about["memory"]["total"] <= about["memory"]["reserved"] < about["memory"]["available"]
+
+
+def test_the_parameters_are_those_of_the_model_that_will_be_trained() -> None:
+    with torch.device("meta"):
+        model = make(load(None, TINY)).build({"sources": 640, "targets": 640})
+    assert planned(*GPU)["parameters"] == sum(p.numel() for p in model.parameters())
+
+
+def test_for_a_gpu_that_is_not_here_the_time_is_computed() -> None:
+    fast, slow = planned("--on", "h200"), planned("--on", "l4")
+    assert fast["seconds"]["how"] == slow["seconds"]["how"] == "computed"
+    assert 0 < fast["seconds"]["step"] < slow["seconds"]["step"]
+    assert fast["memory"]["available"] > slow["memory"]["available"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_several_gpus_are_assumed_where_there_is_none() -> None:
+    one, eight = planned(*GPU), planned("--gpus", "8")
+    assert eight["device"] == "H200"
+    assert eight["seconds"]["how"] == "computed"
+    assert eight["memory"]["activations"] < one["memory"]["activations"] / 3
+    outcome = run(*SETTINGS, "--set", "device=cuda")
+    assert outcome.code == 2
+    assert "--on" in outcome.err
+
+
+@pytest.mark.parametrize(("settings", "memory", "proposed"), [
+    (["--set", "train.batch_tokens=1024"], "0.07", "--set train.accumulate=4"),
+    (["--set", "model.width=1024"], "0.4", "--set train.recompute=true --set train.shard=true --gpus 8"),
+])
+def test_what_is_proposed_instead_fits(settings: list[str], memory: str, proposed: str) -> None:
+    wanted = [*GPU, *settings, "--length", "32", "--memory", memory]
+    about = planned(*wanted)
+    assert not about["fits"]
+    assert about["instead"] == proposed
+    assert planned(*wanted, *shlex.split(proposed))["fits"]
+
+
+def test_a_model_that_fits_nowhere_is_said_to() -> None:
+    outcome = run(*SETTINGS, *GPU, "--memory", "0.01")
+    assert outcome.code == 0
+    assert "does not fit, and" in outcome.out
+
+
+def test_a_person_gets_a_table_that_says_what_was_assumed() -> None:
+    outcome = run(*SETTINGS, *GPU, "--length", "30")
+    assert outcome.code == 0
+    for text in ("parameters", "embeddings", "activations", "available", "(computed)", "30 steps", "8 × 30 tokens",
+                 "tokens.vocabulary=640"):
+        assert text in outcome.out
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["--set", "model.widht=3"], "did you mean model.width?"),
+    (["--on", "h300"], "h300"),
+    (["--gpus", "0"], "--gpus"),
+    (["--data", "nowhere.tsv"], "nowhere.tsv: no such file"),
+    (["traslate"], "traslate: no such task"),
+])
+def test_a_mistake_is_one_line(arguments: list[str], said: str) -> None:
+    outcome = run(*arguments)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.out == ""
+    assert outcome.err.count("\n") == 1
