@@ -238,14 +238,15 @@ def available(device: torch.device) -> int:
 
 def outlook(task: Task[Any], sizes: Sizes, plan: Plan, how: Train, *, device: torch.device, precision: torch.dtype,
             gpus: int = 1) -> str:
-    """A line for the beginning of a run: the memory it will need for the fullest of its batches."""
+    """A line for the beginning of a run: its parameters, and the memory it will need for the fullest of its batches."""
     bucket = max(plan.buckets, key=lambda bucket: bucket.rows * bucket.length)
     chosen = Chosen(bucket.members[: bucket.rows], bucket.rows, bucket.length).share(0, gpus)
     batch = task.collate("train", chosen)
-    needed = estimate(task, sizes, batch, how, device=device.type, precision=precision, gpus=gpus,
-                      shapes=len(plan.buckets)).memory
-    there = available(device)
-    text = f"about {size_in_words(needed.reserved)} of memory of {size_in_words(there)}"
+    found = estimate(task, sizes, batch, how, device=device.type, precision=precision, gpus=gpus,
+                     shapes=len(plan.buckets))
+    needed, there = found.memory, available(device)
+    text = (f"{found.parameters.total:,} parameters; about {size_in_words(needed.reserved)} of memory of "
+            f"{size_in_words(there)}")
     return text + "; that may not fit: `regard plan` says what would" * (needed.reserved > there)
 
 

@@ -23,6 +23,7 @@ from regard.settings.schema import Run, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import choose_device, fast_bfloat16
+from regard.training.estimate import outlook
 from regard.training.evaluate import validation_loss
 from regard.training.health import Health
 from regard.training.log import Log, check_tracking
@@ -69,7 +70,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         progress = resume(folder, run, model, optimizer, world, say=log.say)
         log.begin(progress.step)
         began = time.monotonic()
-        _learn(run, folder, task, model, optimizer, progress, log, stop, world)
+        _learn(run, folder, task, sizes, model, optimizer, progress, log, stop, world)
         log.write("trained", seconds=round(time.monotonic() - began, 2))
         if world.rank:
             return {}
@@ -95,7 +96,7 @@ def _prepare(task: Task[Any], folder: Path, world: World, *, quiet: bool) -> Siz
     return sizes
 
 
-def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer: torch.optim.AdamW,
+def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Module, optimizer: torch.optim.AdamW,
            progress: Progress, log: Log, stop: Stop, world: World) -> None:
     """Batch after batch, with an evaluation and a checkpoint now and then."""
     how, device = run.train, next(model.parameters()).device
@@ -105,7 +106,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
     update = make_update(model, task, optimizer, how, device=device, precision=precision, world=world)
     health = Health(log, most=how.most_skipped, clipped=how.clip is not None, skipped=progress.skipped,
                     in_row=progress.skipped_in_row)
-    _introduce(log, task, model, plan, device, precision, world)
+    _introduce(log, how, task, sizes, plan, device, precision, world)
     if progress.step:
         log.say(f"going on from step {progress.step:,} of {how.steps:,}")
     if how.deterministic and device.type == "cuda":
@@ -217,12 +218,14 @@ def _too_large(error: RuntimeError, batch: Batch, how: Train) -> Exception:
                    f"train.accumulate={how.accumulate}, or set train.recompute=true")
 
 
-def _introduce(log: Log, task: Task[Any], model: nn.Module, plan: Plan, device: torch.device,
+def _introduce(log: Log, how: Train, task: Task[Any], sizes: Sizes, plan: Plan, device: torch.device,
                precision: torch.dtype, world: World) -> None:
-    parameters = sum(p.numel() for p in model.parameters())
+    if log.quiet:
+        return
+    foretold = outlook(task, sizes, plan, how, device=device, precision=precision, gpus=world.size)
     where = f"{world.size} processes on {device.type}" if world.size > 1 else device.type
-    log.say(f"{len(task.lengths('train')):,} examples, {plan.steps_per_epoch:,} steps per epoch; "
-            f"{parameters:,} parameters; {where}, {str(precision).removeprefix('torch.')}")
+    log.say(f"{len(task.lengths('train')):,} examples, {plan.steps_per_epoch:,} steps per epoch; {foretold}; "
+            f"{where}, {str(precision).removeprefix('torch.')}")
     for note in task.notes:
         log.say(f"note: {note}")
 
