@@ -216,7 +216,7 @@ def test_the_outlook_of_a_run_is_one_line(rehearsed: Rehearsal, monkeypatch: pyt
     plan = Plan(np.asarray(rehearsed.task.lengths("train")), tokens=256, seed=0)
     options: Any = {"device": torch.device("cpu"), "precision": WHOLE}
     line = outlook(rehearsed.task, rehearsed.sizes, plan, Train(), **options)
-    assert line.startswith("about ")
+    assert "parameters; about " in line
     assert "\n" not in line
     assert "fit" not in line
     monkeypatch.setattr("regard.training.estimate.available", lambda device: 1)
