@@ -5,7 +5,8 @@
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -67,6 +68,15 @@ class Attend(nn.Module):
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch heads keys head"]
     ) -> Float[Tensor, "batch heads queries keys"]:
         raise NotImplementedError
+
+    def pick(self, heads: Sequence[int]) -> "Attend":
+        """The same for these heads alone, whose queries and keys it then takes."""
+        part = copy(self)
+        part.heads, chosen = len(heads), list(heads)
+        for kind in ("_parameters", "_buffers"):  # what a score learns, it learns for each head
+            own = {name: tensor if tensor is None else tensor[chosen] for name, tensor in getattr(self, kind).items()}
+            part.__dict__[kind] = own
+        return part
 
     def weights(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"], *,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen
+from regard.look.record import Record
 from regard.settings.schema import Run
 
 __all__ = ["Answer", "Loss", "Scores", "Sizes", "Task", "Term"]
@@ -86,6 +87,14 @@ class Task(ABC, Generic[B]):
     @abstractmethod
     def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
         """An answer to each input, in order."""
+
+    @abstractmethod
+    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+        """What the model attends to while it gives these outputs, or without any its own answers.
+
+        The answers are found at full speed; then one watched pass over the winners gives the weights of all of them.
+        """
 
     @abstractmethod
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:

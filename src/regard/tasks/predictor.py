@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from regard.checkpoint import load_weights, read_json
+from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.load import from_json
 from regard.settings.schema import Run
@@ -43,6 +44,12 @@ class Predictor:
             return self.task.predict(self.model, list(inputs))
         finally:
             self.task.run = self.run
+
+    def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
+             heads: Sequence[int] | None = None) -> Record:
+        """What the model attends to when it answers, or when it is made to give another output."""
+        outputs = None if output is None else [output]
+        return self.task.look(self.model, [text], outputs, only=only, heads=heads)[0]
 
     def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
         """Scores on a split of the data that the run was trained with."""

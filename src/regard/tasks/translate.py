@@ -25,6 +25,8 @@ from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.capture import Captures, where
 from regard.generate.filters import Filter, Forbid, NoRepeat
 from regard.generate.sample import Sampling, gather, sample
+from regard.look.record import Labels, Record
+from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 from regard.nn.loss import cross_entropy
@@ -224,6 +226,34 @@ class Translate(Task[PairBatch]):
             end=tokens.end, longest=longest, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p,
             seed=how.seed + draw)) for draw in range(how.best)]
         return [[*row] for row in zip(*(gather(draw, end=tokens.end) for draw in draws), strict=True)]
+
+    @torch.no_grad()
+    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+        sources = self._encode(self.source_tokens, inputs, "inputs")
+        if outputs is None:
+            targets = [self._generate(cast(EncoderDecoder, model), [row], _longest(len(row)))[0][0].tokens
+                       for row in sources]
+        else:
+            targets = self.target_tokens.encode(list(outputs))
+        return [self._watched(model, source.tolist(), target, only, heads)
+                for source, target in zip(sources, targets, strict=True)]
+
+    def _watched(self, model: nn.Module, source: list[int], target: list[int], only: str | Sequence[str],
+                 heads: Sequence[int] | None) -> Record:
+        """One sentence by itself: nothing is padded, so every row and column is a word."""
+        device, tokens = next(model.parameters()).device, self.target_tokens
+        read, write = [tokens.start, *target], [*target, tokens.end]
+        with watch(model, only, heads=heads) as seen:
+            model(torch.tensor([source], device=device), torch.tensor([read], device=device))
+        words, read_words, written = (self.source_tokens.pieces(source), tokens.pieces(read), tokens.pieces(write))
+        labels = {}
+        for site in seen:
+            if site.startswith("encoder"):
+                labels[site] = Labels(tuple(words), tuple(words))
+            else:
+                labels[site] = Labels(tuple(written), tuple(words if site.endswith("cross") else read_words))
+        return Record({site: seen[site][0].float().cpu().numpy() for site in seen}, labels, dict(seen.heads))
 
     def _filters(self, vocabulary: int, no_repeat: int | None, device: torch.device) -> tuple[Filter, ...]:
         """The same objects for every batch: a recorded search goes on reading their tensors."""

@@ -1,0 +1,1 @@
+"""What a model attends to: watched while it runs, measured, and drawn."""

@@ -1,0 +1,96 @@
+"""Record: the attention of one example, with the words that its rows and columns stand for."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from regard.settings.errors import UserError
+
+__all__ = ["Labels", "Record"]
+
+SHOWN = 12  # heads in a notebook's table
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a site's rows and columns stand for. A row is named by the token it *produced*."""
+
+    targets: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Record(Mapping[str, NDArray[np.float32]]):
+    """By site, (heads, targets, sources); `record["decoder.blocks.3.cross"][5]` is one head's matrix."""
+
+    weights: Mapping[str, Float[np.ndarray, "heads targets sources"]]
+    labels: Mapping[str, Labels]
+    heads: Mapping[str, tuple[int, ...]]
+    """The numbers of the heads that were watched; (-1,) is the mean over all."""
+
+    def __getitem__(self, site: str) -> NDArray[np.float32]:
+        if site not in self.weights:
+            raise KeyError(f"{site}: not recorded; there are {', '.join(self.weights)}")
+        return self.weights[site]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.weights.values())
+
+    def only(self, sites: Sequence[str]) -> "Record":
+        """These sites alone."""
+        return Record({site: self[site] for site in sites}, {site: self.labels[site] for site in sites},
+                      {site: self.heads[site] for site in sites})
+
+    def mean(self) -> "Record":
+        """Over the heads of each site."""
+        means = {site: array.mean(0, keepdims=True) for site, array in self.weights.items()}
+        return replace(self, weights=means, heads=dict.fromkeys(self.weights, (-1,)))
+
+    def save(self, path: str | Path) -> None:
+        """As safetensors, the words in its header: data alone, that every tool reads."""
+        about = {site: {"targets": self.labels[site].targets, "sources": self.labels[site].sources,
+                        "heads": self.heads[site]} for site in self.weights}
+        arrays = {site: np.ascontiguousarray(array) for site, array in self.weights.items()}
+        save_file(arrays, path, metadata={"regard": "record", "sites": json.dumps(about)})
+
+    @staticmethod
+    def load(path: str | Path) -> "Record":
+        try:
+            with safe_open(path, framework="numpy") as file:
+                about = json.loads((file.metadata() or {})["sites"])
+                weights = {site: file.get_tensor(site) for site in about}
+                labels = {site: Labels(tuple(of["targets"]), tuple(of["sources"])) for site, of in about.items()}
+                return Record(weights, labels, {site: tuple(of["heads"]) for site, of in about.items()})
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror or error}") from error
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}: not a saved record: {error}") from error
+
+    def _repr_html_(self) -> str:
+        """In a notebook: each site's mean over heads, as a table whose cells are as dark as their weights."""
+        return "".join(_table(site, array.mean(0), self.labels[site]) for site, array in list(self.items())[:SHOWN])
+
+
+def _table(site: str, weights: NDArray[np.float32], labels: Labels) -> str:
+    head = "".join(f"<th>{escape(word)}</th>" for word in labels.sources)
+    rows = []
+    for word, row in zip(labels.targets, weights, strict=True):
+        cells = "".join(f'<td style="background:rgba(38,84,150,{weight:.2f})" title="{weight:.3f}">&nbsp;</td>'
+                        for weight in row.tolist())
+        rows.append(f"<tr><th>{escape(word)}</th>{cells}</tr>")
+    return f"<table><caption>{escape(site)}</caption><tr><th></th>{head}</tr>{''.join(rows)}</table>"

@@ -1,0 +1,193 @@
+"""watch: the weights of any attention of any model, while it runs and without changing a bit of what it gives.
+
+A hook stands before each `Attend` that was chosen, and works out the weights by their definition from the very tensors
+that the fast path is about to use. Nothing in a model knows of it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.nn.attend import Attend, Bias, Places
+from regard.nn.mask import whole
+from regard.settings.errors import UserError
+
+__all__ = ["Reduce", "Seen", "band", "mean_over_heads", "sites", "top", "watch"]
+
+PIECE = 8 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
+LIMIT = 1 << 30
+CPU = torch.device("cpu")
+
+
+class Kept(NamedTuple):
+    """Weights of some queries: of all keys in order, or of those that `keys` names."""
+
+    weights: Float[Tensor, "batch heads queries kept"]
+    keys: Int[Tensor, "batch heads queries kept"] | None = None
+
+
+Reduce = Callable[[Float[Tensor, "batch heads queries keys"], Places], Kept]
+"""What to keep of weights, given the positions of their queries and keys."""
+
+
+def mean_over_heads(weights: Float[Tensor, "batch heads queries keys"], places: Places) -> Kept:
+    return Kept(weights.mean(1, keepdim=True))
+
+
+def top(count: int) -> Reduce:
+    """The `count` keys that get the most."""
+    def keep(weights: Float[Tensor, "batch heads queries keys"], places: Places) -> Kept:
+        return Kept(*weights.topk(min(count, weights.shape[-1])))
+
+    return keep
+
+
+def band(reach: int) -> Reduce:
+    """The keys at most `reach` positions away."""
+    def keep(weights: Float[Tensor, "batch heads queries keys"], places: Places) -> Kept:
+        last = weights.shape[-1] - 1
+        wanted = places.queries[:, :, None] + torch.arange(-reach, reach + 1, device=weights.device)  # positions
+        far = (wanted < 0) | (wanted > last)
+        keys = wanted.clamp(0, last)[:, None].expand(*weights.shape[:3], -1)
+        return Kept(weights.gather(-1, keys).masked_fill(far[:, None], 0.0), keys)
+
+    return keep
+
+
+class Seen(Mapping[str, Tensor]):
+    """What was watched, by site: (batch, heads, targets, sources), with zeros where nothing was kept.
+
+    A site is the path of the attention: `decoder.blocks.3.cross`. Calls of one site, as with a cache, are joined.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.heads: dict[str, tuple[int, ...]] = {}
+        self.pieces: dict[str, list[Kept]] = {}
+        self.widths: dict[str, int] = {}
+
+    def __getitem__(self, site: str) -> Float[Tensor, "batch heads targets sources"]:
+        width = self.widths[site]
+        return torch.cat([_dense(piece, width) for piece in self.pieces[site]], dim=2)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.pieces)
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def nbytes(self) -> int:
+        kept = [part for pieces in self.pieces.values() for piece in pieces for part in piece if part is not None]
+        return sum(part.nbytes for part in kept)
+
+    def take(self, site: str, heads: Sequence[int], piece: Kept, keys: int) -> None:
+        self.heads[site] = tuple(heads)
+        self.widths[site] = max(self.widths.get(site, 0), keys)
+        self.pieces.setdefault(site, []).append(piece)
+
+    def refuse_beyond_limit(self, size: int, site: str) -> None:
+        if self.nbytes + size > self.limit:
+            raise UserError(
+                f"{site}: its weights take {_amount(size)}, {_amount(self.nbytes + size)} with what is held; the "
+                f"limit is {_amount(self.limit)}. Choose fewer with only=, heads= or rows=, keep less with reduce=, or "
+                "raise limit=")
+
+
+def sites(model: nn.Module) -> dict[str, Attend]:
+    """Every attention of a model by the path of its owner."""
+    found = ((name, module) for name, module in model.named_modules() if isinstance(module, Attend))
+    return {name.removesuffix("attend").removesuffix("."): module for name, module in found}
+
+
+@contextmanager
+def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[int] | None = None,
+          rows: Sequence[int] | None = None, reduce: Reduce | None = None, limit: int = LIMIT) -> Iterator[Seen]:
+    """Keep the weights of the attentions whose site matches `only` (as file names match: `decoder.*.cross`).
+
+    `heads` and `rows` (the positions of queries) choose among them, and nothing else is worked out; `reduce` keeps less
+    of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code.
+    """
+    patterns = [only] if isinstance(only, str) else list(only)
+    known = sites(model)
+    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
+    if not chosen:
+        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    seen = Seen(limit)
+    hooks = []
+    try:
+        for site in chosen:
+            wanted = range(known[site].heads) if heads is None else heads
+            if wrong := [head for head in wanted if not 0 <= head < known[site].heads]:
+                raise UserError(f"head {wrong[0]}: {site} has heads 0 to {known[site].heads - 1}")
+            take = partial(_take, seen=seen, site=site, heads=list(wanted), rows=rows, reduce=reduce)
+            hooks.append(known[site].register_forward_pre_hook(take, with_kwargs=True))
+        with torch.compiler.set_stance("force_eager"):
+            yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@torch.no_grad()
+def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *, seen: Seen, site: str,
+          heads: list[int], rows: Sequence[int] | None, reduce: Reduce | None) -> None:
+    q, k = inputs[:2]
+    places: Places = options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+    queries = _chosen(places.queries, rows)
+    if not len(queries):
+        return
+    size = 4 * q.shape[0] * len(heads) * len(queries) * k.shape[2]
+    kept = size if reduce is None else size * min(1.0, _share(reduce, k.shape[2], len(heads)))
+    seen.refuse_beyond_limit(int(kept), site)
+    part, groups = attend.pick(heads), [head * k.shape[1] // q.shape[1] for head in heads]
+    keys = k[:, groups].float()
+    pieces = max(1, PIECE // max(1, size // len(queries)))
+    with torch.autocast(q.device.type, enabled=False):
+        for some in queries.split(pieces):
+            here = places._replace(queries=places.queries[:, some])
+            weights = part.weights(q[:, heads][:, :, some].float(), keys, mask=options["mask"], positions=here,
+                                   bias=_of_heads(options.get("bias"), heads), previous=options.get("previous"))
+            seen.take(site, heads, Kept(weights) if reduce is None else reduce(weights, here), k.shape[2])
+
+
+def _chosen(positions: Int[Tensor, "#batch queries"], rows: Sequence[int] | None) -> Int[Tensor, " chosen"]:
+    """Which queries of this call stand at the wanted positions."""
+    here = positions[0]
+    if rows is None:
+        return torch.arange(len(here), device=here.device)
+    return torch.isin(here, torch.tensor(list(rows), device=here.device)).nonzero()[:, 0]
+
+
+def _of_heads(bias: Bias | None, heads: list[int]) -> Bias | None:
+    if bias is None:
+        return None
+
+    def of_heads(queries: Tensor, keys: Tensor) -> Tensor:
+        added = bias(queries, keys)
+        return added[:, heads] if added.shape[1] > 1 else added
+
+    return of_heads
+
+
+def _share(reduce: Reduce, keys: int, heads: int) -> float:
+    """How much of some weights a reduction keeps, found by trying it on one query."""
+    tried = reduce(torch.zeros(1, heads, 1, keys), Places(torch.zeros(1, 1, dtype=torch.long), whole(keys, CPU)))
+    return sum(part.nbytes for part in tried if part is not None) / (4 * heads * keys)
+
+
+def _dense(piece: Kept, width: int) -> Tensor:
+    if piece.keys is None:
+        return nn.functional.pad(piece.weights, (0, width - piece.weights.shape[-1]))
+    whole = piece.weights.new_zeros(*piece.weights.shape[:3], width)
+    return whole.scatter_add_(-1, piece.keys, piece.weights)  # added: a band's ends are clamped to one key, as zeros
+
+
+def _amount(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

@@ -1,0 +1,188 @@
+"""Watching shows the weights of the very pass that it watches, and changes nothing of it."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.look.watch import band, mean_over_heads, sites, top, watch
+from regard.models.encoder import Encoder
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.attend import SCORES
+from regard.nn.init import initialize
+from regard.nn.mask import Mask
+from regard.settings.errors import UserError
+from regard.settings.schema import Tower
+
+TOWER = Tower(width=32, depth=2, heads=4, dropout=0.0)
+VOCABULARY = 40
+SOURCE = torch.tensor([[3, 4, 5, 6, 7], [8, 9, 10, 0, 0]])
+TARGET = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 0]])
+
+
+def translator(**settings: object) -> EncoderDecoder:
+    model = EncoderDecoder(Tower(width=32, depth=2, heads=4, **settings), sources=VOCABULARY, targets=VOCABULARY)
+    initialize(model, seed=0)
+    return model.eval()
+
+
+def read(model: EncoderDecoder) -> Tensor:
+    with torch.no_grad():
+        return model(SOURCE, TARGET, mask=Mask(keys=SOURCE != 0))
+
+
+def test_every_attention_is_a_site() -> None:
+    assert list(sites(translator())) == [
+        "encoder.blocks.0.self", "encoder.blocks.1.self", "decoder.blocks.0.self", "decoder.blocks.0.cross",
+        "decoder.blocks.1.self", "decoder.blocks.1.cross"]
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative", "alibi"])
+@pytest.mark.parametrize("key_heads", [None, 2])
+def test_watching_changes_no_bit_of_the_output(score: str, positions: str, key_heads: int | None) -> None:
+    model = translator(score=score, positions=positions, key_heads=key_heads)
+    before = read(model)
+    with watch(model) as seen:
+        watched = read(model)
+    assert torch.equal(before, watched)
+    assert torch.equal(before, read(model))
+    assert len(seen) == 6
+    assert seen["decoder.blocks.1.cross"].shape == (2, 4, 4, 5)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_head_by_itself_has_the_weights_it_has_among_all(score: str) -> None:
+    model = translator(score=score, positions="relative", key_heads=2)
+    with watch(model) as every:
+        read(model)
+    with watch(model, "decoder.*", heads=[3, 1], rows=[2]) as some:
+        read(model)
+    assert set(some) == {site for site in every if site.startswith("decoder")}
+    for site, weights in some.items():
+        torch.testing.assert_close(weights, every[site][:, [3, 1]][:, :, [2]], rtol=1e-6, atol=1e-7)
+
+
+def test_rows_sum_to_one_and_padding_gets_nothing() -> None:
+    model = translator()
+    with watch(model, "*.cross") as seen:
+        read(model)
+    for weights in seen.values():
+        torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 4))
+        assert weights[1, :, :, 3:].abs().max() == 0
+
+
+def test_the_context_is_the_weights_times_the_values() -> None:
+    """The weights are those of the pass: with the values the pass used, they give what it gave."""
+    model = translator()
+    caught: dict[str, Tensor] = {}
+    attend = model.decoder.blocks[1].cross.attend
+    hook = attend.register_forward_hook(lambda module, inputs, output: caught.update(v=inputs[2], out=output.context))
+    with watch(model, "decoder.blocks.1.cross") as seen:
+        read(model)
+    hook.remove()
+    torch.testing.assert_close(seen["decoder.blocks.1.cross"] @ caught["v"], caught["out"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("capacity", [None, 8])
+def test_steps_with_a_cache_give_the_rows_of_the_whole(capacity: int | None) -> None:
+    model = translator()
+    memory = model.encode(SOURCE, Mask(keys=SOURCE != 0))
+    with watch(model, "decoder.*") as whole:
+        read(model)
+    state = model.begin(2, memory, capacity=capacity)
+    with torch.no_grad(), watch(model, "decoder.*") as stepped:
+        for place in range(TARGET.shape[1]):
+            model.step(TARGET[:, [place]], state)
+    for site, weights in whole.items():
+        torch.testing.assert_close(stepped[site][..., : weights.shape[-1]], weights, rtol=1e-5, atol=1e-6)
+
+
+@given(count=st.integers(1, 9), reach=st.integers(0, 6))
+def test_what_is_reduced_is_part_of_the_whole(count: int, reach: int) -> None:
+    model = Encoder(TOWER, vocabulary=VOCABULARY).eval()
+    initialize(model, seed=1)
+    x = torch.arange(7)[None]
+
+    def run() -> None:
+        model(model.embed(x), mask=Mask())
+
+    with torch.no_grad():
+        with watch(model) as whole:
+            run()
+        with watch(model, reduce=top(count)) as best:
+            run()
+        with watch(model, reduce=band(reach)) as near:
+            run()
+        with watch(model, reduce=mean_over_heads) as mean:
+            run()
+    away = (torch.arange(7)[:, None] - torch.arange(7)).abs()
+    for site, weights in whole.items():
+        kept = weights.where(weights >= weights.topk(min(count, 7)).values[..., -1:], 0.0)
+        torch.testing.assert_close(best[site], kept)
+        torch.testing.assert_close(near[site], weights.where(away <= reach, 0.0))
+        torch.testing.assert_close(mean[site], weights.mean(1, keepdim=True))
+
+
+def test_a_record_says_its_size_before_it_would_grow_too_large() -> None:
+    model = translator()
+    with pytest.raises(UserError, match=r"encoder\.blocks\.0\.self: its weights take .* the limit is 0\.0 MB"), \
+            watch(model, limit=100):
+        read(model)
+    with watch(model, limit=10_000) as seen:
+        read(model)
+    assert seen.nbytes == 4 * 2 * 4 * (2 * 5 * 5 + 2 * 4 * 4 + 2 * 4 * 5)
+    assert torch.equal(read(model), read(model))
+
+
+def test_large_weights_are_worked_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = translator()
+    with watch(model) as whole:
+        read(model)
+    monkeypatch.setattr("regard.look.watch.PIECE", 200)
+    with watch(model) as pieces:
+        read(model)
+    for site in whole:
+        assert torch.equal(whole[site], pieces[site])
+
+
+def test_an_unknown_site_or_head_is_refused_with_those_there_are() -> None:
+    model = translator()
+    with pytest.raises(UserError, match=r"there are encoder.blocks.0.self"), watch(model, "decoder.blocks.9.*"):
+        pass
+    with pytest.raises(UserError, match="heads 0 to 3"), watch(model, heads=[4]):
+        pass
+
+
+COMPILED = """
+import torch
+from regard.look.watch import watch
+from regard.nn.init import initialize
+from regard.settings.schema import Tower
+model = Decoder(Tower(width=32, depth=2, heads=4), vocabulary=40).eval()
+initialize(model, seed=0)
+x = model.embed(torch.arange(6)[None])
+model.compile(backend="eager")
+with torch.no_grad():
+    model(x)
+    with watch(model) as seen:
+        model(x)
+print(*seen)
+"""
+
+
+def test_a_compiled_model_is_watched_too() -> None:
+    # In a process of its own: the checks of types that tests run under cannot be compiled.
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "blocks.0.self blocks.1.self\n", done.stderr
+
+
+def test_hooks_are_gone_afterwards_even_after_an_error() -> None:
+    model = translator()
+    with pytest.raises(ZeroDivisionError), watch(model):
+        raise ZeroDivisionError
+    assert not any(module._forward_pre_hooks for module in model.modules())
