@@ -161,6 +161,7 @@ def test_an_unknown_site_or_head_is_refused_with_those_there_are() -> None:
 COMPILED = """
 import torch
 from regard.look.watch import watch
+from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower
 model = Decoder(Tower(width=32, depth=2, heads=4), vocabulary=40).eval()
