@@ -86,7 +86,7 @@ class Planned:
         from regard.training.estimate import estimate
 
         rehearsal = self.rehearsal
-        return estimate(rehearsal.task, rehearsal.sizes, rehearsal.batch(gpus), how, device=self.place.device.type,
+        return estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(gpus), how, device=self.place.device.type,
                         precision=self.precision, gpus=gpus)
 
     def about(self) -> dict[str, Any]:
