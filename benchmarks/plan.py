@@ -42,7 +42,7 @@ def draw(tower: Tower, dice: random.Random, *, tiny: bool) -> tuple[Run, int]:
 
 
 def foretold(rehearsal: Rehearsal, run: Run, device: torch.device, precision: torch.dtype) -> tuple[Memory, float]:
-    found = estimate(rehearsal.task, rehearsal.sizes, rehearsal.batch(), run.train, device=device.type,
+    found = estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(), run.train, device=device.type,
                      precision=precision)
     return found.memory, seconds(found.parameters, found.traced, run.train, MACHINES["h200"], precision=precision)
 

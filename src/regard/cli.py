@@ -56,7 +56,7 @@ def plan(
     length: Annotated[int | None, typer.Option(
         "--length", min=2, help="Tokens of an example; if not given, that of the built-in examples.")] = None,
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share each batch.")] = 1,
-    on: Annotated[Literal["h200", "h100", "a100", "rtx4090", "l4"] | None, typer.Option(
+    on: Annotated[Literal["h200", "h100", "a100", "4090", "l4"] | None, typer.Option(
         "--on", help="A GPU that is not here: its time is computed, not measured.")] = None,
     memory: Annotated[float | None, typer.Option(
         "--memory", min=0, help="GiB there are on each device; if not given, what it has.")] = None,

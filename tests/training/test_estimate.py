@@ -80,7 +80,7 @@ def case(request: pytest.FixtureRequest, rehearsed: Rehearsal) -> Iterator[Case]
 
 def estimated(rehearsal: Rehearsal, how: Train, precision: torch.dtype = HALF, device: str = "cuda",
               gpus: int = 1) -> Estimate:
-    return estimate(rehearsal.task, rehearsal.sizes, rehearsal.batch(gpus), how, device=device, precision=precision,
+    return estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(gpus), how, device=device, precision=precision,
                     gpus=gpus)
 
 

@@ -120,6 +120,8 @@ def test_a_person_gets_a_table_that_says_what_was_assumed() -> None:
     (["--set", "model.widht=3"], "did you mean model.width?"),
     (["--on", "h300"], "h300"),
     (["--gpus", "0"], "--gpus"),
+    (["--memory", "inf"], "--memory inf"),
+    (["--set", "train.batch_tokens=100000000000"], "too large to plan"),
     (["--data", "nowhere.tsv"], "nowhere.tsv: no such file"),
     (["traslate"], "traslate: no such task"),
 ])

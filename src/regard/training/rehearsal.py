@@ -13,9 +13,11 @@ from torch import nn
 
 from regard.data.batch import Batch, Chosen, Plan
 from regard.nn.init import initialize
+from regard.settings.errors import UserError
 from regard.settings.schema import Data, Run
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
+from regard.training.estimate import is_compiled
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
 from regard.training.update import Update, make_update
@@ -27,7 +29,8 @@ VOCABULARY = 320  # at the most, of so few
 ROUND = 64  # vocabularies are rounded up to multiples of this, and nothing else is
 WARM = {"cuda": 3}  # steps before the clock runs: on a GPU the first is captured, the second replays cold
 STEPS = 5
-ENOUGH = 8.0  # seconds after which no further step is begun on a CPU
+MOST_TOKENS = 2**25  # of a batch; the largest language models are trained with a tenth of that
+ENOUGH = 8.0  # seconds after which no further step is begun
 PRODUCT = 1024  # rows and columns of the product that tells how fast a machine is
 REACH = 0.6  # of the speed of a large product, for everything that is not one
 
@@ -47,7 +50,15 @@ class Rehearsal:
 
     def batch(self, processes: int = 1) -> Batch:
         """The share of one process."""
-        rows, length = self.shape
+        return self._collated(*self.shape, processes)
+
+    def outline(self, processes: int = 1) -> Batch:
+        """The same without its content: shapes alone, however large."""
+        rows = -(-self.shape[0] // processes)
+        one = self._collated(1, self.shape[1], 1)
+        return one.map(lambda tensor: torch.empty(rows, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
+
+    def _collated(self, rows: int, length: int, processes: int) -> Batch:
         fitting = np.flatnonzero(self.task.lengths("train") <= length)
         indices = np.resize(fitting, rows) if len(fitting) else fitting
         batch: Batch = self.task.collate("train", Chosen(indices, rows, length).share(0, processes))
@@ -64,6 +75,9 @@ class Rehearsal:
 
 def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
     """`length` absent: that of the built-in examples."""
+    if (tokens := max(run.train.batch_tokens, length or 0)) > MOST_TOKENS:
+        raise UserError(f"a batch of {tokens:,} tokens (train.batch_tokens, --length) is too large to plan; "
+                        f"take at most {MOST_TOKENS:,}")
     small = replace(run, data=Data(built_in_size=EXAMPLES, longest=run.data.longest),
                     tokens=replace(run.tokens, vocabulary=VOCABULARY))
     task: Task[Any] = make(small)
@@ -75,8 +89,9 @@ def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
         sizes = {name: size if size % ROUND else assumed for name, size in sizes.items()}
     if length is None:
         length = 2 * math.ceil(np.median(task.lengths("train")) / 2)  # batches have even lengths
-    alike = np.full(run.train.batch_tokens, length)  # as many as could ever make up a batch
-    return Rehearsal(task, sizes, Plan(alike, tokens=run.train.batch_tokens, seed=run.seed).shapes[0])
+    tokens = run.train.batch_tokens  # where an example is longer, it is a batch by itself
+    alike = np.full(max(1, tokens // length), length)  # as many as make up a batch
+    return Rehearsal(task, sizes, Plan(alike, tokens=tokens, seed=run.seed).shapes[0])
 
 
 def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
@@ -89,7 +104,8 @@ def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: 
         update(batch, step)
         _wait(device)
         took.append(time.monotonic() - start)
-        if sum(took) > ENOUGH and device.type != "cuda":
+        # A first step that compiles says nothing of the others; else a very slow one is enough by itself.
+        if sum(took[warm:] if is_compiled(run.train, device.type) else took) > ENOUGH:
             break
     return took[warm:] or took
 

@@ -1,6 +1,8 @@
 """`regard plan`: what a run will need, before it starts."""
 
 import json as jsons
+import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -58,17 +60,20 @@ def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
     from regard.tasks.device import choose_device
     from regard.training.estimate import MACHINES, available
 
+    if memory is not None and not math.isfinite(memory):
+        raise UserError(f"--memory {memory}: not a number of GiB")
     given = None if memory is None else round(memory * 2**30)
     if on is None and gpus > 1 and not torch.cuda.is_available():
         on = DEFAULT_GPU
     if on is not None:
-        return Place(torch.device("cuda"), False, MACHINES[on], on.upper(), given or MACHINES[on].memory, gpus)
+        there = MACHINES[on].memory if given is None else given
+        return Place(torch.device("cuda"), False, MACHINES[on], on.upper(), there, gpus)
     if run.device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device=cuda: not available here; --on {DEFAULT_GPU} plans for one that is elsewhere")
     device = choose_device(run.device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else device.type
-    machine = next((MACHINES[key] for key in MACHINES if key in name.lower()), None)
-    return Place(device, True, machine, name, given or available(device), gpus)
+    machine = next((MACHINES[word] for word in re.findall(r"\w+", name.lower()) if word in MACHINES), None)
+    return Place(device, True, machine, name, available(device) if given is None else given, gpus)
 
 
 class Planned:
@@ -86,7 +91,7 @@ class Planned:
         from regard.training.estimate import estimate
 
         rehearsal = self.rehearsal
-        return estimate(rehearsal.task, rehearsal.sizes, rehearsal.batch(gpus), how, device=self.place.device.type,
+        return estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(gpus), how, device=self.place.device.type,
                         precision=self.precision, gpus=gpus)
 
     def about(self) -> dict[str, Any]:
