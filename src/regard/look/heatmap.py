@@ -40,6 +40,7 @@ SWALLOWS = 0.5  # the share of all weight from which on one token leaves no room
 CELL = 0.27  # inches
 LETTER = 0.085  # inches of a label
 READABLE = 64  # labels on an axis; of more, nobody could read any
+LARGEST = 8.0  # inches of a map without labels
 BAR = 2.5  # inches of the colour bar at the most
 DOTS = 160  # to the inch
 
@@ -64,10 +65,11 @@ def matrix(weights: Float[np.ndarray, "targets sources"], labels: Labels, *, tit
     The automatic scale is logarithmic where one token has most of all weight: the others would be white.
     """
     targets, sources = readable(labels.targets), readable(labels.sources)
-    left, top = (LETTER * max(map(len, words), default=0) for words in (targets, sources))
-    width = max(2.0, CELL * min(len(sources), READABLE))
-    height = max(1.0, CELL * min(len(targets), READABLE))
-    figure = _figure(width + left + 1.3, height + top + 0.8)
+    left, top = (0.0 if len(words) > READABLE else LETTER * max(map(len, words), default=0)
+                 for words in (targets, sources))
+    longest = max(*weights.shape, 1)
+    cell = CELL if longest <= READABLE else LARGEST / longest
+    figure = _figure(max(2.0, cell * len(sources)) + left + 1.3, max(1.0, cell * len(targets)) + top + 0.8)
     axes = figure.add_subplot()
     image = _map(axes, weights, _norm(weights, scale))
     _label(axes, targets, sources)
@@ -85,7 +87,10 @@ def grid(record: Record, only: str = "*", *, scale: Scale = "auto") -> Figure:
     if scale == "auto" and any(_swallows(weights) for site in chosen for weights in record[site]):
         scale = "log"
     norm = _norm(np.concatenate([record[site].ravel() for site in chosen])[None], scale)
-    figure = _figure(1.3 + 1.7 * columns, 0.8 + 1.75 * len(chosen))
+    named = [record.labels[site].sources for site in chosen]
+    tops = [LETTER * max(map(len, sources)) for sources, above in zip(named, [(), *named], strict=False)
+            if sources != above]
+    figure = _figure(1.3 + 1.7 * columns, 0.3 + 1.75 * len(chosen) + sum(tops))
     axes = figure.subplots(len(chosen), columns, squeeze=False)
     above: tuple[str, ...] = ()
     for row, site in zip(axes, chosen, strict=True):
