@@ -124,6 +124,24 @@ def settings(
     main(word, json)
 
 
+@app.command()
+def measure(
+    run: RunOption = None,
+    split: Annotated[str | None, typer.Option("--split", help="Which split; the first test if not given.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Only the first so many examples.")] = 200,
+    ablate: Annotated[bool, typer.Option(
+        "--ablate", help="Also what removing each head does to the loss and to the answers.")] = False,
+    over_training: Annotated[bool, typer.Option(
+        "--over-training", help="Also for every checkpoint that was kept; --set train.keep=20 keeps so many.")] = False,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it, too.")] = None,
+    device: DeviceOption = "auto", json: JsonOption = False,
+) -> None:
+    """Measure every attention head: how spread out it is, how far it looks, whether it aligns the right words."""
+    from regard.verbs.measure import main
+
+    main(run, split, limit, ablate, over_training, plot, device, json)
+
+
 def _version(show: bool) -> bool:
     if show:
         print(f"regard {__version__}")

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -39,6 +39,9 @@ __all__ = ["PairBatch", "Translate"]
 
 KEY = "key.json"  # of the cache: what it was made from
 BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
+TOGETHER = 1 << 15  # weights of one head that are watched at once: many short sentences, or a long one by itself
+
+Ids = Sequence[int] | NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -166,21 +169,42 @@ class Translate(Task[PairBatch]):
 
     def collate(self, split: str, chosen: Chosen) -> PairBatch:
         sources, targets = self.ids[split]
-        source = np.full((chosen.rows, chosen.length), self.source_tokens.pad, dtype=np.int64)
-        target = np.full((chosen.rows, chosen.length + 1), self.target_tokens.pad, dtype=np.int64)
+        places = chosen.indices.tolist()
+        return self._padded([sources[i] for i in places], [targets[i] for i in places], chosen.rows, chosen.length)
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[PairBatch]:
+        """Texts with the outputs to give to them, in batches of like lengths."""
+        sources = self._encode(self.source_tokens, inputs, "inputs")
+        targets = self._encode(self.target_tokens, outputs, "outputs")
+        return (batch for _, batch in self._alike(list(sources), list(targets)))
+
+    def _alike(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[list[int], PairBatch]]:
+        """Batches of like lengths, each with the places that its rows had."""
+        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        while order:
+            length = lengths[order[0]]
+            rows = max(1, TOGETHER // length**2)
+            places, order = order[:rows], order[rows:]
+            yield places, self._padded([sources[i] for i in places], [targets[i] for i in places], len(places), length)
+
+    def _padded(self, sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> PairBatch:
+        source = np.full((rows, length), self.source_tokens.pad, dtype=np.int64)
+        target = np.full((rows, length + 1), self.target_tokens.pad, dtype=np.int64)
         target[:, 0] = self.target_tokens.start
-        for row, index in enumerate(chosen.indices.tolist()):
-            ids = sources[index]
+        for row, (ids, answer) in enumerate(zip(sources, targets, strict=True)):
             source[row, : len(ids)] = ids
-            ids = targets[index]
-            target[row, 1 : 1 + len(ids)] = ids
+            target[row, 1 : 1 + len(answer)] = answer
         count = int((target[:, 1:] != self.target_tokens.pad).sum())
         whole = torch.from_numpy(target)
         return PairBatch({"loss": count, "nll": count}, torch.from_numpy(source),
                          whole[:, :-1].contiguous(), whole[:, 1:].contiguous())
 
+    def _states(self, model: nn.Module, batch: PairBatch) -> Tensor:
+        return model(batch.source, batch.read, mask=Mask(keys=batch.source != self.source_tokens.pad))  # type: ignore[no-any-return]
+
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        states = model(batch.source, batch.read, mask=Mask(keys=batch.source != self.source_tokens.pad))
+        states = self._states(model, batch)
         total, plain = cross_entropy(
             states.flatten(0, 1), model.decoder.output.weight, batch.write.flatten(),  # type: ignore[union-attr,arg-type]
             ignore=self.target_tokens.pad, smoothing=self.run.train.smoothing)
@@ -230,30 +254,46 @@ class Translate(Task[PairBatch]):
     @torch.no_grad()
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
-        sources = self._encode(self.source_tokens, inputs, "inputs")
+        sources, tokens = list(self._encode(self.source_tokens, inputs, "inputs")), self.target_tokens
         if outputs is None:
-            targets = [self._generate(cast(EncoderDecoder, model), [row], _longest(len(row)))[0][0].tokens
+            answers = [self._generate(cast(EncoderDecoder, model), [row], _longest(len(row)))[0][0].tokens
                        for row in sources]
         else:
-            targets = self.target_tokens.encode(list(outputs))
-        return [self._watched(model, source.tolist(), target, only, heads)
-                for source, target in zip(sources, targets, strict=True)]
+            answers = tokens.encode(list(outputs))
+        targets = [[*answer, tokens.end] for answer in answers]
+        device, records = next(model.parameters()).device, dict[int, Record]()
+        for places, batch in self._alike(sources, targets):
+            with watch(model, only, heads=heads) as seen:
+                self._states(model, batch.to(device))
+            weights = {site: seen[site].float().cpu().numpy() for site in seen}
+            for row, place in enumerate(places):
+                mine = {site: array[row] for site, array in weights.items()}
+                records[place] = self._record(mine, seen.heads, sources[place].tolist(), targets[place])
+        return [records[place] for place in range(len(sources))]
 
-    def _watched(self, model: nn.Module, source: list[int], target: list[int], only: str | Sequence[str],
-                 heads: Sequence[int] | None) -> Record:
-        """One sentence by itself: nothing is padded, so every row and column is a word."""
-        device, tokens = next(model.parameters()).device, self.target_tokens
-        read, write = [tokens.start, *target], [*target, tokens.end]
-        with watch(model, only, heads=heads) as seen:
-            model(torch.tensor([source], device=device), torch.tensor([read], device=device))
-        words, read_words, written = (self.source_tokens.pieces(source), tokens.pieces(read), tokens.pieces(write))
+    def _record(self, weights: Mapping[str, NDArray[np.float32]], heads: Mapping[str, tuple[int, ...]],
+                source: list[int], target: list[int]) -> Record:
+        """Of one sentence: without the padding, every row and column is a word."""
+        tokens = self.target_tokens
+        words, written = self.source_tokens.pieces(source), tokens.pieces(target)
+        read = tokens.pieces([tokens.start, *target[:-1]])
         labels = {}
-        for site in seen:
+        for site in weights:
             if site.startswith("encoder"):
                 labels[site] = Labels(tuple(words), tuple(words))
             else:
-                labels[site] = Labels(tuple(written), tuple(words if site.endswith("cross") else read_words))
-        return Record({site: seen[site][0].float().cpu().numpy() for site in seen}, labels, dict(seen.heads))
+                labels[site] = Labels(tuple(written), tuple(words if site.endswith("cross") else read))
+        trimmed = {site: array[:, : len(labels[site].targets), : len(labels[site].sources)].copy()  # not all the batch
+                   for site, array in weights.items()}
+        return Record(trimmed, labels, dict(heads))
+
+    @torch.no_grad()
+    def greedy(self, model: nn.Module, batch: PairBatch) -> Int[Tensor, "rows target"]:
+        """What a greedy search writes after each token that is read."""
+        tokens = self.target_tokens
+        logits = cast(EncoderDecoder, model).logits(self._states(model, batch))
+        # From the end on: padding and start, which no answer has, come before it.
+        return logits[..., tokens.end : len(tokens)].argmax(-1) + tokens.end
 
     def _filters(self, vocabulary: int, no_repeat: int | None, device: torch.device) -> tuple[Filter, ...]:
         """The same objects for every batch: a recorded search goes on reading their tensors."""

@@ -1,0 +1,96 @@
+"""The pictures of `regard measure`: its table as heat maps, and the alignment's error over a training."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from regard.look.alignment import Head, best
+from regard.look.heatmap import COLOURS as HEAT
+from regard.verbs.curves import COLOURS, FAINT, GREY, INK, spread
+
+__all__ = ["by_head", "over_training"]
+
+TITLES = {"entropy": "entropy (bits)", "distance": "distance (tokens)", "first": "share of the first token",
+          "aer": "alignment error rate", "aer_mutual": "alignment error rate, mutual links",
+          "loss": "loss without it: change", "changed": "answers that change without it"}
+DARK = 0.6  # of the scale: from here on figures are white
+
+
+def by_head(heads: Mapping[Head, Mapping[str, float]]) -> Figure:
+    """A panel for each measure: a row for each site, a column for each head, the figure in the cell."""
+    names = [name for name in TITLES if any(name in columns for columns in heads.values())]
+    sites = list(dict.fromkeys(site for site, _ in heads))
+    numbers = sorted({number for _, number in heads}, key=lambda number: (number < 0, number))
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(1.8 + columns * (0.55 * len(numbers) + 0.4), rows * (0.3 * len(sites) + 0.8)),
+                    layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08), facecolor="white")
+    every = figure.subplots(rows, columns, squeeze=False)
+    for place, axes in enumerate(every.ravel().tolist()):
+        if place >= len(names):
+            axes.set_axis_off()
+            continue
+        values = np.array([[heads.get((site, number), {}).get(names[place], np.nan) for number in numbers]
+                           for site in sites])
+        _panel(axes, values, whole=names[place] == "changed")
+        axes.set_title(TITLES[names[place]], loc="left", color=INK, fontsize=9)
+        axes.set_xticks(range(len(numbers)), ["mean" if number < 0 else str(number) for number in numbers], fontsize=8)
+        axes.set_yticks(range(len(sites)), sites if place % columns == 0 else [], fontsize=8)
+        axes.tick_params(length=0, labelcolor=GREY)
+    return figure
+
+
+def _panel(axes: Axes, values: np.ndarray, *, whole: bool) -> None:
+    most = float(np.nanmax(values)) or 1.0
+    axes.imshow(values, cmap=HEAT, norm=Normalize(0, most), aspect="auto")
+    axes.spines[:].set_visible(False)
+    for (row, column), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            axes.text(column, row, f"{value:.0f}" if whole else f"{value:.2f}", ha="center", va="center", fontsize=7,
+                      color="white" if value > DARK * most else INK)
+
+
+def over_training(rates: Mapping[int, Mapping[Head, float]]) -> Figure:
+    """The alignment error rate of each head (thin) and of each layer's average (thick), step by step."""
+    figure = Figure(figsize=(8, 4.5), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15), facecolor="white")
+    axes = figure.add_subplot()
+    last = list(rates.values())[-1]
+    chosen, _ = best(last)
+    sites = list(dict.fromkeys(site for site, _ in last))
+    ends = []
+    for head in sorted(last, key=lambda head: head[1] < 0):  # the averages above the heads
+        colour = COLOURS[sites.index(head[0]) % len(COLOURS)]
+        name = head[0] if head[1] < 0 else f"{head[0]} head {head[1]}" if head == chosen else ""
+        axes.plot(list(rates), [its[head] for its in rates.values()], color=colour, clip_on=False,
+                  linewidth=2.2 if head[1] < 0 else 1.6 if head == chosen else 0.8,
+                  linestyle="--" if head == chosen else "-", alpha=1 if name else 0.45)
+        if name:
+            ends.append((f"{name}  {last[head]:.3f}", colour, last[head]))
+    axes.set_xlim(0, max(rates))
+    axes.set_ylim(0, 1)
+    for (text, colour, rate), height in zip(ends, spread([rate for *_, rate in ends], 0.055), strict=True):
+        axes.annotate(text, (max(rates), rate), (1.02, height), textcoords="axes fraction", color=colour, fontsize=9,
+                      verticalalignment="center", parse_math=False, annotation_clip=False)
+    _dress(axes)
+    return figure
+
+
+def _dress(axes: Axes) -> None:
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(GREY)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0, labelcolor=GREY)
+    axes.tick_params(axis="x", color=GREY, labelcolor=GREY)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    axes.set_xlabel("step", color=GREY, loc="right")
+    axes.set_title("Alignment error rate of the cross-attention", loc="left", color=INK, fontsize=13,
+                   fontweight="bold", pad=22)
+    axes.text(0, 1.03, "thick: the average of a layer's heads · thin: its heads · dashed: the best head at the end",
+              transform=axes.transAxes, color=GREY, fontsize=9)

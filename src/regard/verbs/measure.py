@@ -1,0 +1,242 @@
+"""`regard measure`: numbers about every head of a run, what removing it does, and how they came about in training."""
+
+import json as jsons
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from regard.settings.errors import UserError
+from regard.verbs.runs import PICTURES, chosen
+
+if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.look.alignment import Head, Links
+    from regard.look.record import Record
+    from regard.tasks.predictor import Predictor
+    from regard.tasks.translate import Translate
+
+__all__ = ["Best", "ablation", "main", "measured", "over_training"]
+
+Columns = dict[str, float]
+"""What was measured of a head, by name."""
+
+NAMES = ("entropy", "distance", "first", "aer", "aer_mutual", "loss", "changed")
+
+
+class Examples(NamedTuple):
+    """Inputs, the right outputs and, where they are known, which of their words belong together."""
+
+    inputs: list[str]
+    outputs: list[str]
+    gold: "list[Links] | None"
+
+
+@dataclass(frozen=True)
+class Best:
+    """A head, or a site by the average of its heads: chosen on the validation set, scored on another."""
+
+    site: str
+    head: int | None
+    validation: float
+    aer: float
+
+
+def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bool, plot: Path | None, device: str,
+         json: bool) -> None:
+    folder = chosen(run)
+    if plot is not None:
+        _prepare_to_draw(plot)
+
+    from regard.tasks.predictor import load
+
+    predictor = load(folder, device=device)
+    split = split or next((s for s in predictor.task.splits() if s.startswith("test")), "val")
+    val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
+    if over and test.gold is None:
+        raise UserError("--over-training: follows the error of alignments, and only the built-in data has right ones")
+    print(f"measuring {folder} on {len(test.inputs)} sentences of {split}", file=sys.stderr)
+    heads = measured(predictor, test)
+    best = bests(predictor, val, test)
+    if ablate:
+        for head, columns in ablation(predictor, test).items():
+            heads[head] |= columns
+    steps = dict(over_training(predictor, folder, val, test)) if over else {}
+    if plot is not None:
+        _draw(heads, steps, plot)
+    if json:
+        print(jsons.dumps(
+            {"run": str(folder), "split": split, "sentences": len(test.inputs), "heads": _rows(heads),
+             "best": [asdict(each) for each in best], "over_training": [
+                 {"step": step, "heads": _rows(its.heads), "best": [asdict(each) for each in its.best]}
+                 for step, its in steps.items()]}, ensure_ascii=False))
+    else:
+        tables = [_heads_table(heads), _best_table(best, split), _steps_table(steps)]
+        print("\n\n".join(table for table in tables if table))
+
+
+def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
+    """Every head, and the average of each site's heads: its measures and, where it is known, its alignment's error."""
+    from regard.look.alignment import error_rates, mutual
+    from regard.look.measure import MEASURES, by_head
+
+    records = _records(predictor, examples)
+    together = [*records, *(record.mean() for record in records)]
+    columns = {name: by_head(together, measure) for name, measure in MEASURES.items()}
+    if examples.gold is not None:
+        columns["aer"] = error_rates(records, examples.gold)
+        columns["aer_mutual"] = error_rates(records, examples.gold, link=mutual)
+    heads = sorted(columns["entropy"], key=lambda head: (list(records[0]).index(head[0]), head[1] < 0, head[1]))
+    return {head: {name: values[head] for name, values in columns.items() if head in values} for head in heads}
+
+
+def bests(predictor: "Predictor", val: Examples, test: Examples) -> list[Best]:
+    """The best head and the best layer average, if the truth is known."""
+    from regard.look.alignment import MEAN, best, error_rates
+
+    if val.gold is None or test.gold is None:
+        return []
+    chosen_by = error_rates(_records(predictor, val, only="*.cross"), val.gold)
+    scored = error_rates(_records(predictor, test, only="*.cross"), test.gold)
+    return [Best(head[0], None if head[1] == MEAN else head[1], chosen_by[head], scored[head])
+            for head in best(chosen_by)]
+
+
+def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
+    """What removing a head does: the change of the loss per token, and how many greedy answers change.
+
+    An answer changes exactly if some token along it is no longer the likeliest: no search is needed to know.
+    """
+    from regard.look.ablate import without
+    from regard.look.watch import sites
+
+    task, model = cast("Translate", predictor.task), predictor.model
+    device = next(model.parameters()).device
+    answers = predictor.predict(examples.inputs, beam=1, best=1, temperature=None, no_repeat=None)
+    right = [batch.to(device) for batch in task.batches(examples.inputs, examples.outputs)]
+    own = [batch.to(device) for batch in task.batches(examples.inputs, answers)]
+
+    def loss() -> float:
+        import torch
+
+        with torch.no_grad():
+            terms = [term for batch in right for term in task.loss(model, batch) if term.name == "nll"]
+        return sum(float(term.total) for term in terms) / sum(batch.counts["nll"] for batch in right)
+
+    before, said = loss(), [task.greedy(model, batch) for batch in own]
+    effects: dict[Head, Columns] = {}
+    for site, attend in sites(model).items():
+        for head in range(attend.heads):
+            with without(model, site, head):
+                changed = sum(
+                    int(((task.greedy(model, batch) != was) & (batch.write != task.target_tokens.pad)).any(1).sum())
+                    for batch, was in zip(own, said, strict=True))
+                effects[site, head] = {"loss": loss() - before, "changed": changed}
+    return effects
+
+
+class Step(NamedTuple):
+    """What a checkpoint's heads were worth."""
+
+    heads: "dict[Head, Columns]"
+    best: list[Best]
+
+
+def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Examples) -> Iterator[tuple[int, Step]]:
+    """The same for each checkpoint that was kept, the oldest first. The model ends with the weights of the newest."""
+    from regard.checkpoint import Checkpoint, load_weights
+
+    kept = Checkpoint.all(folder)[::-1]
+    if not kept:
+        raise UserError(f"{folder}: no checkpoint was kept")
+    for checkpoint in kept:
+        if wrong := checkpoint.verify():
+            print(f"left out: {wrong}", file=sys.stderr)
+            continue
+        print(f"step {checkpoint.step:,}", file=sys.stderr)
+        load_weights(predictor.model, checkpoint.weights(), origin=str(checkpoint.folder))
+        yield checkpoint.step, Step(measured(predictor, test), bests(predictor, val, test))
+
+
+def _examples(predictor: "Predictor", split: str, limit: int) -> Examples:
+    pairs = cast("Translate", predictor.task).pairs
+    if split not in pairs:
+        raise UserError(f"{split}: no such split; there are {', '.join(pairs)}")
+    some, gold = pairs[split][:limit], None
+    if not predictor.run.data.paths:
+        from regard.data.builtin.phrasebook import phrases
+
+        gold = [frozenset(phrase.alignment) for phrase in phrases(split, len(some))]
+    return Examples([pair.source for pair in some], [pair.target for pair in some], gold)
+
+
+def _records(predictor: "Predictor", examples: Examples, only: str = "*") -> "list[Record]":
+    return predictor.task.look(predictor.model, examples.inputs, examples.outputs, only=only)
+
+
+# What is said.
+
+
+def _rows(heads: "Mapping[Head, Columns]") -> list[dict[str, Any]]:
+    return [{"site": site, "head": None if head < 0 else head, **columns} for (site, head), columns in heads.items()]
+
+
+def _heads_table(heads: "Mapping[Head, Columns]") -> str:
+    names = [name for name in NAMES if any(name in columns for columns in heads.values())]
+    rows = [["site", "head", *(name.replace("_", " ") for name in names)]]
+    rows += [[site, "mean" if head < 0 else str(head), *(_figure(name, columns.get(name)) for name in names)]
+             for (site, head), columns in heads.items()]
+    return _table(rows)
+
+
+def _best_table(best: Sequence[Best], split: str) -> str:
+    rows = [["best", "site", "head", "aer val", f"aer {split}"]]
+    rows += [["layer" if each.head is None else "head", each.site, "mean" if each.head is None else str(each.head),
+              f"{each.validation:.3f}", f"{each.aer:.3f}"] for each in best]
+    return _table(rows) if best else ""
+
+
+def _steps_table(steps: Mapping[int, Step]) -> str:
+    rows = [["step", "best head", "aer", "best layer", "aer"]]
+    rows += [[f"{step:,}", f"{head.site} {head.head}", f"{head.aer:.3f}", layer.site, f"{layer.aer:.3f}"]
+             for step, (_, (head, layer)) in steps.items()]
+    return _table(rows) if steps else ""
+
+
+def _figure(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:+.4f}" if name == "loss" else f"{value}" if name == "changed" else f"{value:.3f}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Words stand on the left, figures on the right."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    are_words = [column[-1][:1].isalpha() and column[0] != "head" for column in columns]
+    lines = ("  ".join(cell.ljust(width) if is_word else cell.rjust(width)
+                       for cell, width, is_word in zip(row, widths, are_words, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _prepare_to_draw(file: Path) -> None:
+    """What would stop the picture is said before the work, not after it."""
+    if file.suffix.lower() not in PICTURES:
+        raise UserError(f"--plot {file}: a picture ends in {', '.join(sorted(PICTURES))}")
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError:
+        raise UserError("--plot needs matplotlib: pip install 'regard[plot]'") from None
+
+
+def _draw(heads: "Mapping[Head, Columns]", steps: Mapping[int, Step], file: Path) -> None:
+    from regard.look.heatmap import save
+    from regard.verbs import charts
+
+    if steps:
+        rates = {step: {head: columns["aer"] for head, columns in its.heads.items() if "aer" in columns}
+                 for step, its in steps.items()}
+        save(charts.over_training(rates), file)
+    else:
+        save(charts.by_head(heads), file)
+    print(f"drawn: {file}", file=sys.stderr)
