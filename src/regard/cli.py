@@ -124,6 +124,14 @@ def settings(
     main(word, json)
 
 
+@app.command()
+def check(run: RunOption = None, device: DeviceOption = "auto", json: JsonOption = False) -> None:
+    """Prove on this checkpoint that batch, padding, cache, beam and the fast kernels change nothing."""
+    from regard.verbs.check import main
+
+    main(run, device, json)
+
+
 def _version(show: bool) -> bool:
     if show:
         print(f"regard {__version__}")
