@@ -142,6 +142,31 @@ def measure(
     main(run, split, limit, ablate, over_training, plot, device, json)
 
 
+@app.command()
+def check(run: RunOption = None, device: DeviceOption = "auto", json: JsonOption = False) -> None:
+    """Prove on this checkpoint that batch, padding, cache, beam and the fast kernels change nothing."""
+    from regard.verbs.check import main
+
+    main(run, device, json)
+
+
+@app.command()
+def explain(
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What the model is to answer.")] = None,
+    example: Annotated[bool, typer.Option("--example", help="Instead of a run: two words, scores 102 and 99.")] = False,
+    run: RunOption = None,
+    site: Annotated[str | None, typer.Option(
+        "--site", help="Which attention, such as decoder.blocks.1.cross; the last if not given.")] = None,
+    head: Annotated[int, typer.Option("--head", min=0, help="Which of its heads, counted from 0.")] = 0,
+    word: Annotated[str, typer.Option("--word", help="The word it writes or reads, or its number from 0 on.")] = "0",
+    device: DeviceOption = "auto", json: JsonOption = False,
+) -> None:
+    """Show the six steps of attention for one head and one word, with the model's own numbers."""
+    from regard.verbs.explain import main
+
+    main(text, example, run, site, head, word, device, json)
+
+
 def _version(show: bool) -> bool:
     if show:
         print(f"regard {__version__}")

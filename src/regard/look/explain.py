@@ -1,0 +1,135 @@
+"""Attention step by step, with numbers: project, score, divide, softmax, weigh, sum.
+
+The same code explains the two words of a lecture and one word of a trained model. What is scored, and what the weights
+are, is said by the module itself (`Attend.scores`, `Attend.weights`).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.look.watch import sites
+from regard.nn.attend import SCORES, Attend, Attended, Bias, Places, ScaledDotAttend
+from regard.nn.mask import Mask, whole
+from regard.settings.errors import UserError
+
+__all__ = ["Caught", "Steps", "catch", "example", "explain"]
+
+FORMULAS = {"scaled-dot": "q·k", "dot": "q·k", "bilinear": "q·Wk", "additive": "w·tanh(Wk + Uq)",
+            "distance": "−‖q − k‖²/2"}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What one query goes through in one head; a row of `keys`, `values` and `parts` for each word it may look at."""
+
+    score: str
+    """The name of the score, such as scaled-dot."""
+    query: Float[Tensor, " head"]
+    keys: Float[Tensor, "words head"]
+    values: Float[Tensor, "words value"]
+    scores: Float[Tensor, " words"]
+    divisor: float
+    """√d_k where the score is the scaled dot product; 1 where nothing is divided."""
+    divided: Float[Tensor, " words"]
+    bias: Float[Tensor, " words"] | None
+    """What positions add to the scores, in models that know order in this way."""
+    temperature: float
+    logits: Float[Tensor, " words"]
+    """What the softmax reads: divided, with the bias, by the temperature."""
+    seen: Bool[Tensor, " words"]
+    """Which words the mask lets it see."""
+    weights: Float[Tensor, " words"]
+    parts: Float[Tensor, "words value"]
+    sum: Float[Tensor, " value"]
+
+    @property
+    def formula(self) -> str:
+        return FORMULAS.get(self.score, self.score)
+
+
+def explain(
+    attend: Attend, q: Float[Tensor, " head"], k: Float[Tensor, "words head"], v: Float[Tensor, "words value"], *,
+    mask: Mask = Mask(), positions: Places | None = None, bias: Bias | None = None,
+) -> Steps:
+    """The steps of one query of an attention that has one head."""
+    query, keys = q[None, None, None].float(), k[None, None].float()
+    places = positions or Places(whole(1, q.device), whole(len(k), k.device))
+    divided = attend.scores(query, keys)[0, 0, 0]
+    scale = float(getattr(attend, "scale", 1.0))  # of the two dot products alone
+    added = None if bias is None else bias(places.queries, places.keys)[0, 0, 0]
+    allowed = mask.dense(places.queries, places.keys)
+    seen = torch.ones_like(divided, dtype=torch.bool) if allowed is None else allowed[0, 0, 0]
+    logits = (divided if added is None else divided + added) / attend.temperature
+    weights = attend.weights(query, keys, mask=mask, positions=places, bias=bias)[0, 0, 0]
+    parts = weights[:, None] * v.float()
+    name = next(name for name, kind in SCORES.items() if kind is type(attend))
+    return Steps(name, q, k, v, divided / scale, 1 / scale, divided, added, attend.temperature, logits, seen, weights,
+                 parts, parts.sum(0))
+
+
+def example() -> Steps:
+    """Two words whose scores are 102 and 99, d_k = 3. Divided they are 58.9 and 57.2; their weights 0.85 and 0.15.
+
+    >>> steps = example()
+    >>> steps.scores.tolist(), [round(score, 1) for score in steps.divided.tolist()]
+    ([102.0, 99.0], [58.9, 57.2])
+    >>> [round(weight, 2) for weight in steps.weights.tolist()], [round(part, 2) for part in steps.sum.tolist()]
+    ([0.85, 0.15], [0.85, 0.3, 2.7])
+    """
+    q, k = torch.tensor([5.0, 4.0, 7.0]), torch.tensor([[6.0, 4.0, 8.0], [7.0, 2.0, 8.0]])
+    v = torch.tensor([[1.0, 0.0, 3.0], [0.0, 2.0, 1.0]])
+    return explain(ScaledDotAttend((3,)), q, k, v)
+
+
+@dataclass
+class Caught:
+    """The newest call of an attention: what went in, and what came out."""
+
+    attend: Attend
+    inputs: tuple[Tensor, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    output: Attended | None = None
+
+    def steps(self, *, head: int, row: int) -> Steps:
+        """Of one query of the first sentence."""
+        q, k, v = (tensor.detach() for tensor in self.inputs)
+        group = head * k.shape[1] // q.shape[1]
+        places = self.options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+        bias: Bias | None = self.options.get("bias")
+
+        def of_head(queries: Tensor, keys: Tensor) -> Tensor:
+            assert bias is not None
+            return bias(queries, keys)[:, [head]]
+
+        return explain(self.attend.pick([head]), q[0, head, row], k[0, group], v[0, group], mask=self.options["mask"],
+                       positions=places._replace(queries=places.queries[:, [row]]),
+                       bias=None if bias is None else of_head)
+
+    def context(self, *, head: int, row: int) -> Float[Tensor, " value"]:
+        """What the model itself got for this query, by its fast path."""
+        assert self.output is not None, "the attention has not been called yet"
+        return self.output.context.detach()[0, head, row].float()
+
+
+@contextmanager
+def catch(model: nn.Module, site: str) -> Iterator[Caught]:
+    """Keep the newest call of one attention while a model runs."""
+    known = sites(model)
+    if site not in known:
+        raise UserError(f"{site}: no attention of this name; there are {', '.join(known)}")
+    caught = Caught(known[site])
+
+    def take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Attended) -> None:
+        caught.inputs, caught.options, caught.output = inputs, options, output
+
+    hook = known[site].register_forward_hook(take, with_kwargs=True)
+    try:
+        yield caught
+    finally:
+        hook.remove()

@@ -1,0 +1,57 @@
+"""`regard check`: what must hold of every model, shown on this one."""
+
+import json as jsons
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from regard.settings.errors import Failure
+from regard.verbs.runs import chosen
+
+if TYPE_CHECKING:
+    from regard.tasks.checks import Check
+
+__all__ = ["main"]
+
+WIDTH = 31
+
+
+def main(run: Path | None, device: str, json: bool) -> None:
+    folder = chosen(run)
+
+    from regard.models.encoder_decoder import EncoderDecoder
+    from regard.tasks.checks import checks, sentences
+    from regard.tasks.predictor import load
+    from regard.tasks.translate import Translate
+
+    predictor = load(folder, device=device)
+    found = []
+    if not json:
+        print(f"{'':{WIDTH}}{'largest difference':>18}{'at most':>10}")
+    asked = sentences(cast(Translate, predictor.task))
+    for check in checks(cast(EncoderDecoder, predictor.model), asked):
+        found.append(check)
+        if not json:
+            print(line(check), flush=True)
+    failed = [check for check in found if not check.holds]
+    if json:
+        print(jsons.dumps({"run": str(folder), "holds": not failed, "checks": [_record(check) for check in found]}))
+    if failed:
+        raise Failure(f"{folder}: {len(failed)} of {len(found)} checks failed: "
+                      + ", ".join(check.name for check in failed))
+
+
+def line(check: "Check") -> str:
+    """A check, how far off it is, and, where that is too far, what it means and where it is seen."""
+    verdict = "ok" if check.holds else f"FAILED: {check.otherwise} ({check.place})"
+    return f"{check.name:{WIDTH}}{_short(check.difference):>18}{_short(check.tolerance):>10}  {verdict}"
+
+
+def _short(number: float) -> str:
+    return f"{number:.2g}"
+
+
+def _record(check: "Check") -> dict[str, Any]:
+    difference = check.difference if math.isfinite(check.difference) else None  # JSON has no infinity
+    return {"name": check.name, "holds": check.holds, "difference": difference, "tolerance": check.tolerance,
+            "place": check.place, "otherwise": check.otherwise}

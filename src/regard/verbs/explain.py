@@ -1,0 +1,151 @@
+"""`regard explain`: the steps of one head for one word, with the model's own numbers."""
+
+import json as jsons
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.settings.errors import UserError
+from regard.verbs.runs import chosen
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.look.explain import Steps
+
+__all__ = ["Explained", "main", "place", "table"]
+
+WHOLE, SHOWN = 3, 2  # numbers of a vector: so many are all shown, of more the first
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The steps, and what they are the steps of."""
+
+    title: str
+    words: Sequence[str]
+    steps: "Steps"
+    own: "Tensor | None"
+    """What the model itself got."""
+    about: dict[str, Any]
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.own is None else float((self.steps.sum - self.own).abs().max())
+
+
+def main(text: str | None, example: bool, run: Path | None, site: str | None, head: int, word: str, device: str,
+         json: bool) -> None:
+    if (text is None) != example:
+        raise UserError("a TEXT to explain is wanted, or --example" if text is None else
+                        f"{text}: --example takes no text; it is the lecture's own two words")
+    explained = _example() if text is None else _of_run(text, chosen(run), site, head, word, device)
+    if json:
+        print(jsons.dumps(_record(explained), ensure_ascii=False))
+    else:
+        print(table(explained, digits=1 if example else 4))
+
+
+def _example() -> Explained:
+    from regard.look.explain import example
+
+    return Explained("two words whose scores are 102 and 99; d_k = 3", ["first", "second"], example(), None, {})
+
+
+def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, device: str) -> Explained:
+    from regard.look.explain import catch
+    from regard.look.watch import sites
+    from regard.tasks.predictor import load
+
+    predictor = load(folder, device=device)
+    where = site or list(sites(predictor.model))[-1]
+    # An answer is found step by step; the newest call is that of the one pass over all of it.
+    with catch(predictor.model, where) as caught:
+        labels = predictor.look(text, only=where, heads=[head]).labels[where]
+    row = place(word, labels.targets)
+    steps, heads = caught.steps(head=head, row=row), caught.attend.heads
+    act = "read" if where.startswith("encoder") else "written"
+    title = (f"{text} → {''.join(labels.targets).strip()}\n"
+             f"{where}, head {head} of 0 to {heads - 1}, {steps.score}, d_k = {len(steps.query)}\n"
+             f"as {labels.targets[row].strip()!r} is {act} (word {row})")
+    about = {"run": str(folder), "text": text, "site": where, "head": head, "row": row, "word": labels.targets[row]}
+    return Explained(title, labels.sources, steps, caught.context(head=head, row=row), about)
+
+
+def place(word: str, pieces: Sequence[str]) -> int:
+    """Which row is meant: by its number from 0 on, or by its word, of which the first piece is taken.
+
+    >>> place("2", [" the", " small", " car"]), place("small", [" the", " sm", "all"]), place("car", [" the", " car"])
+    (2, 1, 1)
+    """
+    bare = [piece.strip() for piece in pieces]
+    if word in bare:
+        return bare.index(word)
+    if word.isdecimal() and int(word) < len(pieces):
+        return int(word)
+    for first in range(len(bare)):
+        if any("".join(bare[first:last]) == word for last in range(first + 1, len(bare) + 1)):
+            return first
+    rows = ", ".join(f"{number} {piece}" for number, piece in enumerate(bare))
+    raise UserError(f"--word {word}: no such word; there are {rows}")
+
+
+def table(explained: Explained, *, digits: int) -> str:
+    """The six steps; a line for each word that is looked at."""
+    steps = explained.steps
+    columns = _columns(steps, digits)
+    rows = [["", *columns]]
+    for number, word in enumerate(explained.words):
+        rows.append([word.strip(), *(column[number] for column in columns.values())])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = ["  ".join([f"{row[0]:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(
+        row[1:], widths[1:], strict=True))]).rstrip() for row in rows]
+    lines = [explained.title, "", f"1 project  the word asks with q = {_vector(steps.query)}", "", *aligned, ""]
+    if steps.divisor == 1:
+        lines.append(f"3 divide   by nothing: the score {steps.score} has no √d_k")
+    lines.append(f"6 sum      {_vector(steps.sum)}")
+    if explained.difference is not None:
+        lines.append(f"           the model's own output of this head differs from it by {explained.difference:.1e}")
+    return "\n".join(lines)
+
+
+def _columns(steps: "Steps", digits: int) -> dict[str, list[str]]:
+    """A step's heading, and what stands below it for each word. Steps that a model does not take are left out."""
+    def numbers(values: "Tensor", digits: int = digits) -> list[str]:
+        return [f"{value:z.{digits}f}" for value in values.tolist()]
+
+    def if_seen(cells: list[str], otherwise: str) -> list[str]:
+        return [cell if seen else otherwise for cell, seen in zip(cells, steps.seen.tolist(), strict=True)]
+
+    columns = {"1 key k": list(map(_vector, steps.keys)), "1 value v": list(map(_vector, steps.values)),
+               f"2 score {steps.formula}": numbers(steps.scores)}
+    if steps.divisor != 1:
+        columns[f"3 ÷ √{round(steps.divisor**2)}"] = numbers(steps.divided)
+    if steps.bias is not None:
+        columns["+ bias"] = numbers(steps.divided + steps.bias)
+    if steps.temperature != 1:
+        columns[f"÷ T = {steps.temperature:g}"] = numbers(steps.logits)
+    columns["4 softmax"] = if_seen(numbers(steps.weights, digits + 1), "hidden")
+    columns["5 softmax · v"] = if_seen(list(map(_vector, steps.parts)), "")
+    return columns
+
+
+def _vector(values: "Tensor") -> str:
+    """
+    >>> import torch
+    >>> _vector(torch.tensor([1.0, 2.0, 3.0])), _vector(torch.arange(32.0))
+    ('[1.00 2.00 3.00]', '[0.00 1.00 …]')
+    """
+    if len(values) <= WHOLE:
+        return f"[{' '.join(f'{value:z.2f}' for value in values.tolist())}]"
+    return f"[{' '.join(f'{value:z.2f}' for value in values[:SHOWN].tolist())} …]"
+
+
+def _record(explained: Explained) -> dict[str, Any]:
+    steps = explained.steps
+    vectors = {name: getattr(steps, name).tolist() for name in (
+        "query", "keys", "values", "scores", "divided", "logits", "seen", "weights", "parts", "sum")}
+    return {**explained.about, "score": steps.score, "divisor": steps.divisor, "temperature": steps.temperature,
+            "words": list(explained.words), **vectors, "bias": None if steps.bias is None else steps.bias.tolist(),
+            "own": None if explained.own is None else explained.own.tolist(), "difference": explained.difference}
