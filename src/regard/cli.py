@@ -167,6 +167,24 @@ def explain(
     main(text, example, run, site, head, word, device, json)
 
 
+@app.command()
+def look(
+    text: Annotated[str, typer.Argument(metavar="INPUT", help="The text to answer.")],
+    run: RunOption = None,
+    output: Annotated[str | None, typer.Option(
+        "--output", metavar="TEXT", help="Look at this output; if not given, at the model's own answer.")] = None,
+    only: Annotated[str, typer.Option(
+        "--only", metavar="GLOB", help="Only the attentions of this name, as in 'decoder.*.cross'.")] = "*",
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = Path("look.html"),
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page, where there is a screen.")] = True,
+    device: DeviceOption = "auto", json: JsonOption = False,
+) -> None:
+    """See what a model attends to: one page that needs no network. Prints where it is."""
+    from regard.verbs.look import main
+
+    main(text, run, output, only, out, show, device, json)
+
+
 def _version(show: bool) -> bool:
     if show:
         print(f"regard {__version__}")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen
+from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.schema import Run
 
@@ -95,6 +96,11 @@ class Task(ABC, Generic[B]):
 
         The answers are found at full speed; then one watched pass over the winners gives the weights of all of them.
         """
+
+    @abstractmethod
+    def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+                best: int = 5) -> list[Output]:
+        """These outputs, or without any the model's own answers, with the likeliest tokens at each place of them."""
 
     @abstractmethod
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from regard.checkpoint import load_weights, read_json
+from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.load import from_json
@@ -50,6 +51,10 @@ class Predictor:
         """What the model attends to when it answers, or when it is made to give another output."""
         outputs = None if output is None else [output]
         return self.task.look(self.model, [text], outputs, only=only, heads=heads)[0]
+
+    def choices(self, text: str, output: str | None = None, *, best: int = 5) -> Output:
+        """The answer, or another output, with the likeliest tokens at each place of it."""
+        return self.task.choices(self.model, [text], None if output is None else [output], best=best)[0]
 
     def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
         """Scores on a split of the data that the run was trained with."""

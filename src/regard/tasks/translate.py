@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.capture import Captures, where
 from regard.generate.filters import Filter, Forbid, NoRepeat
 from regard.generate.sample import Sampling, gather, sample
+from regard.look.choices import Choice, Output
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
@@ -254,13 +256,8 @@ class Translate(Task[PairBatch]):
     @torch.no_grad()
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
-        sources, tokens = list(self._encode(self.source_tokens, inputs, "inputs")), self.target_tokens
-        if outputs is None:
-            answers = [self._generate(cast(EncoderDecoder, model), [row], _longest(len(row)))[0][0].tokens
-                       for row in sources]
-        else:
-            answers = tokens.encode(list(outputs))
-        targets = [[*answer, tokens.end] for answer in answers]
+        tokens, told = self.target_tokens, self._told(model, inputs, outputs)
+        sources, targets = [source for source, _ in told], [[*target, tokens.end] for _, target in told]
         device, records = next(model.parameters()).device, dict[int, Record]()
         for places, batch in self._alike(sources, targets):
             with watch(model, only, heads=heads) as seen:
@@ -268,8 +265,43 @@ class Translate(Task[PairBatch]):
             weights = {site: seen[site].float().cpu().numpy() for site in seen}
             for row, place in enumerate(places):
                 mine = {site: array[row] for site, array in weights.items()}
-                records[place] = self._record(mine, seen.heads, sources[place].tolist(), targets[place])
+                records[place] = self._record(mine, seen.heads, sources[place], targets[place])
         return [records[place] for place in range(len(sources))]
+
+    @torch.no_grad()
+    def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+                best: int = 5) -> list[Output]:
+        return [self._weighed(cast(EncoderDecoder, model), source, target, best)
+                for source, target in self._told(model, inputs, outputs)]
+
+    def _told(self, model: nn.Module, inputs: Sequence[str],
+              outputs: Sequence[str] | None) -> list[tuple[list[int], list[int]]]:
+        """Each input with its output, or the model's own answer: of that the very tokens, not their text read again."""
+        sources = self._encode(self.source_tokens, inputs, "inputs")
+        if outputs is not None:
+            targets = self.target_tokens.encode(list(outputs))
+        else:
+            targets = []
+            for row in sources:
+                longest = min(self.run.search.longest, _longest(len(row)))
+                if not (found := self._generate(cast(EncoderDecoder, model), [row], longest)[0]):
+                    raise NotFinite("the model's probabilities are not numbers: its training went wrong")
+                targets.append(found[0].tokens)
+        return [(source.tolist(), target) for source, target in zip(sources, targets, strict=True)]
+
+    def _weighed(self, model: EncoderDecoder, source: list[int], target: list[int], best: int) -> Output:
+        device, tokens = next(model.parameters()).device, self.target_tokens
+        read, write = [tokens.start, *target], [*target, tokens.end]
+        states = model(torch.tensor([source], device=device), torch.tensor([read], device=device))
+        logits = model.logits(states)[0].float()
+        never = [tokens.pad, tokens.start, *range(len(tokens), logits.shape[1])]  # the search does not say them either
+        chances = logits.index_fill_(1, torch.tensor(never, device=device), -math.inf).softmax(-1).cpu()
+        top = chances.topk(min(best, len(tokens) - 2))
+        taken = chances[torch.arange(len(write)), write]
+        return Output(tokens.decode([target])[0], tuple(
+            Choice(word, chance, tuple(zip(tokens.pieces(ids), values, strict=True)))
+            for word, chance, ids, values in zip(tokens.pieces(write), taken.tolist(), top.indices.tolist(),
+                                                 top.values.tolist(), strict=True)))
 
     def _record(self, weights: Mapping[str, NDArray[np.float32]], heads: Mapping[str, tuple[int, ...]],
                 source: list[int], target: list[int]) -> Record:
