@@ -309,3 +309,24 @@ def test_a_joint_vocabulary_has_one_matrix(translator: tuple[Translate, EncoderD
 def test_lower_case_is_folded_on_the_way_in(data: Path, tmp_path: Path) -> None:
     task, model = prepared(tiny(data, "tokens.lowercase=true"), tmp_path)
     assert task.predict(model, ["CHAT Chien"]) == task.predict(model, ["chat chien"])
+
+
+def test_what_is_looked_at_together_is_what_is_looked_at_alone(
+        translator: tuple[Translate, EncoderDecoder], monkeypatch: pytest.MonkeyPatch) -> None:
+    task, model = translator
+    inputs, outputs = [sentence(n) for n in (3, 8, 1, 5)], [sentence(n) for n in (8, 0, 4, 5)]
+    together = task.look(model, inputs, outputs)
+    monkeypatch.setattr(module, "TOGETHER", 1)
+    for record, alone in zip(together, task.look(model, inputs, outputs), strict=True):
+        assert record.labels == alone.labels
+        for site, weights in record.items():
+            np.testing.assert_allclose(weights, alone[site], rtol=1e-4, atol=1e-6)
+
+
+def test_greedy_choices_along_an_answer_are_the_answer(data: Path, tmp_path: Path) -> None:
+    task, model = prepared(tiny(data, "search.beam=1"), tmp_path)
+    inputs = [sentence(n) for n in range(4)]
+    sources = task._encode(task.source_tokens, inputs, "inputs")
+    for source, [answer] in zip(sources, task._generate(model, list(sources), 8), strict=True):
+        batch = task._padded([source], [answer.tokens], 1, 20)
+        assert task.greedy(model, batch)[0, : len(answer.tokens)].tolist() == answer.tokens

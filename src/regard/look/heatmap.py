@@ -125,14 +125,15 @@ def positions(table: Table, length: int = 64) -> Figure:
     return figure
 
 
-def triangle(model: nn.Module, site: str, run: Callable[[], object], labels: Labels, *, head: int = 0) -> Figure:
+def triangle(model: nn.Module, site: str, head: int, look: Callable[[], Record]) -> Figure:
     """Mask × attention: what a head would take of every token, what it may see, and what it takes.
 
-    `run` runs the model once: `lambda: model(source, target)`.
+    `look` runs the model: `lambda: run.look("je suis étudiant", "I am a student")`.
     """
-    question = ask(model, site, run)
+    question, record = ask(model, site, look)
     every, taken = question.weights(mask=Mask())[0, head], question.weights()[0, head]
     panels = {"softmax of all scores": every, "× mask": question.allowed(), "= attention, its rows summing to 1": taken}
+    labels = record.labels[site]
     return _side_by_side(panels, readable(labels.targets), readable(labels.sources))
 
 

@@ -28,7 +28,7 @@ def draw(record: Record, site: str, head: int, width: int = 80) -> str:
     parts = [_part(targets, sources[some], weights[:, some] / (most or 1), margin)
              for some in _parts([_columns(word) for word in sources], width - margin)]
     legend = (f"{shade} {most * level / len(SHADES):.2g}" for level, shade in enumerate(SHADES[1:], 1))
-    return "\n\n".join([*parts, " " * margin + GAP + "   ".join(legend)])
+    return "\n\n".join([*parts, "  ".join(legend)])
 
 
 def _part(targets: Sequence[str], sources: Sequence[str], weights: Float[np.ndarray, "targets sources"],

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from regard.nn.mask import Mask, whole
 from regard.settings.schema import Tower
 
 __all__ = ["Question", "ask", "scaled_and_not"]
+
+T = TypeVar("T")
 
 
 class Question:
@@ -45,20 +47,20 @@ class Question:
 
 
 @torch.no_grad()
-def ask(model: nn.Module, site: str, run: Callable[[], object]) -> Question:
-    """What the attention at a site is asked while `run` runs the model."""
-    asked: list[Question] = []
+def ask(model: nn.Module, site: str, run: Callable[[], T]) -> tuple[Question, T]:
+    """What the attention at a site was asked last while `run` ran the model, and what that gave."""
+    asked: dict[str, Question] = {}
 
     def keep(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any]) -> None:
-        asked.append(Question(attend, inputs[0], inputs[1], options))
+        asked[site] = Question(attend, inputs[0], inputs[1], options)
 
     hook = sites(model)[site].register_forward_pre_hook(keep, with_kwargs=True)
     try:
         with torch.compiler.set_stance("force_eager"):
-            run()
+            given = run()
     finally:
         hook.remove()
-    return asked[-1]
+    return asked[site], given
 
 
 def scaled_and_not(*, width: int = 64, length: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -69,5 +71,5 @@ def scaled_and_not(*, width: int = 64, length: int = 24, seed: int = 0) -> tuple
     """
     encoder = Encoder(Tower(width=width, depth=1, heads=1, dropout=0.0, positions="none"), vocabulary=length).eval()
     initialize(encoder, seed=seed)
-    question = ask(encoder, "blocks.0.self", lambda: encoder(encoder.embed(torch.arange(length)[None])))
+    question, _ = ask(encoder, "blocks.0.self", lambda: encoder(encoder.embed(torch.arange(length)[None])))
     return question.weights()[0, 0], question.weights(temperature=1 / math.sqrt(width))[0, 0]

@@ -9,15 +9,16 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from regard.look.alignment import Head, best
+from regard.look.alignment import Head
 from regard.look.heatmap import COLOURS as HEAT
 from regard.verbs.curves import COLOURS, FAINT, GREY, INK, spread
 
 __all__ = ["by_head", "over_training"]
 
 TITLES = {"entropy": "entropy (bits)", "distance": "distance (tokens)", "first": "share of the first token",
-          "aer": "alignment error rate", "aer_mutual": "alignment error rate, mutual links",
-          "loss": "loss without it: change", "changed": "answers that change without it"}
+          "aer": "alignment error rate", "loss": "change of the loss without it",
+          "changed": "answers that change without it"}
+ABSENT = "#F4F4F4"
 DARK = 0.6  # of the scale: from here on figures are white
 
 
@@ -37,7 +38,7 @@ def by_head(heads: Mapping[Head, Mapping[str, float]]) -> Figure:
             continue
         values = np.array([[heads.get((site, number), {}).get(names[place], np.nan) for number in numbers]
                            for site in sites])
-        _panel(axes, values, whole=names[place] == "changed")
+        _panel(axes, values, decimals={"changed": 0, "loss": 3}.get(names[place], 2))
         axes.set_title(TITLES[names[place]], loc="left", color=INK, fontsize=9)
         axes.set_xticks(range(len(numbers)), ["mean" if number < 0 else str(number) for number in numbers], fontsize=8)
         axes.set_yticks(range(len(sites)), sites if place % columns == 0 else [], fontsize=8)
@@ -45,28 +46,29 @@ def by_head(heads: Mapping[Head, Mapping[str, float]]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, values: np.ndarray, *, whole: bool) -> None:
+def _panel(axes: Axes, values: np.ndarray, *, decimals: int) -> None:
     most = float(np.nanmax(values)) or 1.0
     axes.imshow(values, cmap=HEAT, norm=Normalize(0, most), aspect="auto")
+    axes.set_facecolor(ABSENT)
     axes.spines[:].set_visible(False)
     for (row, column), value in np.ndenumerate(values):
         if not np.isnan(value):
-            axes.text(column, row, f"{value:.0f}" if whole else f"{value:.2f}", ha="center", va="center", fontsize=7,
+            axes.text(column, row, f"{value:.{decimals}f}", ha="center", va="center", fontsize=7,
                       color="white" if value > DARK * most else INK)
 
 
-def over_training(rates: Mapping[int, Mapping[Head, float]]) -> Figure:
+def over_training(rates: Mapping[int, Mapping[Head, float]], chosen: Head) -> Figure:
     """The alignment error rate of each head (thin) and of each layer's average (thick), step by step."""
     figure = Figure(figsize=(8, 4.5), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15), facecolor="white")
     axes = figure.add_subplot()
     last = list(rates.values())[-1]
-    chosen, _ = best(last)
     sites = list(dict.fromkeys(site for site, _ in last))
     ends = []
     for head in sorted(last, key=lambda head: head[1] < 0):  # the averages above the heads
         colour = COLOURS[sites.index(head[0]) % len(COLOURS)]
         name = head[0] if head[1] < 0 else f"{head[0]} head {head[1]}" if head == chosen else ""
-        axes.plot(list(rates), [its[head] for its in rates.values()], color=colour, clip_on=False,
+        axes.plot(list(rates), [its[head] for its in rates.values()], color=colour, clip_on=False, marker=".",
+                  markersize=4,
                   linewidth=2.2 if head[1] < 0 else 1.6 if head == chosen else 0.8,
                   linestyle="--" if head == chosen else "-", alpha=1 if name else 0.45)
         if name:
@@ -92,5 +94,5 @@ def _dress(axes: Axes) -> None:
     axes.set_xlabel("step", color=GREY, loc="right")
     axes.set_title("Alignment error rate of the cross-attention", loc="left", color=INK, fontsize=13,
                    fontweight="bold", pad=22)
-    axes.text(0, 1.03, "thick: the average of a layer's heads · thin: its heads · dashed: the best head at the end",
+    axes.text(0, 1.03, "thick: average of a layer's heads · thin: its heads · dashed: the best head on validation",
               transform=axes.transAxes, color=GREY, fontsize=9)

@@ -57,7 +57,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
         raise UserError("--over-training: follows the error of alignments, and only the built-in data has right ones")
     print(f"measuring {folder} on {len(test.inputs)} sentences of {split}", file=sys.stderr)
     heads = measured(predictor, test)
-    best = bests(predictor, val, test)
+    best = bests(predictor, val, heads)
     if ablate:
         for head, columns in ablation(predictor, test).items():
             heads[head] |= columns
@@ -90,22 +90,21 @@ def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     return {head: {name: values[head] for name, values in columns.items() if head in values} for head in heads}
 
 
-def bests(predictor: "Predictor", val: Examples, test: Examples) -> list[Best]:
-    """The best head and the best layer average, if the truth is known."""
+def bests(predictor: "Predictor", val: Examples, heads: "Mapping[Head, Columns]") -> list[Best]:
+    """The head and the layer average that err the least on the validation set, if the truth is known."""
     from regard.look.alignment import MEAN, best, error_rates
 
-    if val.gold is None or test.gold is None:
+    if val.gold is None:
         return []
-    chosen_by = error_rates(_records(predictor, val, only="*.cross"), val.gold)
-    scored = error_rates(_records(predictor, test, only="*.cross"), test.gold)
-    return [Best(head[0], None if head[1] == MEAN else head[1], chosen_by[head], scored[head])
-            for head in best(chosen_by)]
+    rates = error_rates(_records(predictor, val, only="*.cross"), val.gold)
+    return [Best(site, None if head == MEAN else head, rates[site, head], heads[site, head]["aer"])
+            for site, head in best(rates)]
 
 
 def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
     """What removing a head does: the change of the loss per token, and how many greedy answers change.
 
-    An answer changes exactly if some token along it is no longer the likeliest: no search is needed to know.
+    An answer changes exactly if some token along it is no longer the likeliest: no new search is needed to know.
     """
     from regard.look.ablate import without
     from regard.look.watch import sites
@@ -123,14 +122,14 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
             terms = [term for batch in right for term in task.loss(model, batch) if term.name == "nll"]
         return sum(float(term.total) for term in terms) / sum(batch.counts["nll"] for batch in right)
 
-    before, said = loss(), [task.greedy(model, batch) for batch in own]
+    # Where an answer was cut off, what would have come next is not part of it.
+    before, said = loss(), [task.greedy(model, batch) == batch.write for batch in own]
     effects: dict[Head, Columns] = {}
     for site, attend in sites(model).items():
         for head in range(attend.heads):
             with without(model, site, head):
-                changed = sum(
-                    int(((task.greedy(model, batch) != was) & (batch.write != task.target_tokens.pad)).any(1).sum())
-                    for batch, was in zip(own, said, strict=True))
+                changed = sum(int((was & (task.greedy(model, batch) != batch.write)).any(1).sum())
+                              for batch, was in zip(own, said, strict=True))
                 effects[site, head] = {"loss": loss() - before, "changed": changed}
     return effects
 
@@ -155,7 +154,8 @@ def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Exa
             continue
         print(f"step {checkpoint.step:,}", file=sys.stderr)
         load_weights(predictor.model, checkpoint.weights(), origin=str(checkpoint.folder))
-        yield checkpoint.step, Step(measured(predictor, test), bests(predictor, val, test))
+        heads = measured(predictor, test)
+        yield checkpoint.step, Step(heads, bests(predictor, val, heads))
 
 
 def _examples(predictor: "Predictor", split: str, limit: int) -> Examples:
@@ -236,7 +236,8 @@ def _draw(heads: "Mapping[Head, Columns]", steps: Mapping[int, Step], file: Path
     if steps:
         rates = {step: {head: columns["aer"] for head, columns in its.heads.items() if "aer" in columns}
                  for step, its in steps.items()}
-        save(charts.over_training(rates), file)
+        chosen = list(steps.values())[-1].best[0]
+        save(charts.over_training(rates, (chosen.site, chosen.head or 0)), file)
     else:
         save(charts.by_head(heads), file)
     print(f"drawn: {file}", file=sys.stderr)

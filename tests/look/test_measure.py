@@ -1,0 +1,117 @@
+"""The numbers about attention mean what they say."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import train as train_tokenizer
+from regard.look.measure import by_head, distance, entropy, first, moved, rollout
+from regard.look.record import Labels, Record
+from regard.models.decoder import Decoder
+from regard.models.encoder import Encoder
+from regard.nn.init import initialize
+from regard.settings.errors import UserError
+from regard.settings.schema import Tower
+
+TOWER = Tower(width=32, depth=3, heads=4, dropout=0.0)
+SITE = "encoder.blocks.0.self"
+
+
+def some_weights(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.ones(shape[-1]) * 0.5, shape[:-1]).astype(np.float32)
+
+
+def record(weights: np.ndarray) -> Record:
+    targets, sources = (tuple(f" w{i}" for i in range(size)) for size in weights.shape[1:])
+    return Record({SITE: weights}, {SITE: Labels(targets, sources)}, {SITE: tuple(range(len(weights)))})
+
+
+@given(st.integers(0, 99), st.integers(1, 20))
+def test_entropy_lies_between_one_token_and_all_alike(seed: int, length: int) -> None:
+    weights = some_weights(2, 3, length, seed=seed)
+    found = entropy(weights)
+    assert found.shape == (2, 3)
+    assert (found > -1e-6).all()
+    assert (found < math.log2(length) + 1e-5).all()
+    assert entropy(np.full((1, length), 1 / length)) == pytest.approx(math.log2(length))
+    assert entropy(np.eye(length)) == pytest.approx(0)
+
+
+def test_distance_counts_places() -> None:
+    assert distance(np.eye(5)) == pytest.approx(0)
+    assert distance(np.eye(6)[:5][:, ::-1])[0] == pytest.approx(5)
+    assert distance(np.array([[0.5, 0.0, 0.5]])) == pytest.approx(1)
+
+
+def test_the_share_of_the_first_token_is_its_column() -> None:
+    weights = some_weights(2, 3, 4)
+    assert np.array_equal(first(weights), weights[:, :, 0])
+
+
+def test_a_head_is_measured_over_rows_however_long_their_sentences() -> None:
+    short, long = some_weights(2, 1, 4, seed=1), some_weights(2, 3, 4, seed=2)
+    found = by_head([record(short), record(long)], first)
+    rows = np.concatenate([short, long], axis=1)[:, :, 0]
+    assert found == {(SITE, 0): pytest.approx(rows[0].mean()), (SITE, 1): pytest.approx(rows[1].mean())}
+
+
+@given(st.integers(0, 99), st.floats(0, 1))
+def test_what_rolls_out_adds_up_to_one(seed: int, identity: float) -> None:
+    layers = [some_weights(3, 5, 5, seed=seed + n) for n in range(4)]
+    assert rollout(layers, identity=identity).sum(-1) == pytest.approx(1, abs=1e-5)
+
+
+def test_rollout_multiplies_the_means_of_the_layers() -> None:
+    one, two = some_weights(3, 5, 5, seed=1), some_weights(3, 5, 5, seed=2)
+    np.testing.assert_allclose(rollout([one, two], identity=0), two.mean(0) @ one.mean(0), rtol=1e-6)
+    half = [0.5 * layer.mean(0) + 0.5 * np.eye(5) for layer in (one, two)]
+    np.testing.assert_allclose(rollout([one, two]), half[1] @ half[0], rtol=1e-6)
+
+
+def test_nothing_rolls_out_of_the_future() -> None:
+    layers = [np.tril(some_weights(2, 6, 6, seed=n)) for n in range(3)]
+    assert np.array_equal(np.triu(rollout(layers), 1), np.zeros((6, 6)))
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tokenizer:
+    texts = ["the bank of the river is green", "the bank in the street is open", "bank river", "bank street"]
+    return train_tokenizer(texts, kind="bpe", vocabulary=320)
+
+
+def test_the_word_bank_moves_with_what_follows_it(tokens: Tokenizer) -> None:
+    encoder = Encoder(TOWER, vocabulary=len(tokens)).eval()
+    initialize(encoder, seed=0)
+    alike = moved(encoder, tokens, "bank", "bank of the river", "bank in the street")
+    assert len(alike) == 1 + TOWER.depth
+    assert alike[0] == pytest.approx(1)  # the same word at the same place
+    assert all(cosine < 0.9999 for cosine in alike[1:])
+    assert moved(encoder, tokens, "bank", "the bank", "the bank") == pytest.approx([1.0] * 4)
+
+
+def test_a_decoder_moves_a_word_by_what_went_before_only(tokens: Tokenizer) -> None:
+    decoder = Decoder(TOWER, vocabulary=len(tokens)).eval()
+    initialize(decoder, seed=0)
+    assert moved(decoder, tokens, "bank", "the bank river", "the bank street") == pytest.approx([1.0] * 4)
+    assert moved(decoder, tokens, "bank", "river bank", "street bank")[-1] < 0.9999
+
+
+def test_a_word_in_pieces_is_their_mean(tokens: Tokenizer) -> None:
+    encoder = Encoder(TOWER, vocabulary=len(tokens)).eval()
+    initialize(encoder, seed=0)
+    [ids] = tokens.encode(["xyzzy"])
+    assert len(ids) > 1
+    assert moved(encoder, tokens, "xyzzy", "xyzzy river", "xyzzy street")[0] == pytest.approx(1)
+
+
+def test_a_word_that_is_not_there_is_refused(tokens: Tokenizer) -> None:
+    encoder = Encoder(TOWER, vocabulary=len(tokens)).eval()
+    with pytest.raises(UserError, match="bank: no word of 'the river'"):
+        moved(encoder, tokens, "bank", "the river", "the bank")
+    assert not any(module._forward_hooks for module in encoder.modules())
+    assert torch.is_grad_enabled()

@@ -1,0 +1,44 @@
+"""A heat map for the terminal fits it, keeps its columns straight and darkens with the weight."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.look.record import Labels, Record
+from regard.look.terminal import SHADES, _columns, draw
+
+SITE = "decoder.blocks.0.cross"
+WORD = st.text(st.sampled_from("abcé日本"), min_size=1, max_size=16).map(lambda word: f" {word}")
+
+
+def record(weights: list[list[float]], targets: list[str], sources: list[str]) -> Record:
+    array = np.array([weights], dtype=np.float32)
+    return Record({SITE: array}, {SITE: Labels(tuple(targets), tuple(sources))}, {SITE: (5,)})
+
+
+def test_it_is_a_picture_of_the_weights() -> None:
+    small = record([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], [" I", " am"], [" je", " suis", "</s>"])
+    assert draw(small, SITE, 5).splitlines() == [
+        "   je suis </s>",
+        " I ██",
+        "am ░░ ░░░░ ▒▒▒▒",
+        "",
+        "░ 0.18  ▒ 0.36  ▓ 0.54  █ 0.72"]
+
+
+@given(st.lists(WORD, min_size=1, max_size=12), st.lists(WORD, min_size=1, max_size=5), st.integers(40, 100))
+def test_it_fits_the_width_and_shows_every_word(sources: list[str], targets: list[str], width: int) -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(len(sources)), len(targets)).tolist()
+    lines = draw(record(weights, targets, sources), SITE, 5, width).splitlines()
+    assert all(_columns(line) <= width for line in lines)
+    shown = "\n".join(lines)
+    assert all(word.strip()[:4] in shown for word in (*sources, *targets))
+
+
+def test_wide_characters_leave_the_columns_straight() -> None:
+    lines = draw(record([[0.0, 1.0]], ["日"], [" 日本語", " b"]), SITE, 5).splitlines()
+    assert _columns(lines[0][: lines[0].index("b")]) == _columns(lines[1][: lines[1].index(SHADES[-1])])
+
+
+def test_weights_that_are_all_zero_are_white() -> None:
+    assert "█" not in draw(record([[0.0, 0.0]], ["a"], ["b", "c"]), SITE, 5).splitlines()[1]
