@@ -185,6 +185,22 @@ def look(
     main(text, run, output, only, out, show, device, json)
 
 
+@app.command()
+def wrong(
+    run: RunOption = None,
+    split: Annotated[str, typer.Option("--split", help="Which split is answered.")] = "val",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
+    worst: Annotated[int, typer.Option("--worst", min=1, help="How many mistakes the page shows at the most.")] = 50,
+    out: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE.html", help="Where the page goes; into the run if not given.")] = None,
+    device: DeviceOption = "auto", json: JsonOption = False,
+) -> None:
+    """Write a page of the worst mistakes, each with its attention beside it, and print where."""
+    from regard.verbs.wrong import main
+
+    main(run, split, limit, worst, out, device, json)
+
+
 def _version(show: bool) -> bool:
     if show:
         print(f"regard {__version__}")

@@ -65,8 +65,9 @@ def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, dev
         labels = predictor.look(text, only=where, heads=[head]).labels[where]
     row = place(word, labels.targets)
     steps, heads = caught.steps(head=head, row=row), caught.attend.heads
-    act = "read" if where.startswith("encoder") else "written"
-    title = (f"{text} → {''.join(labels.targets).strip()}\n"
+    is_read = where.startswith("encoder")
+    act = "read" if is_read else "written"
+    title = (f"{text}{'' if is_read else ' → ' + ''.join(labels.targets).strip()}\n"
              f"{where}, head {head} of 0 to {heads - 1}, {steps.score}, d_k = {len(steps.query)}\n"
              f"as {labels.targets[row].strip()!r} is {act} (word {row})")
     about = {"run": str(folder), "text": text, "site": where, "head": head, "row": row, "word": labels.targets[row]}

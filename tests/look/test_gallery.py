@@ -1,0 +1,134 @@
+"""The gallery is one file that shows every mistake, asks for nothing from outside, and runs no text as code."""
+
+import base64
+import hashlib
+import math
+import re
+import shutil
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.look.gallery import Mistake, page, spread
+from regard.look.record import Labels
+
+HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
+
+
+def mistake(source: str = "le chat", answer: str = "a cat", *, loss: float = 1.0, sharp: bool = True) -> Mistake:
+    weights = np.eye(2, dtype=np.float32) if sharp else np.full((2, 2), 0.5, dtype=np.float32)
+    return Mistake(source, "the cat", answer, loss, len(source.split()), Labels((" a", " cat"), (" le", " chat")),
+                   weights)
+
+
+class Seen(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+def shown(*mistakes: Mistake) -> Seen:
+    return Seen(page(mistakes, title="What run gets wrong", summary="so many"))
+
+
+def test_the_worst_comes_first_and_each_can_be_sorted() -> None:
+    seen = shown(mistake(loss=0.5), mistake("un grand chat noir", loss=2.0, sharp=False), mistake(loss=1.0))
+    cards = seen.all("article")
+    assert [float(card["data-loss"] or "") for card in cards] == [2.0, 1.0, 0.5]
+    assert [card["data-length"] for card in cards] == ["4", "2", "2"]
+    assert [float(card["data-spread"] or "") for card in cards] == [2.0, 1.0, 1.0]
+    assert [button["data-by"] for button in seen.all("button")] == ["loss", "length", "spread"]
+
+
+def test_the_policy_allows_the_page_s_own_style_and_script_and_nothing_else() -> None:
+    content = page([mistake()], title="t", summary="s")
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', content)
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for tag, kind in (("style", "style-src"), ("script", "script-src")):
+        [inside] = re.findall(f"<{tag}>(.*?)</{tag}>", content, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy
+
+
+def test_the_page_asks_for_nothing_from_outside() -> None:
+    seen = shown(mistake())
+    for tag, attributes in seen.tags:
+        assert tag not in {"link", "img", "iframe", "object", "a"}
+        assert not {"src", "href", "style", "xlink:href"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+
+
+def test_a_hostile_text_is_shown_and_never_run() -> None:
+    harmless = {tag for tag, _ in shown(mistake()).tags}
+    one = mistake(HOSTILE, HOSTILE)
+    seen = shown(Mistake(HOSTILE, HOSTILE, "", 1.0, 1, Labels((HOSTILE, HOSTILE), (HOSTILE, HOSTILE)), one.weights))
+    assert {tag for tag, _ in seen.tags} <= harmless | {"i", "mark"}
+    assert len(seen.all("script")) == 1
+    assert "<img src=x onerror=alert(2)>" in seen.text
+
+
+def test_the_words_that_differ_are_marked() -> None:
+    content = page([mistake(answer="the big cat")], title="t", summary="s")
+    assert "the <mark>big</mark> cat" in content
+    assert "<dd dir=\"auto\">the cat</dd>" in content
+
+
+def test_a_cell_is_as_dark_as_its_weight() -> None:
+    cells = [rect for rect in shown(mistake(sharp=False)).all("rect") if "fill-opacity" in rect]
+    assert [cell["fill-opacity"] for cell in cells] == ["0.50"] * 4
+    assert len({(cell["x"], cell["y"]) for cell in cells}) == 4
+
+
+def test_no_mistake_makes_a_page_too() -> None:
+    assert shown().all("article") == []
+
+
+@given(st.integers(1, 20), st.integers(1, 9))
+def test_attention_is_spread_over_between_one_word_and_all(words: int, rows: int) -> None:
+    assert spread(np.full((rows, words), 1 / words)) == pytest.approx(words)
+    assert spread(np.eye(words)) == 1.0
+    drawn = np.random.default_rng(rows).dirichlet(np.ones(words), rows)
+    assert 1.0 <= spread(drawn) <= words + 1e-9
+    assert math.isfinite(spread(drawn))
+
+
+@pytest.mark.skipif(find_spec("playwright") is None or shutil.which("chromium") is None, reason="needs a browser")
+def test_a_button_sorts_the_page_and_nothing_is_asked_for(tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    some = [mistake(loss=0.5, sharp=False), mistake("un grand chat noir", HOSTILE, loss=2.0), mistake(loss=1.0)]
+    (tmp_path / "page.html").write_text(page(some, title="t", summary="s"), encoding="utf-8")
+    address, asked, said = (tmp_path / "page.html").as_uri(), [], []
+    with sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tab = browser.new_page()
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("console", lambda message: said.append(message.text))  # what the policy forbids is told here
+        tab.on("dialog", lambda dialog: said.append(dialog.message))
+        tab.goto(address)
+        for by in ("length", "spread", "loss"):
+            tab.click(f"button[data-by={by}]")
+            order = tab.eval_on_selector_all("article", f"cards => cards.map(card => Number(card.dataset.{by}))")
+            assert order == sorted(order, reverse=True)
+            assert tab.eval_on_selector_all("[aria-pressed=true]", "all => all.map(one => one.dataset.by)") == [by]
+        browser.close()
+    assert (asked, said) == ([address], [])
