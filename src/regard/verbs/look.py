@@ -27,7 +27,7 @@ def main(text: str, run: Path | None, output: str | None, only: str, out: Path, 
     said = len(predictor.task.notes)
     told = predictor.choices(text, output)
     made = page(predictor.look(text, output, only=only), source=text, output=told,
-                about=f"{folder.resolve().name}: one pass over the answer, watched with regard look")
+                about=f"{folder.resolve().name}: answered at full speed, then one watched pass over the answer")
     _write(out, made.html)
     for note in (*dict.fromkeys(predictor.task.notes[said:]), *(f"left out: {part}" for part in made.left_out)):
         print(f"note: {note}", file=sys.stderr)

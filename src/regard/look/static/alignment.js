@@ -1,9 +1,10 @@
 // Two texts facing each other, and a line for every weight: side by side if they fit on a line, else as two columns.
 
-import { clamp, element, FONT, ink, percent, shape, short, widthOf, word } from "./dom.js";
+import { clamp, element, FONT, ink, percent, quoted, shape, short, widthOf, word } from "./dom.js";
 import { change, site, state } from "./state.js";
 
-const SIZE = 17; // of the letters
+const SIZE = 17; // of the letters, at least
+const LARGER = 1.6; // … and at most that many times it, where there is room
 const LEAST = 0.02; // lighter lines would only be a haze
 const SHOWN = 120; // tokens of each text at a time; the matrix shows all
 const PADDING = 7;
@@ -18,7 +19,7 @@ function windows({ targets, sources }) {
 
 const range = (start, length) => Array.from({ length: Math.min(SHOWN, length - start) }, (_, i) => start + i);
 
-// Where the tokens stand. A token that begins no word stands close to the one before.
+// Where the tokens stand, in units of the drawing. A token that begins no word stands close to the one before.
 function layout(tokens, indices) {
   let x = 0;
   const places = indices.map((index, i) => {
@@ -32,11 +33,11 @@ function layout(tokens, indices) {
   return { places, length: x };
 }
 
-function inRows(top, bottom, width) {
-  const gap = clamp(width * 0.24, 150, 240);
+function inRows(top, bottom, width, height) {
+  const gap = clamp(height - 100, 150, 260);
   for (const [line, y] of [[top, 40], [bottom, 40 + gap]]) {
     const margin = (width - line.length) / 2;
-    for (const place of line.places) Object.assign(place, { left: place.x + margin, centre: y, y });
+    for (const place of line.places) Object.assign(place, { left: place.x + margin, y });
   }
   const anchor = (place, down) => [place.left + place.width / 2, place.y + (down ? 17 : -17)];
   return {
@@ -63,7 +64,7 @@ function inColumns(left, right, width) {
     });
   }
   return {
-    height: longest * step + 24,
+    height: longest * step + 44,
     line(from, to) {
       const [x1, x2] = [middle - gap / 2 + 3, middle + gap / 2 - 3];
       const bend = (x2 - x1) * 0.45;
@@ -92,7 +93,7 @@ export function alignment(panel, say) {
 
   function draw() {
     const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-    box.replaceChildren(picture(Math.max(box.clientWidth, 300)));
+    box.replaceChildren(picture());
     if (focused) box.querySelector(`[data-key="${focused}"]`)?.focus();
     announce();
   }
@@ -103,20 +104,23 @@ export function alignment(panel, say) {
     const [own, others] = one.side === "target" ? [site().targets, site().sources] : [site().sources, site().targets];
     const weights = weightsOf(one);
     const best = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 4);
-    const list = best.map((i) => `“${word(others[i])}” ${percent(weights[i])}`).join(", ");
-    return say(one.side === "target" ? `“${word(own[one.index])}” looks at ${list}` : `“${word(own[one.index])}” is looked at by ${list}`);
+    const list = best.map((i) => `${quoted(others[i])} ${percent(weights[i])}`).join(", ");
+    return say(`${quoted(own[one.index])} ${one.side === "target" ? "looks at" : "is looked at by"} ${list}`);
   }
 
   const weightsOf = ({ side, index }) => (side === "target"
     ? site().row(state.head, index, state.temperature)
     : site().column(state.head, index, state.temperature));
 
-  function picture(width) {
+  function picture() {
+    const [width, height] = [Math.max(box.clientWidth, 300), box.clientHeight];
     const shown = windows(site());
     const sources = layout(site().sources, shown.sources);
     const targets = layout(site().targets, shown.targets);
-    const fits = Math.max(sources.length, targets.length) <= width - 16;
-    const plan = fits ? inRows(sources, targets, width) : inColumns(sources, targets, width);
+    const longer = Math.max(sources.length, targets.length) + 16;
+    const scale = longer <= width ? Math.min(LARGER, width / longer) : 1;
+    const [across, down] = [width / scale, height / scale];
+    const plan = longer <= width ? inRows(sources, targets, across, down) : inColumns(sources, targets, across);
     const one = chosen();
     const lines = shape("g", { fill: "none", "stroke-linecap": "round" });
     for (const target of targets.places) {
@@ -127,7 +131,7 @@ export function alignment(panel, say) {
         if (weight < LEAST || (one && !isOwn)) continue;
         lines.append(shape("path", {
           d: plan.line(source, target), stroke: ink(isOwn ? "chosen" : "accent"),
-          "stroke-width": (1 + 5 * weight).toFixed(2), "stroke-opacity": (0.12 + 0.88 * weight).toFixed(3),
+          "stroke-width": (0.8 + 4.2 * weight).toFixed(2), "stroke-opacity": (0.12 + 0.88 * weight).toFixed(3),
         }));
       }
     }
@@ -135,8 +139,17 @@ export function alignment(panel, say) {
     const tokens = [["source", sources], ["target", targets]].map(([side, { places }]) => shape(
       "g", { role: "group", "aria-label": side === "source" ? "Looked at" : "Produced" },
       ...places.map((place, i) => token(side, place, one, weights, plan, i))));
-    return shape("svg", { width, height: plan.height, viewBox: `0 0 ${width} ${plan.height}`, role: "group", "font-family": FONT,
-      "font-size": SIZE, "aria-label": `Alignment by ${site().name}, ${site().headName(state.head)}` }, lines, ...tokens);
+    return shape("svg", { width, height: plan.height * scale, viewBox: `0 0 ${across} ${plan.height}`, role: "group", "font-family": FONT,
+      "font-size": SIZE, "aria-label": `Alignment by ${site().name}, ${site().headName(state.head)}` }, lines, ...tokens, ...partly(shown, across, plan.height));
+  }
+
+  // A long text is shown in part, and says so.
+  function partly(shown, width, height) {
+    const part = (name, indices, all) => `${name} ${(indices[0] + 1).toLocaleString("en")} to ${(indices.at(-1) + 1).toLocaleString("en")} of ${all.toLocaleString("en")}`;
+    const { sources, targets } = site();
+    if (shown.sources.length === sources.length && shown.targets.length === targets.length) return [];
+    const text = `Tokens: ${part("looked at", shown.sources, sources.length)}; ${part("produced", shown.targets, targets.length)}`;
+    return [shape("text", { x: width / 2, y: height - 4, "text-anchor": "middle", "font-size": 13, fill: ink("quiet") }, text)];
   }
 
   function token(side, place, one, weights, plan, order) {
@@ -181,5 +194,5 @@ export function alignment(panel, say) {
     return true;
   }
 
-  return { update, key, picture: () => picture(Math.max(box.clientWidth, 300)) };
+  return { update, key, picture };
 }

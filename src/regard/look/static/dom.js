@@ -34,6 +34,8 @@ export const ink = (name) => getComputedStyle(document.documentElement).getPrope
 
 // A token as one reads it: the space that begins a word is not shown.
 export const word = (token) => token.trim() || token;
+// In a sentence of ours: whatever direction it is written in, it turns nothing around it.
+export const quoted = (token) => `“\u2068${word(token)}\u2069”`;
 const CUT = 22;
 export const short = (token) => (word(token).length > CUT ? `${word(token).slice(0, CUT - 1)}…` : word(token));
 

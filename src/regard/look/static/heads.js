@@ -6,7 +6,7 @@ import { canvasOf, paintingOf } from "./painting.js";
 import { kinds, sites } from "./record.js";
 import { change, scale, state } from "./state.js";
 
-const PIXELS = 96; // of a thumbnail, about
+const PIXELS = 96; // of a thumbnail, at least, if the matrix has them
 
 export function heads(panel, say) {
   let drawn = "";
@@ -17,6 +17,7 @@ export function heads(panel, say) {
     if (key !== drawn) {
       drawn = key;
       panel.replaceChildren(...kinds.map(section));
+      panel.style.setProperty("--heads", Math.max(...sites.map((site) => columns(site).length)));
       paint(++turn);
     }
     for (const button of panel.querySelectorAll("button")) {

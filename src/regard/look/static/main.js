@@ -28,7 +28,7 @@ const shown = Object.fromEntries(Object.entries(VIEWS).map(([name, make], i) => 
 function texts() {
   const { source, output, about, leftOut } = facts;
   const parts = [element("span", { class: "source" }, source || "regard")];
-  if (output) parts.push(element("span", { class: "arrow", "aria-label": "gives" }, " → "), element("span", { class: "output" }, output.text));
+  if (output) parts.push(element("span", { class: "arrow", role: "img", "aria-label": "gives" }, " → "), element("span", { class: "output" }, output.text));
   byId("sentences").append(...parts);
   byId("about").append(element("span", {}, about || "regard"));
   if (leftOut.length) byId("about").prepend(element("p", { class: "left-out" }, `Left out, for the size of the page: ${leftOut.join("; ")}.`));

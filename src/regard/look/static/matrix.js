@@ -1,7 +1,7 @@
 // One head as a matrix that can be moved and enlarged. Each frame reads the tones of the pixels it shows, and no others.
 
 import { colour, onTone, palette, smallest, toner } from "./colours.js";
-import { clamp, element, FONT, ink, percent, shape, short, widthOf, word } from "./dom.js";
+import { clamp, element, FONT, ink, percent, quoted, shape, short, widthOf } from "./dom.js";
 import { canvasOf, paintingOf } from "./painting.js";
 import { change, scale, site, state } from "./state.js";
 
@@ -62,7 +62,8 @@ export function matrix(panel, say) {
     const { width, height } = room();
     const cell = Math.min(width / sources.length, height / targets.length, LARGEST);
     // A few rows of many columns would be a hair: they may be higher than they are wide.
-    view = { x: 0, y: 0, across: Math.max(cell, Math.min(width / sources.length, 8)), down: Math.max(cell, Math.min(height / targets.length, 8)) };
+    const visible = (count) => Math.max(cell, Math.min(24, 60 / count));
+    view = { x: 0, y: 0, across: visible(sources.length), down: visible(targets.length) };
     settle();
     schedule();
   }
@@ -104,7 +105,7 @@ export function matrix(panel, say) {
 
   function announce({ row, column }) {
     const weight = site().row(state.head, row, state.temperature)[column];
-    say(`“${word(site().targets[row])}” (${row}) looks at “${word(site().sources[column])}” (${column}): ${percent(weight)}`);
+    say(`${quoted(site().targets[row])} (${row}) looks at ${quoted(site().sources[column])} (${column}): ${percent(weight)}`);
   }
 
   // Which level's column or row each pixel shows; −1 is none.

@@ -1,7 +1,7 @@
 // Three numbers for every head: how spread its weights are, how far they reach, how much the first token gets.
 
 import { element, FONT, ink, percent, shape } from "./dom.js";
-import { sites } from "./record.js";
+import { kinds, sites } from "./record.js";
 import { change, state } from "./state.js";
 
 const COLUMNS = [
@@ -56,7 +56,7 @@ export function measures(panel, say) {
     if (foundAt !== state.temperature) {
       const mine = ++turn;
       const all = [];
-      for (const site of sites) {
+      for (const site of kinds.flatMap((kind) => sites.filter((each) => each.kind === kind))) {
         for (const head of site.heads.keys()) {
           all.push({ site, head, values: measured(site, head, state.temperature) });
           if (site.targets.length * site.sources.length > 1e6) await new Promise((next) => setTimeout(next));
@@ -76,7 +76,7 @@ export function measures(panel, say) {
     body.replaceChildren(...sorted().map(({ site, head, values }) => {
       const isShown = sites[state.site] === site && state.head === head;
       const open = element("button", { type: "button", "aria-current": String(isShown), onclick: () => change({ view: "matrix", site: sites.indexOf(site), head }) },
-        `${site.kind} · layer ${site.layer} · ${site.headName(head)}`);
+        element("span", {}, `${site.kind} · `), element("span", {}, `layer ${site.layer} · ${site.headName(head)}`));
       return element("tr", {}, element("th", { scope: "row" }, open), ...values.map((value, i) => {
         const bar = element("span", { class: "bar-of", "aria-hidden": "true" });
         bar.style.width = `${(100 * value) / largest(i)}%`;

@@ -1,17 +1,18 @@
 // One head's weights as tones, at full size and halved again and again, so that any part of it is drawn at once.
 
-import { toner } from "./colours.js";
+import { HALF, toneTable } from "./colours.js";
 
 export class Painting {
   constructor(site, head, temperature, scale) {
     const height = site.targets.length;
     const width = site.sources.length;
-    const tone = toner(scale, width);
+    const table = toneTable(scale, width);
     const tones = new Uint8Array(width * height);
     const buffer = new Float32Array(width);
+    const bits = new Uint32Array(buffer.buffer);
     for (let y = 0; y < height; y++) {
       site.row(head, y, temperature, buffer);
-      for (let x = 0, i = y * width; x < width; x++, i++) tones[i] = tone(buffer[x]);
+      for (let x = 0, i = y * width; x < width; x++, i++) tones[i] = table[bits[x] >>> HALF];
     }
     this.levels = [{ tones, width, height }];
     for (let last = this.levels[0]; last.width > 64 || last.height > 64; last = this.levels.at(-1)) {

@@ -1,13 +1,13 @@
 // The output as it came, token by token: what was looked at, and what else could have been said.
 
 import { colour, onTone, toner } from "./colours.js";
-import { clamp, element, FONT, ink, percent, shape, short, widthOf, word } from "./dom.js";
+import { clamp, element, FONT, ink, percent, quoted, shape, short, widthOf, word } from "./dom.js";
 import { choices, sites, speaks } from "./record.js";
 import { change, scale, site, state } from "./state.js";
 
-const SIZE_OF_TEXT = 17;
-const LINE = 40;
-const AROUND = 160; // tokens shown at a time
+const LINE = 52;
+const SEEN = 80; // sources shown at a time
+const SAID = 40; // tokens of the output shown at a time
 const PACE = 1100; // milliseconds of a step
 
 export function steps(panel, say) {
@@ -47,10 +47,10 @@ export function steps(panel, say) {
     slider.max = last();
     slider.value = here();
     slider.setAttribute("aria-valuetext", `${here() + 1} of ${last() + 1}: ${word(site().targets[here()])}`);
-    count.textContent = `${here() + 1} / ${last() + 1}`;
+    count.textContent = `${(here() + 1).toLocaleString("en")} / ${(last() + 1).toLocaleString("en")}`;
     draw();
     const choice = speaks(site()) ? choices[here()] : null;
-    say(choice ? `Step ${here() + 1}: “${word(choice.token)}” with a probability of ${percent(choice.probability)}` : `Row ${here() + 1}: “${word(site().targets[here()])}”. This attention is not the output's: no candidates.`);
+    say(choice ? `Step ${here() + 1}: ${quoted(choice.token)} with a probability of ${percent(choice.probability)}.` : `Row ${here() + 1}: ${quoted(site().targets[here()])}. Nothing is known of what else could have come.`);
   }
 
   function draw() {
@@ -61,16 +61,17 @@ export function steps(panel, say) {
     const weights = site().row(state.head, here(), state.temperature);
     const tone = toner(scale(), weights.length);
     const strongest = weights.reduce((best, weight, i) => (weight > weights[best] ? i : best), 0);
-    const root = shape("svg", { width, role: "img", "font-family": FONT, "font-size": SIZE_OF_TEXT, fill: ink("ink") });
+    const size = width < 560 ? 17 : 20;
+    const root = shape("svg", { width, role: "img", "font-family": FONT, "font-size": size, fill: ink("ink") });
     let y = heading(root, "looks at", 20);
-    y = flow(root, site().sources, strongest, width, y, (i) => ({
+    y = flow(root, site().sources, pageOf(site().sources, strongest, SEEN), { width, size, y }, (i) => ({
       fill: colour(tone(weights[i])), text: onTone(tone(weights[i])), note: weights[i] >= 0.02 ? percent(weights[i]) : "",
     }));
     y = heading(root, "has said", y + 18);
-    y = flow(root, site().targets, here(), width, y, (i) => ({
+    y = flow(root, site().targets, pageOf(site().targets, here(), SAID), { width, size, y }, (i) => ({
       fill: i === here() ? ink("chosen") : "none", text: i === here() ? ink("paper") : ink("ink"), note: "", isHidden: i > here(),
     }));
-    if (speaks(site())) y = candidates(root, choices[here()], width, heading(root, "could have said", y + 18));
+    if (speaks(site())) y = candidates(root, choices[here()], { width, size, y: heading(root, "could have said", y + 18) });
     root.setAttribute("height", y);
     root.setAttribute("viewBox", `0 0 ${width} ${y}`);
     root.setAttribute("aria-label", `Step ${here() + 1}: ${word(site().targets[here()])}, which looks most at ${word(site().sources[strongest])}`);
@@ -79,44 +80,47 @@ export function steps(panel, say) {
 
   function heading(root, text, y) {
     root.append(shape("text", { x: 2, y, "font-size": 13, fill: ink("quiet") }, text));
-    return y + 30;
+    return y + 32;
   }
 
-  // Tokens one after the other, on as many lines as they need.
-  function flow(root, tokens, centre, width, y, look) {
-    const start = clamp(centre - AROUND / 2, 0, Math.max(0, tokens.length - AROUND));
-    const end = Math.min(tokens.length, start + AROUND);
+  function pageOf(tokens, place, length) {
+    const start = Math.floor(place / length) * length;
+    return [start, Math.min(tokens.length, start + length)];
+  }
+
+  // Tokens one after the other, on as many lines as they need. What is not said yet has its place already.
+  function flow(root, tokens, [start, end], { width, size, y }, look) {
     let x = 2;
     for (let i = start; i < end; i++) {
       const text = short(tokens[i]);
-      const wide = Math.max(8, widthOf(text, SIZE_OF_TEXT)) + 16;
+      const wide = Math.max(8, widthOf(text, size)) + 16;
       x += i > start && !/^[ <]/.test(tokens[i]) ? -4 : 0;
       if (x > 2 && x + wide > width - 2) [x, y] = [2, y + LINE];
       const { fill, text: letters, note, isHidden } = look(i);
       if (!isHidden) {
-        root.append(shape("rect", { x, y: y - 20, width: wide, height: 30, rx: 8, fill, stroke: fill === "none" ? "none" : ink("line") }),
-          shape("text", { x: x + wide / 2, y: y + 1, "text-anchor": "middle", fill: letters }, text));
-        if (note) root.append(shape("text", { x: x + wide / 2, y: y + 22, "text-anchor": "middle", "font-size": 10.5, fill: ink("quiet") }, note));
+        root.append(shape("rect", { x, y: y - 24, width: wide, height: 34, rx: 8, fill, stroke: fill === "none" ? "none" : ink("line") }),
+          shape("text", { x: x + wide / 2, y, "text-anchor": "middle", fill: letters }, text));
+        if (note) root.append(shape("text", { x: x + wide / 2, y: y + 25, "text-anchor": "middle", "font-size": 12, fill: ink("quiet") }, note));
       }
       x += wide + 6;
     }
     if (end - start < tokens.length) root.append(shape("text", { x: 2, y: y + LINE, "font-size": 12, fill: ink("quiet") }, `tokens ${start + 1} to ${end} of ${tokens.length.toLocaleString("en")}`));
-    return y + (end - start < tokens.length ? LINE + 22 : 26);
+    return y + (end - start < tokens.length ? LINE + 24 : 30);
   }
 
-  function candidates(root, choice, width, y) {
+  function candidates(root, choice, { width, size, y }) {
     const known = choice.best.some(([token]) => token === choice.token);
     const all = known ? choice.best : [...choice.best, [choice.token, choice.probability]];
-    const left = Math.min(width / 3, Math.max(...all.map(([token]) => widthOf(short(token), SIZE_OF_TEXT))) + 16);
-    const room = Math.min(460, width - left - 80);
+    const left = Math.min(width / 3, Math.max(...all.map(([token]) => widthOf(short(token), size))) + 16);
+    const room = Math.min(560, width - left - 80);
     for (const [token, probability] of all) {
       const isTaken = token === choice.token;
       const long = Math.max(2, room * probability);
       root.append(
         shape("text", { x: left - 8, y, "text-anchor": "end", "font-weight": isTaken ? 600 : 400, fill: isTaken ? ink("chosen") : ink("ink") }, short(token)),
-        shape("rect", { x: left, y: y - 14, width: long, height: 18, rx: 4, fill: ink(isTaken ? "chosen" : "accent"), "fill-opacity": isTaken ? 1 : 0.55 }),
-        shape("text", { x: left + long + 8, y: y - 1, "font-size": 13, fill: ink("quiet") }, percent(probability)));
-      y += 28;
+        shape("rect", { x: left, y: y - 16, width: long, height: 20, rx: 4, fill: ink(isTaken ? "chosen" : "accent"), "fill-opacity": isTaken ? 1 : 0.55 }),
+        shape("text", { x: left + long + 8, y: y - 1, "font-size": 14, fill: ink("quiet") }, percent(probability)));
+      y += 32;
     }
     return y;
   }

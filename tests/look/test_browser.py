@@ -1,0 +1,359 @@
+"""The page in a browser: every view, every key, nothing that runs or leaves, and no barrier for anyone."""
+
+import re
+import shutil
+import xml.etree.ElementTree as xml
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regard.look.choices import Choice, Output
+from regard.look.page import page
+from regard.look.record import Labels, Record
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[dev]'")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe: pip install '.[dev]'")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+
+VIEWS = ["alignment", "heads", "matrix", "steps", "measures"]
+SOURCES = (" je", " ne", " dors", " pas", "</s>")
+TARGETS = (" I", " do", " not", " sleep", "</s>")
+HOSTILE = (" <img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", " <b>bold</b>", " \u202eabc", "</s>")
+CROSS, OWN = "decoder.blocks.1.cross", "decoder.blocks.0.self"
+SMOOTH = 50.0  # milliseconds of a frame
+
+
+def attention(heads: int, rows: int, columns: int, *, causal: bool = False) -> np.ndarray:
+    scores = np.random.default_rng(rows).normal(size=(heads, rows, columns)).astype(np.float32) * 2
+    if causal:
+        scores[:, np.triu(np.ones((rows, columns), bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def translation(targets: tuple[str, ...] = TARGETS, sources: tuple[str, ...] = SOURCES) -> Record:
+    weights = {OWN: attention(4, 5, 5, causal=True), CROSS: attention(4, len(targets), len(sources))}
+    labels = {OWN: Labels(targets, ("<s>", *targets[:-1])), CROSS: Labels(targets, sources)}
+    return Record(weights, labels, dict.fromkeys(weights, (0, 1, 2, 3)))
+
+
+def told(targets: tuple[str, ...] = TARGETS) -> Output:
+    return Output("".join(targets[:-1]).strip(), tuple(
+        Choice(token, 0.75, ((token, 0.75), (" other", 0.125), (" <i>third</i>", 0.0625))) for token in targets))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as library:
+        opened = library.chromium.launch(executable_path=CHROMIUM)
+        yield opened
+        opened.close()
+
+
+class Tab:
+    """A page of the browser, with all that it asked for, said and did."""
+
+    def __init__(self, browser: Any, **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1100, "height": 760}, **options)
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+
+    def open(self, file: Path, address: str = "") -> "Tab":
+        self.page.goto("about:blank")
+        self.page.goto(f"{file.as_uri()}{address}")
+        self.settle()
+        return self
+
+    def settle(self) -> None:
+        self.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.settle()
+
+    @property
+    def address(self) -> str:
+        return str(self.page.evaluate("decodeURIComponent(location.hash)"))
+
+    @property
+    def status(self) -> str:
+        return re.sub("[\u2068\u2069]", "", self.page.locator("#status").inner_text())
+
+    def shown(self) -> list[str]:
+        panels = self.page.locator("[role=tabpanel]:visible").all()
+        return [str(panel.get_attribute("id")).removeprefix("panel-") for panel in panels]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("page") / "look.html"
+    file.write_text(page(translation(), source="je ne dors pas", output=told()).html, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def tab(browser: Any, written: Path) -> Iterator[Tab]:
+    tab = Tab(browser)
+    yield tab.open(written)
+    assert tab.complaints == []
+    # Nothing was asked for but the file itself, and pictures that the page made.
+    assert {url.split("#")[0] for url in tab.requests if not url.startswith(("data:", "blob:"))} <= {
+        written.as_uri(), "about:blank"}
+    tab.context.close()
+
+
+def test_every_view_has_its_digit_its_tab_and_its_address(tab: Tab, written: Path) -> None:
+    tab.page.get_by_role("tab", name="Heads").click()
+    assert tab.shown() == ["heads"]
+    for digit, view in enumerate(VIEWS, 1):
+        tab.press(str(digit))
+        assert tab.shown() == [view]
+        assert f"view={view}" in tab.address
+    assert tab.open(written, "#view=measures").shown() == ["measures"]
+
+
+def test_an_address_brings_back_what_was_shown(tab: Tab, written: Path) -> None:
+    tab.press("3", "]", "]", "ArrowDown", "ArrowDown", "ArrowRight", "t")
+    tab.page.locator("#temperature").fill("1")
+    tab.settle()
+    address, status = tab.address, tab.status
+    assert all(part in address for part in ("view=matrix", f"site={CROSS}", "head=1", "row=1", "temperature=2"))
+    assert tab.open(written, address).status == status
+    tab.open(written, "#view=nothing&site=nobody&head=99&row=-3&temperature=x")
+    assert tab.shown() == ["alignment"]
+
+
+def test_back_returns_to_the_view_before(tab: Tab) -> None:
+    tab.press("2", "3")
+    tab.page.go_back()
+    tab.settle()
+    assert tab.shown() == ["heads"]
+
+
+def test_a_token_that_is_pointed_at_shows_its_own_lines(tab: Tab) -> None:
+    weights = translation()[CROSS].mean(0)
+    lines = tab.page.locator("#panel-alignment path")
+    assert lines.count() == (weights >= 0.02).sum()
+    tab.page.locator("[data-key=target2]").hover()
+    assert lines.count() == (weights[2] >= 0.02).sum()
+    best = int(weights[2].argmax())
+    assert tab.status.startswith(f"“not” looks at “{SOURCES[best].strip()}” {round(100 * weights[2, best])} %")
+    tab.page.locator("[data-key=source1]").hover()
+    assert lines.count() == (weights[:, 1] >= 0.02).sum()
+    tab.page.mouse.move(5, 5)
+    tab.press("ArrowRight", "ArrowRight", "ArrowRight")
+    assert "“not” looks at" in tab.status
+    tab.press("Escape")
+    assert lines.count() == (weights >= 0.02).sum()
+
+
+def test_a_thumbnail_grows_into_its_matrix(tab: Tab) -> None:
+    tab.press("2")
+    assert tab.page.locator(".thumbnail canvas").count() == 2 * (4 + 1)
+    tab.page.get_by_role("button", name="decoder self, layer 0, head 2").click()
+    tab.settle()
+    assert tab.shown() == ["matrix"]
+    assert f"site={OWN}&head=2" in tab.address
+    tab.press("Escape")
+    assert tab.shown() == ["heads"]
+
+
+def test_the_matrix_says_the_weight_of_a_cell(tab: Tab) -> None:
+    weights = translation()[CROSS][3]
+    tab.press("3", "]", "]", "]", "]", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight")
+    assert tab.status == f"“do” (1) looks at “dors” (2): {round(100 * weights[1, 2])} %"
+    box = tab.page.locator(".matrix canvas").bounding_box()
+    before = tab.page.locator(".matrix canvas").screenshot()
+    tab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tab.page.mouse.wheel(0, -300)
+    tab.press("Shift+ArrowRight", "+", "-", "0")
+    tab.page.mouse.move(5, 5)
+    tab.settle()
+    assert tab.page.locator(".matrix canvas").screenshot() == before  # 0 shows all of it again
+
+
+def test_the_temperature_flattens_and_sharpens_a_row(tab: Tab) -> None:
+    weights = translation()[CROSS][0, 1].astype(np.float64)
+    tab.press("]", "ArrowRight", "ArrowRight")
+    for power in (-2, -1, 0, 1, 3):
+        tab.page.locator("#temperature").fill(str(power))
+        tab.settle()
+        expected = weights ** (1 / 2**power)
+        expected = expected / expected.sum()
+        said = [float(number) for number in re.findall(r"([\d.]+) %", tab.status)]
+        assert said == pytest.approx((100 * np.sort(expected)[::-1][:4]).tolist(), abs=0.55)
+
+
+def test_the_steps_play_and_go_back_and_forth(tab: Tab) -> None:
+    tab.press("4", "ArrowRight")
+    assert tab.status == "Step 2: “do” with a probability of 75 %."
+    drawn = tab.page.locator("#panel-steps svg").text_content()
+    assert all(part in drawn for part in ("other", "13 %", "<i>third</i>", "6.3 %"))
+    assert "sleep" not in drawn  # it is not said yet
+    tab.press("Home", " ")
+    tab.page.locator("#status", has_text="Step 3").wait_for(timeout=8000)
+    tab.press(" ")
+    assert tab.page.get_by_role("button", name="Play").is_visible()
+    tab.page.get_by_role("button", name="Back").click()
+    tab.settle()
+    assert tab.status.startswith("Step 2")
+    tab.press("End")
+    tab.page.get_by_role("button", name="Forward").click()
+    assert tab.status.startswith("Step 5")
+
+
+def test_the_measures_are_those_of_the_weights(tab: Tab) -> None:
+    tab.press("5")
+    weights = translation()[CROSS][2].astype(np.float64)
+    row = tab.page.get_by_role("row", name=re.compile("decoder cross · layer 1 · head 2"))
+    entropy, distance, first = row.locator(".number").all_inner_texts()
+    places = np.abs(np.arange(5)[:, None] - np.arange(5))
+    assert float(entropy) == pytest.approx(-(weights * np.log2(weights)).sum(-1).mean(), abs=0.006)
+    assert float(distance) == pytest.approx((weights * places).sum(-1).mean(), abs=0.06)
+    assert float(first.removesuffix(" %")) == pytest.approx(100 * weights[:, 0].mean(), abs=0.55)
+    tab.page.get_by_role("button", name="entropy").click()
+    column = [float(text) for text in tab.page.locator("tbody td:nth-child(2) .number").all_inner_texts()]
+    assert column == sorted(column)
+
+
+def test_what_is_shown_can_be_kept_as_a_picture(tab: Tab, tmp_path: Path) -> None:
+    for view in range(1, 6):
+        tab.press(str(view))
+        for kind in ("svg", "png") if VIEWS[view - 1] in ("alignment", "matrix") else ("svg",):
+            with tab.page.expect_download() as download:
+                tab.page.locator(f"#{kind}").click()
+            file = tmp_path / f"{view}.{kind}"
+            download.value.save_as(file)
+            assert VIEWS[view - 1] in download.value.suggested_filename
+            if kind == "png":
+                assert file.read_bytes().startswith(b"\x89PNG")
+                assert file.stat().st_size > 3_000
+            else:
+                drawn = xml.parse(file).getroot()
+                assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+                assert not drawn.findall(".//{*}script")
+
+
+def test_dark_is_as_the_machine_has_it_until_one_chooses(browser: Any, written: Path) -> None:
+    tab = Tab(browser, color_scheme="dark").open(written)
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = tab.page.evaluate(background)
+    tab.press("t")
+    assert tab.page.evaluate(background) != dark
+    assert tab.open(written).page.evaluate(background) != dark  # it remembers
+    tab.context.close()
+
+
+def test_help_opens_with_its_key_and_closes(tab: Tab) -> None:
+    tab.press("?")
+    assert tab.page.get_by_role("dialog").is_visible()
+    tab.press("Escape")
+    assert not tab.page.get_by_role("dialog").is_visible()
+
+
+def test_every_tone_is_darker_or_lighter_than_the_last_to_every_eye(tab: Tab) -> None:
+    for _ in ("light", "dark"):
+        tab.press("3", "t")
+        pixels = tab.page.evaluate("""() => { const strip = document.querySelector('.legend canvas');
+            return [...strip.getContext('2d').getImageData(0, 0, 256, 1).data] }""")
+        light = np.array(pixels).reshape(256, 4)[:, :3] @ [0.2126, 0.7152, 0.0722]
+        steps = np.diff(light)
+        assert (steps <= 0).all() or (steps >= 0).all()
+        assert abs(light[-1] - light[0]) > 180
+
+
+def test_a_hostile_word_is_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "hostile.html"
+    made = page(translation(HOSTILE, HOSTILE), source=HOSTILE[1], output=told(HOSTILE), about=HOSTILE[0])
+    file.write_text(made.html, encoding="utf-8")
+    tab = Tab(browser).open(file)
+    for view in "12345":
+        tab.press(view, "ArrowRight")
+        assert tab.page.locator("img, b, i").count() == 0
+        assert tab.page.locator("script").count() == 2 + len(translation())
+    assert HOSTILE[1] in tab.page.locator("h1").inner_text()
+    assert tab.complaints == []
+    tab.context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_one_is_shut_out(browser: Any, written: Path, theme: str) -> None:
+    tab = Tab(browser, color_scheme=theme)
+    for view in VIEWS:
+        tab.open(written, f"#view={view}&row=1")
+        found = axe.Axe().run(tab.page).response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found
+                if each["impact"] in ("serious", "critical")] == []
+    tab.context.close()
+
+
+def test_the_keyboard_reaches_every_control_and_shows_where_it_is(tab: Tab) -> None:
+    reached = []
+    for _ in range(30):
+        tab.page.keyboard.press("Tab")
+        id, outline = tab.page.evaluate("""() => [document.activeElement.id || document.activeElement.dataset.key,
+            getComputedStyle(document.activeElement).outlineStyle
+            + getComputedStyle(document.activeElement.querySelector('rect') ?? document.activeElement).stroke]""")
+        reached.append(id)
+        assert id is None or outline != "nonenone"
+    wanted = ["png", "svg", "theme", "ask", "tab-alignment", "kind", "layer", "head", "temperature", "target0"]
+    places = [reached.index(id) for id in wanted if id not in ("layer",)]  # one layer is no choice
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(("name", "rows", "columns", "heads"), [
+    ("encoder.blocks.0.self", 6, 6, (0, 1)), ("attention", 1, 1, (3,)), ("blocks.0.self", 1, 700, (-1,)),
+    ("vision.2.pool", 300, 3, (0, 5))])
+def test_any_record_has_its_page(browser: Any, tmp_path: Path, name: str, rows: int, columns: int,
+                                 heads: tuple[int, ...]) -> None:
+    words = tuple(f" w{i}" for i in range(700))
+    record = Record({name: attention(len(heads), rows, columns)}, {name: Labels(words[:rows], words[:columns])},
+                    {name: heads})
+    file = tmp_path / "any.html"
+    file.write_text(page(record).html, encoding="utf-8")
+    tab = Tab(browser).open(file)
+    for view in "12345":
+        tab.press(view, "ArrowRight")
+        assert tab.status
+    assert tab.complaints == []
+    tab.context.close()
+
+
+def test_a_matrix_of_4096_squared_is_moved_smoothly(browser: Any, tmp_path: Path) -> None:
+    size = 4096
+    weights = np.random.default_rng(0).random((1, size, size), np.float32)
+    weights /= weights.sum(-1, keepdims=True)
+    words = tuple(f" w{i}" for i in range(size))
+    file = tmp_path / "large.html"
+    file.write_text(page(Record({"blocks.0.self": weights}, {"blocks.0.self": Labels(words, words)},
+                                {"blocks.0.self": (0,)})).html, encoding="utf-8")
+    tab = Tab(browser).open(file, "#view=matrix")
+    tab.page.mouse.move(600, 450)
+    for zoom in (0, 5, 8):  # all of it, a part, single cells
+        for _ in range(zoom):
+            tab.page.mouse.wheel(0, -200)
+        tab.settle()
+        tab.page.evaluate("""() => { window.times = []; window.over = false;
+            requestAnimationFrame(function frame(time) { times.push(time); over || requestAnimationFrame(frame) }) }""")
+        tab.page.mouse.down()
+        for step in range(40):
+            tab.page.mouse.move(600 - 7 * step, 450 - 4 * step)
+        tab.page.mouse.up()
+        times = tab.page.evaluate("() => { over = true; return times }")
+        frames = np.diff(times).tolist()
+        assert len(frames) > 10
+        assert median(frames) < SMOOTH, frames
+        tab.page.mouse.move(600, 450)
+    assert tab.complaints == []
+    tab.context.close()
