@@ -155,7 +155,7 @@ export function matrix(panel, say) {
     frame();
     marks();
     words();
-    if (Math.min(view.across, view.down) >= WRITTEN) numbers(painting.levels[0]);
+    numbers();
   }
 
   const across = (column) => margin.left + (column - view.x) * view.across;
@@ -225,19 +225,28 @@ export function matrix(panel, say) {
     }
   }
 
-  function numbers({ tones, width }) {
-    context.textAlign = "center";
-    context.font = `12px ${FONT}`;
-    const end = (start, size, room, count) => Math.min(count, Math.ceil(start + room / size));
+  // The cells whose weights there is room to write, if there is: those that are shown, and not next to nothing.
+  function* written() {
+    if (Math.min(view.across, view.down) < WRITTEN) return;
+    const tone = toner(scale(), site().sources.length);
+    const end = (start, size, length, count) => Math.min(count, Math.ceil(start + length / size));
     const lastRow = end(view.y, view.down, room().height, site().targets.length);
     const lastColumn = end(view.x, view.across, room().width, site().sources.length);
     for (let row = Math.max(0, Math.ceil(view.y - 0.2)); row < lastRow; row++) {
       const weights = site().row(state.head, row, state.temperature);
       for (let column = Math.max(0, Math.ceil(view.x - 0.2)); column < lastColumn; column++) {
-        if (weights[column] < 0.005) continue;
-        context.fillStyle = onTone(tones[row * width + column]);
-        context.fillText(weights[column].toFixed(2).replace(/^0/, ""), across(column + 0.5), down(row + 0.5));
+        const weight = weights[column];
+        if (weight >= 0.005) yield { row, column, ink: onTone(tone(weight)), text: weight.toFixed(2).replace(/^0/, "") };
       }
+    }
+  }
+
+  function numbers() {
+    context.textAlign = "center";
+    context.font = `12px ${FONT}`;
+    for (const cell of written()) {
+      context.fillStyle = cell.ink;
+      context.fillText(cell.text, across(cell.column + 0.5), down(cell.row + 0.5));
     }
   }
 
@@ -334,6 +343,10 @@ export function matrix(panel, say) {
       height: margin.top + h + 12, "font-family": FONT, "font-size": LETTERS, fill: ink("ink") },
     shape("image", { x: margin.left, y: margin.top, width: w, height: h, href: part.toDataURL(), preserveAspectRatio: "none", "image-rendering": "pixelated" }),
     shape("rect", { x: margin.left, y: margin.top, width: w, height: h, fill: "none", stroke: ink("line") }));
+    for (const cell of written()) {
+      root.append(shape("text", { x: margin.left + (cell.column - first.x + 0.5) * view.across, y: margin.top + (cell.row - first.y + 0.5) * view.down + 4,
+        "text-anchor": "middle", "font-size": 12, fill: cell.ink }, cell.text));
+    }
     const rows = shownOf(first.y, h - 1, view.down, site().targets.length);
     for (const row of rows.all) {
       const y = margin.top + (row - first.y + 0.5) * view.down + 4;

@@ -67,11 +67,11 @@ export function steps(panel, say) {
     y = flow(root, site().sources, pageOf(site().sources, strongest, SEEN), { width, size, y }, (i) => ({
       fill: colour(tone(weights[i])), text: onTone(tone(weights[i])), note: weights[i] >= 0.02 ? percent(weights[i]) : "",
     }));
-    y = heading(root, "has said", y + 18);
+    y = heading(root, "has said", y + 30);
     y = flow(root, site().targets, pageOf(site().targets, here(), SAID), { width, size, y }, (i) => ({
       fill: i === here() ? ink("chosen") : "none", text: i === here() ? ink("paper") : ink("ink"), note: "", isHidden: i > here(),
     }));
-    if (speaks(site())) y = candidates(root, choices[here()], { width, size, y: heading(root, "could have said", y + 18) });
+    if (speaks(site())) y = candidates(root, choices[here()], { width, size, y: heading(root, "could have said", y + 22) });
     root.setAttribute("height", y);
     root.setAttribute("viewBox", `0 0 ${width} ${y}`);
     root.setAttribute("aria-label", `Step ${here() + 1}: ${word(site().targets[here()])}, which looks most at ${word(site().sources[strongest])}`);
