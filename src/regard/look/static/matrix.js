@@ -1,7 +1,9 @@
 // One head as a matrix that can be moved and enlarged. Each frame reads the tones of the pixels it shows, and no others.
 
-import { colour, onTone, palette, smallest, toner } from "./colours.js";
+import { onTone, palette, toner } from "./colours.js";
 import { clamp, element, FONT, ink, percent, quoted, shape, short, widthOf } from "./dom.js";
+import { gestures } from "./gestures.js";
+import { drawLegend } from "./legend.js";
 import { canvasOf, paintingOf } from "./painting.js";
 import { change, scale, site, state } from "./state.js";
 
@@ -41,7 +43,7 @@ export function matrix(panel, say) {
       seen = site().name;
       fit();
     }
-    legendOf();
+    drawLegend(legend, scale(), site().sources.length);
     schedule();
     if (state.row !== null && state.column !== null) announce({ row: state.row, column: state.column });
     else say(`${site().name}, ${site().headName(state.head)}: ${site().targets.length.toLocaleString("en")} × ${site().sources.length.toLocaleString("en")}. Drag to move, turn the wheel to enlarge.`);
@@ -250,45 +252,22 @@ export function matrix(panel, say) {
     }
   }
 
-  // Fingers and mouse.
-  const pointers = new Map();
-  let travelled = 0;
-  canvas.addEventListener("pointerdown", (event) => {
-    canvas.setPointerCapture(event.pointerId);
-    pointers.set(event.pointerId, event);
-    travelled = 0;
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const last = pointers.get(event.pointerId);
-    if (!last) {
-      over = cellAt(event);
+  gestures(canvas, {
+    move(dx, dy) {
+      over = null;
+      move(dx, dy);
+    },
+    zoom,
+    point(event) {
+      over = event && cellAt(event);
       if (over) announce(over);
       schedule();
-      return;
-    }
-    over = null;
-    const other = [...pointers.values()].find((each) => each.pointerId !== event.pointerId);
-    if (other) {
-      const distance = (a, b) => Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY) || 1;
-      const { left, top } = canvas.getBoundingClientRect();
-      zoom(distance(event, other) / distance(last, other), other.clientX - left, other.clientY - top);
-    } else {
-      move(event.clientX - last.clientX, event.clientY - last.clientY);
-    }
-    travelled += Math.abs(event.clientX - last.clientX) + Math.abs(event.clientY - last.clientY);
-    pointers.set(event.pointerId, event);
+    },
+    choose(event) {
+      const cell = cellAt(event);
+      if (cell) change(cell);
+    },
   });
-  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => pointers.delete(event.pointerId));
-  canvas.addEventListener("click", (event) => {
-    const cell = travelled < 5 && cellAt(event);
-    if (cell) change(cell);
-  });
-  canvas.addEventListener("pointerleave", () => { over = null; schedule(); });
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const { left, top } = canvas.getBoundingClientRect();
-    zoom(Math.exp(-clamp(event.deltaY, -200, 200) / 300), event.clientX - left, event.clientY - top);
-  }, { passive: false });
 
   function key(event) {
     const [dx, dy] = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key] ?? [0, 0];
@@ -310,23 +289,6 @@ export function matrix(panel, say) {
     view.y = clamp(view.y, row + 1 - height / view.down, row);
     settle();
     schedule();
-  }
-
-  function legendOf() {
-    const low = smallest(site().sources.length);
-    const marks = scale() === "linear" ? [0, 0.25, 0.5, 0.75, 1] : [low, low ** 0.75, low ** 0.5, low ** 0.25, 1];
-    const tone = toner(scale(), site().sources.length);
-    const figure = (weight) => (scale() === "linear" || weight === 1 ? String(weight) : weight.toPrecision(1));
-    legend.setAttribute("aria-label", `Colours: ${scale()}, from ${figure(marks[0])} to 1`);
-    const strip = element("canvas", { width: 256, height: 1 });
-    const pen = strip.getContext("2d");
-    for (let i = 0; i < 256; i++) {
-      pen.fillStyle = colour(i);
-      pen.fillRect(i, 0, 1, 1);
-    }
-    const ticks = marks.map((weight) => element("span", {}, figure(weight)));
-    ticks.forEach((tick, i) => { tick.style.left = `${(tone(marks[i]) / 255) * 100}%`; });
-    legend.replaceChildren(strip, element("div", { class: "ticks" }, ...ticks));
   }
 
   // As a picture: the part that is shown, its cells as one image, its words as text.

@@ -8,6 +8,7 @@ import { change, scale, site, state } from "./state.js";
 const LINE = 52;
 const SEEN = 80; // sources shown at a time
 const SAID = 40; // tokens of the output shown at a time
+const WIDEST = 900; // pixels
 const PACE = 1100; // milliseconds of a step
 
 export function steps(panel, say) {
@@ -54,10 +55,11 @@ export function steps(panel, say) {
   }
 
   function draw() {
-    box.replaceChildren(picture(Math.max(box.clientWidth, 300)));
+    box.replaceChildren(picture());
   }
 
-  function picture(width) {
+  function picture() {
+    const width = clamp(box.clientWidth, 300, WIDEST);
     const weights = site().row(state.head, here(), state.temperature);
     const tone = toner(scale(), weights.length);
     const strongest = weights.reduce((best, weight, i) => (weight > weights[best] ? i : best), 0);
@@ -135,5 +137,5 @@ export function steps(panel, say) {
     return true;
   }
 
-  return { enter, update, key, leave: () => toggle(false), picture: () => picture(Math.max(box.clientWidth, 300)) };
+  return { enter, update, key, leave: () => toggle(false), picture };
 }
