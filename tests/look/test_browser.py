@@ -151,6 +151,11 @@ def test_a_token_that_is_pointed_at_shows_its_own_lines(tab: Tab) -> None:
     assert tab.status.startswith(f"“not” looks at “{SOURCES[best].strip()}” {round(100 * weights[2, best])} %")
     tab.page.locator("[data-key=source1]").hover()
     assert lines.count() == (weights[:, 1] >= 0.02).sum()
+    tab.page.locator("[data-key=source1]").click()
+    tab.page.mouse.move(5, 5)
+    tab.settle()
+    assert tab.status.startswith("“ne” is looked at by")  # a click holds it
+    tab.page.locator("[data-key=source1]").click()
     tab.page.mouse.move(5, 5)
     tab.press("ArrowRight", "ArrowRight", "ArrowRight")
     assert "“not” looks at" in tab.status

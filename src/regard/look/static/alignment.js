@@ -156,14 +156,18 @@ export function alignment(panel, say) {
     const isChosen = one?.side === side && one.index === place.index;
     const weight = one && one.side !== side ? weights[place.index] : null;
     const key = `${side}${place.index}`;
-    const act = () => change(isChosen && !hovered ? { row: null, column: null }
-      : side === "target" ? { row: place.index, column: null } : { row: null, column: place.index });
+    const hold = () => {
+      hovered = null;
+      const held = side === "target" ? { row: place.index, column: null } : { row: null, column: place.index };
+      const isHeld = held.row === state.row && held.column === state.column;
+      change(isHeld ? { row: null, column: null } : held);
+    };
     const node = shape("g", {
       class: "token", tabindex: isChosen || (!one && order === 0 && side === "target") || document.activeElement?.dataset?.key === key ? 0 : -1,
       role: "button", "aria-pressed": String(isChosen), "aria-label": word(place.token), "data-key": key,
       onpointerenter: (event) => event.pointerType === "mouse" && !isChosen && hover({ side, index: place.index }),
-      onclick: () => { hovered = null; act(); },
-      onkeydown: (event) => { if (event.key === "Enter") { hovered = null; act(); } },
+      onclick: hold,
+      onkeydown: (event) => event.key === "Enter" && hold(),
     });
     const strength = isChosen ? 1 : weight ?? 0;
     node.append(

@@ -39,6 +39,9 @@ export const quoted = (token) => `“\u2068${word(token)}\u2069”`;
 const CUT = 22;
 export const short = (token) => (word(token).length > CUT ? `${word(token).slice(0, CUT - 1)}…` : word(token));
 
-export const percent = (weight) => (weight >= 0.0995 ? `${Math.round(weight * 100)} %` : `${(weight * 100).toFixed(weight >= 0.001 || weight === 0 ? 1 : 2)} %`);
+export function percent(weight) {
+  if (weight >= 0.0995 || weight === 0) return `${Math.round(weight * 100)} %`;
+  return weight < 0.0001 ? "<0.01 %" : `${(weight * 100).toFixed(weight < 0.001 ? 2 : 1)} %`;
+}
 
 export const clamp = (number, low, high) => Math.min(high, Math.max(low, number));

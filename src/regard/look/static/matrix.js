@@ -1,7 +1,9 @@
 // One head as a matrix that can be moved and enlarged. Each frame reads the tones of the pixels it shows, and no others.
 
-import { colour, onTone, palette, smallest, toner } from "./colours.js";
+import { onTone, palette, toner } from "./colours.js";
 import { clamp, element, FONT, ink, percent, quoted, shape, short, widthOf } from "./dom.js";
+import { gestures } from "./gestures.js";
+import { drawLegend } from "./legend.js";
 import { canvasOf, paintingOf } from "./painting.js";
 import { change, scale, site, state } from "./state.js";
 
@@ -41,7 +43,7 @@ export function matrix(panel, say) {
       seen = site().name;
       fit();
     }
-    legendOf();
+    drawLegend(legend, scale(), site().sources.length);
     schedule();
     if (state.row !== null && state.column !== null) announce({ row: state.row, column: state.column });
     else say(`${site().name}, ${site().headName(state.head)}: ${site().targets.length.toLocaleString("en")} × ${site().sources.length.toLocaleString("en")}. Drag to move, turn the wheel to enlarge.`);
@@ -155,7 +157,7 @@ export function matrix(panel, say) {
     frame();
     marks();
     words();
-    if (Math.min(view.across, view.down) >= WRITTEN) numbers(painting.levels[0]);
+    numbers();
   }
 
   const across = (column) => margin.left + (column - view.x) * view.across;
@@ -225,61 +227,47 @@ export function matrix(panel, say) {
     }
   }
 
-  function numbers({ tones, width }) {
-    context.textAlign = "center";
-    context.font = `12px ${FONT}`;
-    const end = (start, size, room, count) => Math.min(count, Math.ceil(start + room / size));
+  // The cells whose weights there is room to write, if there is: those that are shown, and not next to nothing.
+  function* written() {
+    if (Math.min(view.across, view.down) < WRITTEN) return;
+    const tone = toner(scale(), site().sources.length);
+    const end = (start, size, length, count) => Math.min(count, Math.ceil(start + length / size));
     const lastRow = end(view.y, view.down, room().height, site().targets.length);
     const lastColumn = end(view.x, view.across, room().width, site().sources.length);
     for (let row = Math.max(0, Math.ceil(view.y - 0.2)); row < lastRow; row++) {
       const weights = site().row(state.head, row, state.temperature);
       for (let column = Math.max(0, Math.ceil(view.x - 0.2)); column < lastColumn; column++) {
-        if (weights[column] < 0.005) continue;
-        context.fillStyle = onTone(tones[row * width + column]);
-        context.fillText(weights[column].toFixed(2).replace(/^0/, ""), across(column + 0.5), down(row + 0.5));
+        const weight = weights[column];
+        if (weight >= 0.005) yield { row, column, ink: onTone(tone(weight)), text: weight.toFixed(2).replace(/^0/, "") };
       }
     }
   }
 
-  // Fingers and mouse.
-  const pointers = new Map();
-  let travelled = 0;
-  canvas.addEventListener("pointerdown", (event) => {
-    canvas.setPointerCapture(event.pointerId);
-    pointers.set(event.pointerId, event);
-    travelled = 0;
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const last = pointers.get(event.pointerId);
-    if (!last) {
-      over = cellAt(event);
+  function numbers() {
+    context.textAlign = "center";
+    context.font = `12px ${FONT}`;
+    for (const cell of written()) {
+      context.fillStyle = cell.ink;
+      context.fillText(cell.text, across(cell.column + 0.5), down(cell.row + 0.5));
+    }
+  }
+
+  gestures(canvas, {
+    move(dx, dy) {
+      over = null;
+      move(dx, dy);
+    },
+    zoom,
+    point(event) {
+      over = event && cellAt(event);
       if (over) announce(over);
       schedule();
-      return;
-    }
-    over = null;
-    const other = [...pointers.values()].find((each) => each.pointerId !== event.pointerId);
-    if (other) {
-      const distance = (a, b) => Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY) || 1;
-      const { left, top } = canvas.getBoundingClientRect();
-      zoom(distance(event, other) / distance(last, other), other.clientX - left, other.clientY - top);
-    } else {
-      move(event.clientX - last.clientX, event.clientY - last.clientY);
-    }
-    travelled += Math.abs(event.clientX - last.clientX) + Math.abs(event.clientY - last.clientY);
-    pointers.set(event.pointerId, event);
+    },
+    choose(event) {
+      const cell = cellAt(event);
+      if (cell) change(cell);
+    },
   });
-  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => pointers.delete(event.pointerId));
-  canvas.addEventListener("click", (event) => {
-    const cell = travelled < 5 && cellAt(event);
-    if (cell) change(cell);
-  });
-  canvas.addEventListener("pointerleave", () => { over = null; schedule(); });
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const { left, top } = canvas.getBoundingClientRect();
-    zoom(Math.exp(-clamp(event.deltaY, -200, 200) / 300), event.clientX - left, event.clientY - top);
-  }, { passive: false });
 
   function key(event) {
     const [dx, dy] = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key] ?? [0, 0];
@@ -303,23 +291,6 @@ export function matrix(panel, say) {
     schedule();
   }
 
-  function legendOf() {
-    const low = smallest(site().sources.length);
-    const marks = scale() === "linear" ? [0, 0.25, 0.5, 0.75, 1] : [low, low ** 0.75, low ** 0.5, low ** 0.25, 1];
-    const tone = toner(scale(), site().sources.length);
-    const figure = (weight) => (scale() === "linear" || weight === 1 ? String(weight) : weight.toPrecision(1));
-    legend.setAttribute("aria-label", `Colours: ${scale()}, from ${figure(marks[0])} to 1`);
-    const strip = element("canvas", { width: 256, height: 1 });
-    const pen = strip.getContext("2d");
-    for (let i = 0; i < 256; i++) {
-      pen.fillStyle = colour(i);
-      pen.fillRect(i, 0, 1, 1);
-    }
-    const ticks = marks.map((weight) => element("span", {}, figure(weight)));
-    ticks.forEach((tick, i) => { tick.style.left = `${(tone(marks[i]) / 255) * 100}%`; });
-    legend.replaceChildren(strip, element("div", { class: "ticks" }, ...ticks));
-  }
-
   // As a picture: the part that is shown, its cells as one image, its words as text.
   function picture() {
     const { width, height } = room();
@@ -334,6 +305,10 @@ export function matrix(panel, say) {
       height: margin.top + h + 12, "font-family": FONT, "font-size": LETTERS, fill: ink("ink") },
     shape("image", { x: margin.left, y: margin.top, width: w, height: h, href: part.toDataURL(), preserveAspectRatio: "none", "image-rendering": "pixelated" }),
     shape("rect", { x: margin.left, y: margin.top, width: w, height: h, fill: "none", stroke: ink("line") }));
+    for (const cell of written()) {
+      root.append(shape("text", { x: margin.left + (cell.column - first.x + 0.5) * view.across, y: margin.top + (cell.row - first.y + 0.5) * view.down + 4,
+        "text-anchor": "middle", "font-size": 12, fill: cell.ink }, cell.text));
+    }
     const rows = shownOf(first.y, h - 1, view.down, site().targets.length);
     for (const row of rows.all) {
       const y = margin.top + (row - first.y + 0.5) * view.down + 4;

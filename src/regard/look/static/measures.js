@@ -5,9 +5,9 @@ import { kinds, sites } from "./record.js";
 import { change, state } from "./state.js";
 
 const COLUMNS = [
-  { name: "entropy", about: "bits; 0 is one token alone", text: (value) => value.toFixed(2) },
-  { name: "distance", about: "tokens, on average", text: (value) => value.toFixed(1) },
-  { name: "first token", about: "its share", text: percent },
+  { name: "entropy", unit: "bits", about: "bits; 0 is one token alone", text: (value) => value.toFixed(2) },
+  { name: "distance", unit: "tokens", about: "tokens, on average", text: (value) => value.toFixed(1) },
+  { name: "first token", unit: "share", about: "its share", text: percent },
 ];
 
 // Means over the rows. A row of zeros, which saw nothing, counts in none of them.
@@ -92,7 +92,7 @@ export function measures(panel, say) {
   function picture() {
     const rows = sorted();
     const root = shape("svg", { width: 760, height: 44 + rows.length * 24, viewBox: `0 0 760 ${44 + rows.length * 24}`, "font-family": FONT, "font-size": 13, fill: ink("ink") });
-    COLUMNS.forEach(({ name, about }, i) => root.append(shape("text", { x: 280 + i * 160, y: 24, fill: ink("quiet") }, `${name} (${about.split(";")[0]})`)));
+    COLUMNS.forEach(({ name, unit }, i) => root.append(shape("text", { x: 280 + i * 160, y: 24, fill: ink("quiet") }, `${name} (${unit})`)));
     rows.forEach(({ site, head, values }, r) => {
       const y = 48 + r * 24;
       root.append(shape("text", { x: 12, y }, `${site.kind} · layer ${site.layer} · ${site.headName(head)}`));

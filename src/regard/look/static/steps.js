@@ -8,6 +8,7 @@ import { change, scale, site, state } from "./state.js";
 const LINE = 52;
 const SEEN = 80; // sources shown at a time
 const SAID = 40; // tokens of the output shown at a time
+const WIDEST = 900; // pixels
 const PACE = 1100; // milliseconds of a step
 
 export function steps(panel, say) {
@@ -54,10 +55,11 @@ export function steps(panel, say) {
   }
 
   function draw() {
-    box.replaceChildren(picture(Math.max(box.clientWidth, 300)));
+    box.replaceChildren(picture());
   }
 
-  function picture(width) {
+  function picture() {
+    const width = clamp(box.clientWidth, 300, WIDEST);
     const weights = site().row(state.head, here(), state.temperature);
     const tone = toner(scale(), weights.length);
     const strongest = weights.reduce((best, weight, i) => (weight > weights[best] ? i : best), 0);
@@ -67,11 +69,11 @@ export function steps(panel, say) {
     y = flow(root, site().sources, pageOf(site().sources, strongest, SEEN), { width, size, y }, (i) => ({
       fill: colour(tone(weights[i])), text: onTone(tone(weights[i])), note: weights[i] >= 0.02 ? percent(weights[i]) : "",
     }));
-    y = heading(root, "has said", y + 18);
+    y = heading(root, "has said", y + 30);
     y = flow(root, site().targets, pageOf(site().targets, here(), SAID), { width, size, y }, (i) => ({
       fill: i === here() ? ink("chosen") : "none", text: i === here() ? ink("paper") : ink("ink"), note: "", isHidden: i > here(),
     }));
-    if (speaks(site())) y = candidates(root, choices[here()], { width, size, y: heading(root, "could have said", y + 18) });
+    if (speaks(site())) y = candidates(root, choices[here()], { width, size, y: heading(root, "could have said", y + 22) });
     root.setAttribute("height", y);
     root.setAttribute("viewBox", `0 0 ${width} ${y}`);
     root.setAttribute("aria-label", `Step ${here() + 1}: ${word(site().targets[here()])}, which looks most at ${word(site().sources[strongest])}`);
@@ -135,5 +137,5 @@ export function steps(panel, say) {
     return true;
   }
 
-  return { enter, update, key, leave: () => toggle(false), picture: () => picture(Math.max(box.clientWidth, 300)) };
+  return { enter, update, key, leave: () => toggle(false), picture };
 }
