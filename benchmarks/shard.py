@@ -62,7 +62,7 @@ def main() -> None:
     how = Train(batch_tokens=128 if args.tiny else 16_384, rate=1e-4, schedule="constant", recompute=True)
     run = Run(model=TINY if args.tiny else LARGE, tokens=Tokens(vocabulary=640 if args.tiny else 32_000), train=how)
     rehearsal = rehearse(run, length=16 if args.tiny else 128)
-    with join() as world:
+    with join(device) as world:
         model = rehearsal.model("cpu")
         initialize(model, seed=0)
         batch = rehearsal.batch()

@@ -4,8 +4,9 @@ A hook stands before each `Attend` that was chosen, and works out the weights by
 that the fast path is about to use. Nothing in a model knows of it.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
@@ -128,7 +129,8 @@ def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[
                 raise UserError(f"head {wrong[0]}: {site} has heads 0 to {known[site].heads - 1}")
             take = partial(_take, seen=seen, site=site, heads=list(wanted), rows=rows, reduce=reduce)
             hooks.append(known[site].register_forward_pre_hook(take, with_kwargs=True))
-        with torch.compiler.set_stance("force_eager"):
+        # What was never imported has compiled nothing, and takes seconds to import.
+        with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
             yield seen
     finally:
         for hook in hooks:

@@ -1,6 +1,5 @@
 """The loop that trains. It reads from top to bottom."""
 
-import shutil
 import sys
 import time
 from dataclasses import asdict, replace
@@ -46,8 +45,8 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     folder = Path(folder)
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
-    choose_device(run.device)  # one that is not there is refused before anything is written
-    with Stop() as stop, join() as world:
+    device = choose_device(run.device)  # one that is not there is refused before anything is written
+    with Stop() as stop, join(device) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
         with hold(folder):
@@ -138,7 +137,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
             if saved < progress.step and (progress.step % save_every == 0 or is_best or is_last or stopping):
                 health.settle()
                 progress.skipped, progress.skipped_in_row = health.skipped, health.in_row
-                _save(saver, folder, run, model, optimizer, progress, world)
+                _save(saver, run, model, optimizer, progress, world)
                 saved = progress.step
                 log.write("saved", step=saved, seconds=round(saver.seconds, 3), stalled=round(saver.stalled, 3))
             if stopping or is_last:
@@ -150,19 +149,21 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
             # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
             torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
             *counts, asked, due = world.sum([*batch.counts.values(), stop.asked, log.is_due(step + 1)])
+            whole = dict(zip(batch.counts, counts, strict=True))
             try:
-                report = update(batch, step, dict(zip(batch.counts, counts, strict=True)))
+                report = update(batch, step, whole)
             except RuntimeError as error:
                 raise _too_large(error, batch, how) from error
             progress.step = step + 1
             health.note(progress.step, report.norm)
-            log.count(progress.step, batch.counts["nll"], waited)
+            log.count(progress.step, int(whole["nll"]), waited)
             if due:
-                loss = world.sum([float(report.totals["nll"])])[0] / counts[list(batch.counts).index("nll")]
+                loss = world.sum([float(report.totals["nll"])])[0] / whole["nll"]
                 log.step(progress.step, loss=loss, norm=float(report.norm))
             stopping = asked > 0 or (world.size == 1 and stop.asked)
         batches.close()
         saver.wait()
+        world.wait()  # whoever left now would be taken for a failure, and the first be ended while it still writes
     if stopping:  # at the last step, too: what it is worth is not known yet
         raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {folder}; the same "
                       "command goes on from there", stop.exit_code)
@@ -170,16 +171,13 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
         log.say(f"stopped: no better validation loss in {how.patience} evaluations")
 
 
-def _save(saver: Saver, folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress,
+def _save(saver: Saver, run: Run, model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress,
           world: World) -> None:
     """The best is kept, besides the newest, and what the final mean is made of."""
-    through = folder / "checkpoints" / ".parts"
-    weights = world.collect(named_tensors(model), through / "model")
-    averages = world.collect(tensors_of(optimizer), through / "optimizer")
+    weights, averages = world.collect(named_tensors(model)), world.collect(tensors_of(optimizer))
     if world.rank == 0:
         also = {progress.best_step, *_averaged(run.train, progress.step)}
         saver.save(progress.step, weights=weights, optimizer=averages, state=state_of(progress, run, world), also=also)
-        shutil.rmtree(through, ignore_errors=True)
 
 
 def _averaged(how: Train, step: int) -> list[int]:

@@ -5,27 +5,29 @@ is done here, from outside. What a lone process never needs is imported where it
 """
 
 import os
+import re
+import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
-from regard.settings.errors import Failure
+from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Train
 
-__all__ = ["Processes", "World", "join"]
+__all__ = ["Processes", "World", "join", "speaks"]
 
 BUCKET = 25 << 20  # bytes of gradients that are added up at a time, while the backward pass goes on
 PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
+LONG = timedelta(days=1)  # the same, where one works and the others wait: it may have many files to read
 
 
 class World:
@@ -39,7 +41,7 @@ class World:
         return list(numbers)
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Until all processes are here, even if that takes hours."""
 
     def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
         """Make a model do as the settings say, and know that there are others."""
@@ -55,8 +57,8 @@ class World:
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         return torch.nn.utils.get_total_norm(gradients)
 
-    def collect(self, tensors: Mapping[str, Tensor], folder: Path) -> Mapping[str, Tensor]:
-        """Whole tensors, for the first process to save. `folder` is a place to pass them through."""
+    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Whole tensors, for the first process to save. All must call it."""
         return tensors
 
     def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -65,26 +67,88 @@ class World:
 
 
 @contextmanager
-def join() -> Iterator[World]:
+def join(device: torch.device) -> Iterator[World]:
     """The world as torchrun describes it in the environment; without torchrun, this process alone."""
     if "WORLD_SIZE" not in os.environ:
         yield World()
         return
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UserError(f"WORLD_SIZE is set in the environment, but {missing[0]} is not: start processes that are to "
+                        "share a run with torchrun, or unset it")
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, is_master=rank == 0 and not hosted,
-        timeout=PATIENCE)
-    # A prefix of its own for each attempt: after a restart, nobody is to meet the addresses of the dead.
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     backend = "gloo"
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda":
+        _take_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
-    own = dist.PrefixStore(f"attempt{attempt}", store)  # type: ignore[attr-defined]
-    dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=PATIENCE)
-    yield Processes(rank, size)
+    try:
+        dist.init_process_group(backend, store=_meet(rank, size), rank=rank, world_size=size, timeout=PATIENCE)
+        yield Processes(rank, size)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo/transport" not in str(error):
+            raise
+        why = re.sub(r"^\[\S*\] ", "", str(error)).splitlines()[0].split(". ")[0]
+        raise Failure(f"another process of this run has ended or does not answer ({why}); the same command goes on "
+                      "from the newest checkpoint") from error
     dist.destroy_process_group()  # not after an error: it would wait for the others
+
+
+def speaks() -> bool:
+    """Whether it is for this process to say what went wrong: of those that torchrun has started, the first that asks.
+
+    They mostly make the same mistake, and if not, those that come later only miss the first.
+    """
+    if not _hosted():
+        return True
+    try:
+        board = _store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), patience=timedelta(seconds=5))
+        return bool(board.add(f"failed{os.environ['TORCHELASTIC_RESTART_COUNT']}", 1) == 1)
+    except dist.DistError:  # torchrun itself is gone
+        return True
+
+
+def _take_device(number: int) -> None:
+    if number >= torch.cuda.device_count():
+        raise UserError(f"LOCAL_RANK={number}: each process wants a GPU of its own, and this machine has "
+                        f"{torch.cuda.device_count()}; start fewer processes")
+    torch.cuda.set_device(number)
+
+
+def _hosted() -> bool:
+    """Whether torchrun keeps a store for its processes."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _meet(rank: int, size: int) -> Any:
+    """The store by which processes find each other: kept by the first of them, and new at every start.
+
+    That of torchrun outlives them, and whoever looked there would meet the addresses of the dead. So it only says
+    where the new one is. (torchrun counts restarts, but each machine its own: the number is no name for a meeting.)
+    """
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if not _hosted():
+        return _store(host, port, size, is_master=rank == 0)
+    board = _store(host, port)
+    if rank == 0:
+        store = _store(host, 0, size, is_master=True)
+        board.set("place", str(store.port))
+        return store
+    while not _answers(host, port := int(board.get("place"))):  # the place of one that has died
+        time.sleep(0.1)
+    return _store(host, port, size)
+
+
+def _store(host: str, port: int, size: int | None = None, *, is_master: bool = False,
+           patience: timedelta = PATIENCE) -> Any:
+    return dist.TCPStore(host, port, size, is_master=is_master, wait_for_workers=False, timeout=patience)  # type: ignore[attr-defined]
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 class Processes(World):
@@ -92,6 +156,7 @@ class Processes(World):
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
+        self.patient = dist.new_group(backend="gloo", timeout=LONG)
         self.sums: _Sums | None = None
         self.sharded: Any = None
 
@@ -101,7 +166,7 @@ class Processes(World):
         return total.tolist()
 
     def wait(self) -> None:
-        self.sum([0])
+        dist.all_reduce(torch.zeros(1), group=self.patient)
 
     def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
         super().parallelize(model, how, precision=precision)
@@ -124,25 +189,24 @@ class Processes(World):
         norm = super().norm(gradients)
         return norm if self.sharded is None else norm.full_tensor()  # type: ignore[attr-defined]
 
-    def collect(self, tensors: Mapping[str, Tensor], folder: Path) -> Mapping[str, Tensor]:
+    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if self.sharded is None:
             return tensors
-        from torch.distributed.checkpoint.api import CheckpointException
-        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-        from torch.distributed.checkpoint.state_dict_saver import save
-
-        # Each process writes what it holds, and one of them joins the parts: no process ever holds all of a model.
-        storage = HuggingFaceStorageWriter(str(folder), save_distributed=True, enable_consolidation=True,
-                                           fqn_to_index_mapping=dict.fromkeys(tensors, 1))
-        try:
-            save(dict(tensors), storage_writer=storage)
-        except CheckpointException as error:
-            raise Failure(f"{folder}: could not be saved: {error}") from error
-        self.wait()
-        return load_file(folder / "model-00001-of-00001.safetensors") if self.rank == 0 else {}
+        whole = {}
+        for name, tensor in tensors.items():
+            gathered = _whole(tensor)  # on all processes, one tensor at a time
+            if self.rank == 0:
+                whole[name] = gathered.cpu()
+        return whole
 
     def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: _part(tensor, like[name]) if name in like else tensor for name, tensor in tensors.items()}
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    from torch.distributed.tensor import DTensor
+
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _part(tensor: Tensor, like: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import json as jsons
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,7 +34,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
         run = _extended(run, folder, extend)
     _look_before(folder, run)
     scores = _scores(folder) if _has_ended(folder) else _train(run, folder)
-    if os.environ.get("RANK", "0") != "0":  # one process speaks for all
+    if not _is_first():
         return
     if json:
         print(jsons.dumps({"run": str(folder), "scores": scores}, ensure_ascii=False))
@@ -82,6 +83,8 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
     longer = replace(run, train=replace(run.train, steps=run.train.steps + more))
     if not (folder / "run.json").exists():
         raise UserError(f"--extend {more}: there is no run in {folder} to lengthen; train one first")
+    while not _is_first() and not differences(load(folder / "run.json"), run):
+        time.sleep(0.1)  # until the first process has lengthened it
     if not differences(load(folder / "run.json"), run):  # not lengthened yet
         if run.train.schedule in ("cosine", "stable-decay"):
             print(f"note: train.schedule={run.train.schedule} falls towards the last step, which is another now: the "
@@ -94,13 +97,19 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
     return longer
 
 
+def _is_first() -> bool:
+    """Whether this process acts and speaks for all that share the run: torchrun numbers them."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _has_ended(folder: Path) -> bool:
     return (folder / SCORES).exists() and (folder / "model.safetensors").exists()
 
 
 def _scores(folder: Path) -> dict[str, Any]:
-    print(f"the run in {folder} has ended; to train anew, delete it or choose another place with --out DIR",
-          file=sys.stderr)
+    if _is_first():
+        print(f"the run in {folder} has ended; to train anew, delete it or choose another place with --out DIR",
+              file=sys.stderr)
     return dict(jsons.loads((folder / SCORES).read_text(encoding="utf-8")))
 
 
