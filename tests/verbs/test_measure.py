@@ -1,6 +1,9 @@
 """`regard measure` says of every head what is so, and refuses what it cannot say."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,18 @@ def test_what_cannot_be_is_refused(run: Path, tmp_path: Path) -> None:
         measure(run, split="nonsense")
     with pytest.raises(UserError, match=r"heads\.txt: a picture ends in \.pdf, \.png, \.svg"):
         measure(run, plot=tmp_path / "heads.txt")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_bare_training_learns_which_words_belong_together(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1])}
+
+    def command(*arguments: str) -> str:
+        return subprocess.run([sys.executable, "-m", "regard", *arguments], env=environment, cwd=tmp_path, text=True,
+                              capture_output=True, check=True).stdout
+
+    command("train")
+    head, layer = json.loads(command("measure", "--json"))["best"]
+    assert head["aer"] <= 0.25
+    assert layer["aer"] <= 0.25

@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +50,7 @@ def save(figure: Figure, file: str | Path) -> None:
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a word in a script that the font lacks
-        figure.savefig(file, dpi=DOTS)
+        figure.savefig(file, dpi=DOTS, bbox_inches="tight", pad_inches=0.1)
 
 
 def head(record: Record, site: str, head: int, *, scale: Scale = "auto") -> Figure:
@@ -110,8 +111,9 @@ def grid(record: Record, only: str = "*", *, scale: Scale = "auto") -> Figure:
 
 def positions(table: Table, length: int = 64) -> Figure:
     """The vector of each position, a row each."""
+    device = next(chain(table.parameters(), table.buffers())).device
     with torch.no_grad():
-        vectors = table.vectors(torch.arange(length)[None])[0].float().cpu().numpy()
+        vectors = table.vectors(torch.arange(length, device=device)[None])[0].float().cpu().numpy()
     most = float(np.abs(vectors).max())
     figure = _figure(7, 4)
     axes = figure.add_subplot()
