@@ -292,6 +292,20 @@ def test_a_hostile_word_is_shown_and_never_run(browser: Any, tmp_path: Path) -> 
     tab.context.close()
 
 
+def test_what_was_left_out_is_said_and_8_bits_still_know_a_weight(browser: Any, tmp_path: Path) -> None:
+    words = tuple(f" w{i}" for i in range(100))
+    record = Record({CROSS: attention(1, 100, 100)}, {CROSS: Labels(words, words[::-1])}, {CROSS: (0,)})
+    made = page(record, limit=len(page(record).html) - 2_000)
+    file = tmp_path / "left.html"
+    file.write_text(made.html, encoding="utf-8")
+    tab = Tab(browser).open(file, "#row=7")
+    assert "half the digits" in tab.page.locator("footer").inner_text()
+    said = [float(number) for number in re.findall(r"([\d.]+) %", tab.status)]
+    assert said == pytest.approx((100 * np.sort(record[CROSS][0, 7])[::-1][:4]).tolist(), rel=0.05, abs=0.55)
+    assert tab.complaints == []
+    tab.context.close()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_one_is_shut_out(browser: Any, written: Path, theme: str) -> None:
     tab = Tab(browser, color_scheme=theme)

@@ -10,7 +10,7 @@ import { change, scale, site, state } from "./state.js";
 const LETTERS = 13;
 const LARGEST = 64; // pixels of a cell
 const NAMED = 14; // pixels from which a cell has its words beside it
-const WRITTEN = 44; // … and its weight in it
+const WRITTEN = 34; // … and its weight in it
 
 export function matrix(panel, say) {
   const canvas = element("canvas", { tabindex: 0, role: "application", "aria-label": "Matrix of weights" });
