@@ -239,8 +239,9 @@ def test_a_run_can_be_stopped_in_any_step(job: Job, whole: Path, fresh: Path, nu
     assert_same(fresh, whole)
 
 
-@pytest.mark.parametrize(("call", "step"), [(0, 7)])
+@pytest.mark.parametrize(("call", "step"), [(0, 7), (2, 16)])
 def test_a_run_can_be_stopped_in_an_evaluation(job: Job, whole: Path, fresh: Path, call: int, step: int) -> None:
+    """In the last one, too."""
     with signalled(loop, "validation_loss", call=call):
         outcome = job.here(fresh)
     assert outcome.code == 75, outcome.said
@@ -248,6 +249,15 @@ def test_a_run_can_be_stopped_in_an_evaluation(job: Job, whole: Path, fresh: Pat
     assert Checkpoint.all(fresh)[0].step == step
     job.here(fresh)
     assert_same(fresh, whole)
+
+
+def test_a_run_whose_only_evaluation_is_cut_short_is_no_failure(job: Job, fresh: Path) -> None:
+    job = job.but("train.steps=2")
+    with signalled(loop, "validation_loss"):
+        outcome = job.here(fresh)
+    assert outcome.code == 75, outcome.said
+    assert_stopped(outcome.said, fresh)
+    assert job.here(fresh).code == 0
 
 
 # Kills where the run is nearly, or newly, there.

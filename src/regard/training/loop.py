@@ -151,7 +151,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
             stopping = asked > 0 or (world.size == 1 and stop.asked)
         batches.close()
         saver.wait()
-    if stopping and not is_last:
+    if stopping:  # at the last step, too: what it is worth is not known yet
         raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {folder}; the same "
                       "command goes on from there", stop.exit_code)
     if progress.step < how.steps:
