@@ -16,11 +16,12 @@ from unittest.mock import patch
 
 import pytest
 
-from regard.checkpoint import Checkpoint
+from regard.checkpoint import Checkpoint, read_json
+from regard.tasks import make
 from regard.training import loop
 from regard.training.update import Update
 
-from .jobs import JOBS, SOURCE, Job, Process, assert_same, contents, copy_data, digest, losses
+from .jobs import JOBS, SOURCE, Job, Process, assert_same, contents, copy_data, digest, lines, losses
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 
@@ -258,6 +259,44 @@ def test_a_run_whose_only_evaluation_is_cut_short_is_no_failure(job: Job, fresh:
     assert outcome.code == 75, outcome.said
     assert_stopped(outcome.said, fresh)
     assert job.here(fresh).code == 0
+
+
+def test_a_run_can_be_stopped_while_it_is_scored(job: Job, whole: Path, ended: Path) -> None:
+    (ended / "scores.json").unlink()
+    with signalled(type(make(job.run)), "score"):
+        outcome = job.here(ended)
+    assert outcome.code == 75
+    assert outcome.said.endswith("regard: stopped before the scores were known; the same command goes on from there\n")
+    assert [line["split"] for line in lines(ended) if line["kind"] == "score"] == list(read_json(whole / "scores.json"))
+    assert job.here(ended).code == 0
+    assert_same(ended, whole)
+
+
+def test_a_run_can_be_stopped_before_its_first_step(job: Job, tmp_path: Path) -> None:
+    with signalled(type(make(job.run)), "prepare"):
+        outcome = job.here(tmp_path / "run")
+    assert outcome.code == 75
+    assert outcome.said == "regard: stopped before the first step; the same command starts again\n"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_long_evaluation_or_scoring_is_not_waited_for(job: Job, tmp_path: Path, dice: random.Random) -> None:
+    job = job.but("train.steps=14", "data.built_in_size=1000", "search.longest=200", "search.beam=5")
+    job.finish(tmp_path / "whole")
+    for kind, count in (("step", 7), ("step", 14 - 7), ("trained", 1), ("trained", 1), ("score", 1)):
+        process = job.start(tmp_path / "run")
+        process.until(lambda: process.count(kind) == count)  # noqa: B023 (it is waited for here)
+        time.sleep(dice.uniform(0.02, 0.2))
+        process.signal(signal.SIGTERM)
+        asked = time.monotonic()
+        assert process.wait() == 75, process.said
+        assert time.monotonic() - asked < PATIENCE
+        assert "Traceback" not in process.said
+        assert "stopped after" in process.said or "before the scores" in process.said
+    job.finish(tmp_path / "run")
+    assert_same(tmp_path / "run", tmp_path / "whole")
 
 
 # Kills where the run is nearly, or newly, there.

@@ -54,7 +54,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
 def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> dict[str, Any]:
     device = choose_device(run.device)
     task: Task[Any] = make(run)
-    sizes = _prepare(task, folder, world, quiet=quiet)
+    sizes = _prepare(task, folder, stop, world, quiet=quiet)
     if world.rank == 0:
         write_json(folder / "run.json", to_json(run))  # after the data: what cannot be read leaves no run behind
 
@@ -75,20 +75,24 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
             model = task.build(sizes).to(device)  # whole again
         _finish(folder, model, run, sizes, progress, log)
         log.say("scoring the answers to the validation and test data …")
-        scores = _scores(task, model, log, stop)
+        with stop.at_once("stopped before the scores were known; the same command goes on from there"):
+            scores = _scores(task, model, log)
         write_json(folder / "scores.json", scores)
         log.say(f"trained in {time.monotonic() - began:.0f} s; the run is in {folder}")
     return scores
 
 
-def _prepare(task: Task[Any], folder: Path, world: World, *, quiet: bool) -> Sizes:
+def _prepare(task: Task[Any], folder: Path, stop: Stop, world: World, *, quiet: bool) -> Sizes:
     """The first process reads the data; the others find what it has made of it."""
     if not quiet and sys.stderr.isatty():
         print("reading the data and learning its tokens …", file=sys.stderr, flush=True)
     if world.rank:
         world.wait()
         return task.prepare(folder)
-    sizes = task.prepare(folder)
+    if world.size == 1:
+        with stop.at_once("stopped before the first step; the same command starts again"):
+            return task.prepare(folder)
+    sizes = task.prepare(folder)  # to its end: the others are waiting
     world.wait()
     return sizes
 
@@ -226,11 +230,9 @@ def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes, progress: Pr
     write_model(folder, weights, {"model_type": "regard", "task": run.task, "sizes": dict(sizes), **asdict(run.model)})
 
 
-def _scores(task: Task[Any], model: nn.Module, log: Log, stop: Stop) -> dict[str, Any]:
+def _scores(task: Task[Any], model: nn.Module, log: Log) -> dict[str, Any]:
     scores = {}
     for split in [split for split in task.splits() if split != "train"]:
-        if stop.asked:
-            raise Stopped("stopped before the scores were known; the same command goes on from there", stop.exit_code)
         scores[split] = task.score(model, split)
         log.write("score", split=split, **scores[split])
     return scores

@@ -1,9 +1,13 @@
-"""Asked to stop, a run finishes its step and saves; asked again, it ends at once."""
+"""Asked to stop, a run finishes its step and saves; asked again, or outside of any step, it ends at once."""
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+from regard.settings.errors import Stopped
 
 __all__ = ["Stop"]
 
@@ -15,6 +19,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.sentence: str | None = None
         self.before: dict[int, Any] = {}
 
     @property
@@ -31,6 +36,24 @@ class Stop:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.signal = number
+        if self.sentence is not None:
+            self.check(self.sentence)
+
+    @contextmanager
+    def at_once(self, sentence: str) -> Iterator[None]:
+        """Inside, nothing is waited for: it is work that the next start does anew. The sentence says what was left."""
+        self.sentence = sentence
+        try:
+            self.check(sentence)  # it may have been asked before
+            yield
+        finally:
+            self.sentence = None
+            self.check(sentence)  # a library may have lost, or turned into its own, what was raised inside it
+
+    def check(self, sentence: str) -> None:
+        """End the run with this sentence, if that was asked for."""
+        if self.asked:
+            raise Stopped(sentence, self.exit_code)
 
     def __enter__(self) -> "Stop":
         if threading.current_thread() is threading.main_thread():
