@@ -299,6 +299,25 @@ def test_a_long_evaluation_or_scoring_is_not_waited_for(job: Job, tmp_path: Path
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_signal_before_the_first_step_leaves_nothing_in_the_way(
+    job: Job, whole: Path, tmp_path: Path, dice: random.Random
+) -> None:
+    """From the first instant on, while torch is imported and the data is prepared."""
+    for _ in range(20):
+        number = dice.choice([*CODES, signal.SIGKILL])
+        process = job.start(tmp_path / "run")
+        time.sleep(dice.uniform(0.3, 3))
+        process.signal(number)
+        code = process.wait()
+        if process.count("step") == 0:
+            assert code in (CODES.get(number), -number), process.said
+        assert "Traceback" not in process.said
+    job.finish(tmp_path / "run")
+    assert_same(tmp_path / "run", whole)
+
+
 # Kills where the run is nearly, or newly, there.
 
 

@@ -4,7 +4,8 @@ import json as jsons
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,17 +46,28 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
 
 
 def _train(run: Run, folder: Path) -> dict[str, Any]:
-    from regard.tasks import make
+    with _importing_torch():
+        from regard.tasks import make
 
-    make(run)  # an unknown task is refused before anything is written
+        make(run)  # an unknown task is refused before anything is written
 
-    from regard.training.loop import train
+        from regard.training.loop import train
 
     try:
         return train(run, folder)
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on from the newest checkpoint in {folder}", file=sys.stderr)
         raise
+
+
+@contextmanager
+def _importing_torch() -> Iterator[None]:
+    """Signals wait until it is done: an interrupt inside torch's C code is lost there, and numpy left half imported."""
+    from regard.training.stop import Stop
+
+    with Stop() as stop:
+        yield
+    stop.check("stopped before the first step; the same command starts again")
 
 
 def _extended(run: Run, folder: Path, more: int) -> Run:
@@ -67,8 +79,8 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
         if run.train.schedule in ("cosine", "stable-decay"):
             print(f"note: train.schedule={run.train.schedule} falls towards the last step, which is another now: the "
                   "rate rises again", file=sys.stderr)
-        from regard.checkpoint import write_json
-
+        with _importing_torch():
+            from regard.checkpoint import write_json
         write_json(folder / "run.json", to_json(longer))
         (folder / SCORES).unlink(missing_ok=True)
     return longer
