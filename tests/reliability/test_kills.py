@@ -16,7 +16,9 @@ from unittest.mock import patch
 
 import pytest
 
+from regard import checkpoint
 from regard.checkpoint import Checkpoint, read_json
+from regard.lock import hold
 from regard.tasks import make
 from regard.training import loop
 from regard.training.update import Update
@@ -325,6 +327,20 @@ class Killed(BaseException):
     """As abrupt as a signal: no code of ours expects it."""
 
 
+@contextmanager
+def killed(owner: Any, name: str, *, call: int = 0) -> Iterator[None]:
+    """The process ends where this function is called for the first, second … time."""
+    original, left = getattr(owner, name), iter(range(call, -1, -1))
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        if next(left, None) == 0:
+            raise Killed
+        return original(*arguments, **named)
+
+    with patch.object(owner, name, called), pytest.raises(Killed):
+        yield
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_killed_while_it_is_finished_and_scored_is_finished_by_the_same_command(
@@ -363,6 +379,41 @@ def test_a_lengthened_run_ends_as_one_that_was_as_long_from_the_start(
     again = job.here(ended, "--extend", "8")
     assert again.code == 0
     assert "has ended" in again.said
+    assert contents(ended) == before
+
+
+@pytest.mark.parametrize(("owner", "name", "call"), [
+    (Path, "unlink", 0), (checkpoint, "write_json", 0), (loop, "hold", 0), (Update, "step", 6)],
+    ids=["before the old scores go", "before the settings change", "before it is trained", "in its seventh step"])
+def test_lengthening_a_run_may_be_killed_anywhere(
+    job: Job, whole: Path, longer: Path, ended: Path, owner: Any, name: str, call: int
+) -> None:
+    with killed(owner, name, call=call):
+        job.here(ended, "--extend", "8")
+    assert job.here(ended, "--extend", "8").code == 0
+    assert_lengthened(ended, whole, longer)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_lengthened_run_may_be_killed(
+    job: Job, whole: Path, longer: Path, ended: Path, dice: random.Random
+) -> None:
+    for _ in range(6):
+        process = job.start(ended, "--extend", "8")
+        time.sleep(dice.uniform(0.5, 5))
+        process.signal(signal.SIGKILL)
+        process.wait()
+    job.finish(ended, "--extend", "8")
+    assert_lengthened(ended, whole, longer)
+
+
+def test_a_run_that_is_being_trained_is_not_lengthened(job: Job, ended: Path) -> None:
+    before = contents(ended)
+    with hold(ended):
+        outcome = job.here(ended, "--extend", "8")
+    assert outcome.code == 2
+    assert "is being trained by process" in outcome.said
     assert contents(ended) == before
 
 

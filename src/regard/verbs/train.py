@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from regard.lock import hold
 from regard.settings.errors import UserError
 from regard.settings.load import differences, load, refuse_another, to_json
 from regard.settings.presets import phrasebook
@@ -81,8 +82,9 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
                   "rate rises again", file=sys.stderr)
         with _importing_torch():
             from regard.checkpoint import write_json
-        write_json(folder / "run.json", to_json(longer))
-        (folder / SCORES).unlink(missing_ok=True)
+        with hold(folder):  # not under the hands of a process that trains it
+            (folder / SCORES).unlink(missing_ok=True)  # first: a longer run that has scores would count as ended
+            write_json(folder / "run.json", to_json(longer))
     return longer
 
 
