@@ -23,7 +23,7 @@ from regard.tasks import make
 from regard.training import loop
 from regard.training.update import Update
 
-from .jobs import JOBS, SOURCE, Job, Process, assert_same, contents, copy_data, digest, lines, losses
+from .jobs import JOBS, SOURCE, WRITTEN, Job, Process, assert_same, contents, copy_data, digest, lines, losses
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 
@@ -339,6 +339,17 @@ def killed(owner: Any, name: str, *, call: int = 0) -> Iterator[None]:
 
     with patch.object(owner, name, called), pytest.raises(Killed):
         yield
+
+
+@pytest.mark.parametrize("name", ["run.json", "model.safetensors", "scores.json"])
+def test_what_a_kill_has_left_of_a_file_is_in_nobodys_way(job: Job, whole: Path, ended: Path, name: str) -> None:
+    for later in WRITTEN[WRITTEN.index(name) :]:
+        shutil.rmtree(ended / later) if (ended / later).is_dir() else (ended / later).unlink()
+    (ended / f".{name}.tmp").write_bytes(b"{")
+    outcome = job.here(ended)
+    assert outcome.code == 0, outcome.said
+    assert not list(ended.glob(".*"))
+    assert_same(ended, whole)
 
 
 @pytest.mark.slow

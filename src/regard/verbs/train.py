@@ -22,7 +22,7 @@ __all__ = ["main"]
 BUILT_IN = "phrasebook"
 SCORES = "scores.json"  # what a run writes last
 # What a run leaves that ended before its first step.
-PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json"}
+PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json", ".run.json.tmp"}
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
