@@ -83,7 +83,9 @@ class Update:
             with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
                 terms = self.loss(self.model, piece)
             weighed = [term.weight * term.total * shares[term.name] for term in terms if term.weight]
-            torch.stack(weighed).sum().backward()
+            loss = torch.stack(weighed).sum()
+            # A loss that is not finite may have gradients that are: this spoils them, for all processes alike.
+            loss.backward(1 + 0 * loss.detach())
             for term in terms:
                 totals[term.name] = totals.get(term.name, 0) + term.total.detach()
         self.world.finish()
