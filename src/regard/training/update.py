@@ -84,7 +84,7 @@ class Update:
                 terms = self.loss(self.model, piece)
             weighed = [term.weight * term.total * shares[term.name] for term in terms if term.weight]
             loss = torch.stack(weighed).sum()
-            # A loss that is not finite may have gradients that are: this way they are not, for no process.
+            # A loss that is not finite may have gradients that are: this spoils them, for all processes alike.
             loss.backward(1 + 0 * loss.detach())
             for term in terms:
                 totals[term.name] = totals.get(term.name, 0) + term.total.detach()
