@@ -1,0 +1,493 @@
+"""Many processes are as one: the same numbers, the same data, and what befalls one of them befalls the run as a whole.
+
+Each start is a real one: torchrun's processes on this machine's CPU, talking by gloo.
+"""
+
+import json
+import os
+import random
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from math import inf, isnan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.checkpoint import Checkpoint
+from regard.tasks.predictor import load
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+JOBS: dict[str, tuple[str, ...]] = runpy.run_path(str(HERE / "process_jobs.py"))["JOBS"]
+
+STEPS = 50
+SETTINGS = (f"train.steps={STEPS}", "train.save_every=5", "train.evaluate_every=25", "train.keep=3")
+LONGEST = 120.0  # seconds until a start counts as hanging
+RECOVERY = 15.0  # seconds from the death of a process to the next step
+
+
+@dataclass
+class Started:
+    """A run's folder, and all that its processes have said and noted."""
+
+    folder: Path
+    job: str
+    settings: tuple[str, ...] = ()
+    agents: list[subprocess.Popen[str]] = field(default_factory=list)
+    starts: int = 0
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def begin(self, processes: int, *, machines: int = 1, by_hand: bool = False, launcher: Sequence[str] = (),
+              script: Sequence[str] = (), mishaps: str = "", pace: float = 0, patience: float = 0) -> None:
+        """Start so many processes. Each machine is a torchrun of its own, on this one; `by_hand` there is none."""
+        self.starts += 1
+        self.logs.mkdir()
+        (self.folder / "diary").mkdir(exist_ok=True)
+        said = [word for setting in (*JOBS[self.job], *SETTINGS, *self.settings) for word in ("--set", setting)]
+        work = script or [str(HERE / "mishaps.py"), "train", self.job, *said, "--out", str(self.run)]
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+                       "DIARY": str(self.folder / "diary"), "MISHAPS": mishaps, "PACE": str(pace),
+                       "PATIENCE": str(patience)}
+        if by_hand:
+            world = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+            for rank in range(processes):
+                self._launch(work, environment | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        elif processes == 1:
+            self._launch(work, environment)
+        else:
+            meeting = ["--nnodes", str(machines), "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                       f"localhost:{free_port()}"] if machines > 1 else ["--standalone"]
+            for machine in range(machines):
+                logs = ["--log-dir", str(self.logs / str(machine)), "--redirects", "3"]
+                self._launch(["-m", "torch.distributed.run", *meeting, *launcher, *logs, "--nproc-per-node",
+                              str(processes // machines), *work], environment)
+
+    def _launch(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        with open(self.logs / f"launched-{len(self.agents)}", "w", encoding="utf-8") as out:
+            command = [sys.executable, *arguments]
+            self.agents.append(subprocess.Popen(command, env=environment, text=True, stdout=out, stderr=out))
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / f"logs-{self.starts}"
+
+    def end(self) -> list[int]:
+        """Wait for all; their exit codes."""
+        codes = []
+        for agent in self.agents:
+            try:
+                codes.append(agent.wait(LONGEST))
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"it hangs:\n{self.launched}{self.said(0)}{self.said(1)}")
+        self.agents = []
+        return codes
+
+    def go(self, processes: int, **how: Any) -> list[int]:
+        self.begin(processes, **how)
+        return self.end()
+
+    def give_up(self) -> None:
+        """End what still runs; torchrun ends its processes."""
+        for agent in self.agents:
+            agent.terminate()
+        for agent in self.agents:
+            agent.wait(60)
+
+    def said(self, rank: int) -> str:
+        """What a process of the last start has written to stdout and stderr, by its number on its machine."""
+        files = sorted(self.logs.glob(f"*/*/attempt_*/{rank}/std*.log")) or [self.logs / f"launched-{rank}"]
+        return "".join(file.read_text(encoding="utf-8") for file in files)
+
+    @property
+    def launched(self) -> str:
+        """What torchrun itself has said; of processes without it, all."""
+        return "".join(file.read_text(encoding="utf-8") for file in sorted(self.logs.glob("launched-*")))
+
+    def diary(self) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for file in (self.folder / "diary").glob("*.jsonl")
+                 for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        return sorted(lines, key=lambda line: line["time"])
+
+    def metrics(self, kind: str) -> list[dict[str, Any]]:
+        try:
+            text = (self.run / "metrics.jsonl").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if line["kind"] == kind]
+
+    def losses(self, kind: str = "step") -> dict[int, float]:
+        return {line["step"]: line["loss"] for line in self.metrics(kind)}
+
+    def wait_for(self, step: int) -> None:
+        """Until a step is done by all of a start."""
+        until = time.monotonic() + LONGEST
+        while not any(line["step"] >= step for line in self.metrics("step")):
+            assert all(agent.poll() is None for agent in self.agents), self.launched
+            assert time.monotonic() < until, f"step {step} never came"
+            time.sleep(0.02)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        return int(server.getsockname()[1])
+
+
+class Place:
+    """Makes folders for runs, and ends what is left of them."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self.factory = factory
+        self.made: list[Started] = []
+
+    def __call__(self, job: str, *settings: str) -> Started:
+        self.made.append(Started(self.factory.mktemp("processes"), job, settings))
+        return self.made[-1]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory)
+    yield place
+    for started in place.made:
+        started.give_up()
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def job(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+NAN = 30  # the step at which the last process of each of these runs has a loss that is not a number
+
+
+def trained(place: Place, job: str, processes: int, *settings: str, by_hand: bool = False) -> Started:
+    started = place(job, *settings)
+    assert not any(started.go(processes, by_hand=by_hand, mishaps=f"nan:{processes - 1}:{NAN}")), started.launched
+    return started
+
+
+@pytest.fixture(scope="module")
+def alone(place: Place, job: str) -> Started:
+    return trained(place, job, 1)
+
+
+@pytest.fixture(scope="module")
+def two(place: Place, job: str) -> Started:
+    return trained(place, job, 2)
+
+
+@pytest.fixture(scope="module")
+def sharded(place: Place, job: str) -> Started:
+    """With all that changes the order of the work, and without torchrun."""
+    return trained(place, job, 2, "train.shard=true", "train.accumulate=2", "train.recompute=true", by_hand=True)
+
+
+# The same numbers.
+
+
+def assert_same_losses(started: Started, alone: Started) -> None:
+    for kind in ("step", "evaluation"):
+        ours, theirs = started.losses(kind), alone.losses(kind)
+        assert list(ours) == list(theirs)
+        for step, loss in theirs.items():
+            assert ours[step] == pytest.approx(loss, rel=1e-6 if step == 1 else 1e-4, nan_ok=True), (kind, step)
+    assert len(alone.losses()) == STEPS
+    assert [step for step, loss in alone.losses().items() if isnan(loss)] == [NAN + 1]
+
+
+def test_two_processes_learn_what_one_learns(two: Started, alone: Started) -> None:
+    assert_same_losses(two, alone)
+
+
+def test_two_processes_that_share_the_weights_in_pieces_learn_what_one_learns(sharded: Started, alone: Started) -> None:
+    assert_same_losses(sharded, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 3, 4])
+@pytest.mark.parametrize("settings", [
+    (), ("train.accumulate=2",), ("train.recompute=true",), ("train.shard=true",),
+    ("train.shard=true", "train.accumulate=2"), ("train.shard=true", "train.recompute=true"),
+], ids=lambda settings: " ".join(settings) or "plain")
+def test_any_number_of_processes_learns_what_one_learns(
+    place: Place, job: str, alone: Started, processes: int, settings: tuple[str, ...]
+) -> None:
+    assert_same_losses(trained(place, job, processes, *settings), alone)
+
+
+def shared(started: Started) -> dict[int, list[list[int]]]:
+    """For each step the examples of each process."""
+    found: dict[int, list[list[int]]] = {}
+    for line in sorted(started.diary(), key=lambda line: (line["step"], line["rank"])):
+        found.setdefault(line["step"], []).append(line["examples"])
+    return found
+
+
+def test_batches_that_cannot_be_shared_evenly_were_among_them(two: Started) -> None:
+    sizes = [tuple(map(len, parts)) for parts in shared(two).values()]
+    assert any(0 in size for size in sizes), "a process without an example"
+    assert any(size[0] != size[1] for size in sizes)
+    assert any(size[0] == size[1] for size in sizes)
+
+
+def test_all_processes_hold_the_same_weights_and_skip_the_same_update(two: Started) -> None:
+    weights: dict[int, set[str]] = {}
+    for line in two.diary():
+        weights.setdefault(line["step"], set()).add(line["weights"])
+    assert list(weights) == list(range(STEPS))
+    assert {len(each) for each in weights.values()} == {1}
+    assert [step for step in range(1, STEPS) if weights[step] == weights[step - 1]] == [NAN]
+    assert [line["step"] for line in two.metrics("skipped")] == [NAN + 1]
+
+
+def test_only_the_first_process_speaks(two: Started, sharded: Started) -> None:
+    for started in (two, sharded):
+        assert "validation loss" in started.said(0)
+        assert started.said(1) == ""
+        assert "2 processes on cpu" in started.said(0)
+
+
+def tokens(started: Started) -> float:
+    """How many went through the model after the first step, by what the log says of its speed."""
+    lines = started.metrics("step")
+    return sum(line["tokens_per_second"] * (line["time"] - before["time"]) for before, line in pairwise(lines))
+
+
+def test_the_tokens_of_all_processes_are_counted(two: Started, alone: Started) -> None:
+    assert tokens(two) == pytest.approx(tokens(alone), rel=0.2)
+
+
+# The same data.
+
+
+def test_a_run_goes_on_with_another_number_of_processes(place: Place, job: str, alone: Started) -> None:
+    """One process, then two that share the weights, then one."""
+    started = place(job, "train.shard=true")
+    assert started.go(1, mishaps="term:0:9") == [75], started.launched
+    assert newest(started) == 10
+    started.begin(2, mishaps="term:1:21")  # to the second process alone
+    assert_stopped(started, 23)
+    assert started.go(1, mishaps=f"nan:0:{NAN}") == [0], started.launched
+    sizes = {line["step"]: line["size"] for line in started.diary()}
+    assert [sizes[step] for step in (9, 10, 22, 23)] == [1, 2, 2, 1]
+    assert_same_losses(started, alone)
+    ours, theirs = shared(started), shared(alone)
+    assert list(ours) == list(theirs) == list(range(STEPS))
+    for step, (examples,) in theirs.items():
+        assert sorted(chain(*ours[step])) == sorted(examples), step
+
+
+def test_an_epoch_is_every_example_once(alone: Started) -> None:
+    examples = [example for (part,) in shared(alone).values() for example in part]
+    count = len(set(examples))
+    assert len(examples) > 2 * count
+    for epoch in range(len(examples) // count):
+        assert sorted(examples[epoch * count : (epoch + 1) * count]) == list(range(count))
+
+
+def newest(started: Started) -> int:
+    """The step of the newest checkpoint, all of them being whole."""
+    checkpoints = Checkpoint.all(started.run)
+    assert {checkpoint.verify() for checkpoint in checkpoints} == {None}
+    return checkpoints[0].step
+
+
+def assert_stopped(started: Started, step: int | None = None) -> None:
+    """All at one step, which is saved; and that is said once."""
+    (code,) = started.end()
+    assert code != 0  # torchrun's own: it does not pass on that of its processes
+    last = {line["rank"]: line["step"] for line in started.diary() if line["size"] == 2}
+    assert set(last.values()) == {newest(started) - 1} == {(step or newest(started)) - 1}
+    said = started.said(0) + started.said(1)
+    assert said.count("stopped after step") == 1
+    assert "Traceback" not in said
+
+
+def workers(started: Started) -> list[int]:
+    """The processes of the last start, by rank."""
+    return [int(text) for agent in started.agents
+            for text in Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["torchrun", "all"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1], ids=lambda number: number.name)
+def test_a_signal_to_torchrun_or_to_all_stops_the_run(
+    place: Place, job: str, two: Started, number: signal.Signals, to: str
+) -> None:
+    """A cluster sends it to all, and torchrun passes it on to those that have it already."""
+    started = place(job)
+    for step in (5, 20, 40):
+        started.begin(2, pace=0.05, launcher=["--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1"],
+                      mishaps=f"nan:1:{NAN}")
+        started.wait_for(step)
+        for process in [*(workers(started) if to == "all" else []), started.agents[0].pid]:
+            os.kill(process, number)
+        assert_stopped(started)
+    assert started.go(2) == [0]
+    assert_same_run(started, two)
+
+
+@pytest.mark.slow
+def test_processes_that_were_started_by_hand_are_the_same_and_say_that_they_were_stopped(
+    place: Place, job: str, two: Started
+) -> None:
+    """As Slurm's srun starts them: each is told its number and where the first one is, and gets the signal itself."""
+    started = place(job)
+    started.begin(2, by_hand=True, pace=0.05)
+    started.wait_for(5)
+    for agent in started.agents:
+        agent.send_signal(signal.SIGUSR1)
+    assert started.end() == [75, 75], started.launched
+    assert started.go(2, by_hand=True, mishaps=f"nan:1:{NAN} kill:1:35")[0] == 1, started.launched
+    assert started.go(2, by_hand=True) == [0, 0], started.launched
+    assert_same_run(started, two)
+
+
+# The same tensors.
+
+
+@pytest.mark.parametrize("processes", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4))])
+def test_what_was_saved_is_loaded_bit_by_bit(alone: Started, two: Started, sharded: Started, processes: int) -> None:
+    assert_loaded(processes, alone, two, sharded)
+
+
+def assert_loaded(processes: int, *saved: Started) -> None:
+    """Each run's newest checkpoint, as whole tensors and in parts, and put together again, is what its files hold."""
+    reader = saved[0]
+    script = (str(HERE / "reshard.py"), *(str(started.run) for started in saved))
+    assert not any(reader.go(processes, by_hand=processes > 1, script=script)), reader.launched
+    assert reader.said(0).splitlines()[-2 * len(saved):] == [
+        f"{started.run} {how}: the same" for started in saved for how in ("whole", "in parts")]
+
+
+def test_one_process_opens_what_many_have_saved_in_pieces(sharded: Started) -> None:
+    scores = json.loads((sharded.run / "scores.json").read_text())
+    assert load(sharded.run, device="cpu").evaluate("val") == scores["val"]
+
+
+# Processes that are killed.
+
+
+def assert_same_run(started: Started, other: Started) -> None:
+    last = f"checkpoints/step-{newest(other):08d}"
+    for name in ("model.safetensors", f"{last}/model.safetensors", f"{last}/optimizer.safetensors"):
+        assert (started.run / name).read_bytes() == (other.run / name).read_bytes(), name
+    assert started.losses() == other.losses()
+
+
+def recoveries(started: Started, kills: Sequence[float]) -> list[float]:
+    """Seconds from each kill to the first step of the processes that come after it."""
+    born: dict[int, float] = {}
+    for line in started.diary():
+        born.setdefault(line["process"], line["time"])
+    return [min((time for time in born.values() if time > kill), default=inf) - kill for kill in kills]
+
+
+def test_a_run_whose_processes_are_killed_ends_as_if_they_had_not_been(place: Place, job: str, two: Started) -> None:
+    """On two machines with one process each: each torchrun has its own count of restarts."""
+    started = place(job)
+    mishaps = f"kill:1:7 kill:0:23 nan:1:{NAN}"
+    assert started.go(2, machines=2, launcher=["--max-restarts", "2"], mishaps=mishaps) == [0, 0], started.launched
+    assert_same_run(started, two)
+    assert len({line["process"] for line in started.diary()}) == 6
+    kills = [file.stat().st_mtime for file in (started.folder / "diary").glob("kill-*")]
+    assert len(kills) == 2
+    assert max(recoveries(started, kills)) < RECOVERY
+    assert "Traceback" not in started.said(0)  # of both machines
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("settings", [(), ("train.shard=true",)], ids=["whole", "sharded"])
+def test_twenty_kills_at_any_moment_change_nothing(place: Place, job: str, settings: tuple[str, ...]) -> None:
+    settings = (*settings, "train.steps=400", "train.evaluate_every=60")
+    unharmed = place(job, *settings)
+    assert unharmed.go(2) == [0]
+    dice = random.Random()
+    started = place(job, *settings)
+    started.begin(2, launcher=["--max-restarts", "20"], pace=0.05)
+    kills: list[float] = []
+    while len(kills) < 20:
+        before = len(started.diary())
+        if len(kills) % 4:  # else at once: while it is still starting
+            while len(started.diary()) <= before:
+                assert started.agents[0].poll() is None, started.launched
+                time.sleep(0.05)
+        time.sleep(dice.uniform(0, 1))
+        os.kill(dice.choice(workers(started)), signal.SIGKILL)
+        kills.append(time.time())
+        time.sleep(0.5)  # until torchrun has seen it
+    assert started.end() == [0], started.launched
+    assert_same_run(started, unharmed)
+    assert len(list(started.logs.glob("*/*/attempt_*"))) == 21, "one restart for each kill"
+    found = sorted(recoveries(started, [kill for kill, after in pairwise([*kills, inf]) if after - kill > 2]))
+    print(f"recovered within {found[0]:.1f} to {found[-1]:.1f} s, mostly {found[len(found) // 2]:.1f} s")
+    assert found[-1] < RECOVERY
+
+
+# Processes that make a mistake.
+
+
+def test_a_mistake_in_the_data_is_said_once(tmp_path: Path, place: Place) -> None:
+    (tmp_path / "pairs.tsv").write_text("one\tun\ntwo\n")
+    started = place("translate")
+    command = (str(HERE / "mishaps.py"), "train", "--data", str(tmp_path / "pairs.tsv"), "--out", str(started.run))
+    began = time.monotonic()
+    assert started.go(2, script=command) == [1]
+    assert time.monotonic() - began < 30
+    assert started.said(0) + started.said(1) == (
+        f"regard: {tmp_path / 'pairs.tsv'}:2: one column, where two are wanted: source, a tab, target\n")
+    assert not started.run.exists()
+
+
+@pytest.mark.slow
+def test_a_mistake_in_the_settings_is_said_once(place: Place) -> None:
+    started = place("translate", "model.widht=3")
+    assert started.go(2) == [1]
+    assert started.said(0) + started.said(1) == "regard: model.widht: no such setting; did you mean model.width?\n"
+
+
+@pytest.mark.slow
+def test_an_error_of_one_process_ends_all_of_them_soon(place: Place, job: str) -> None:
+    started = place(job)
+    began = time.monotonic()
+    assert started.go(2, mishaps="raise:1:8") == [1]
+    assert time.monotonic() - began < 30
+    assert "ValueError: a mishap" in started.said(1)
+    assert "Traceback" not in started.said(0)
+
+
+@pytest.mark.slow
+def test_a_run_that_has_ended_says_so_once_and_can_be_lengthened(place: Place, job: str) -> None:
+    started = place(job, "train.steps=4")
+    assert started.go(2) == [0]
+    assert started.go(2) == [0]
+    assert "has ended; to train anew" in started.said(0)
+    assert started.said(1) == ""
+    for steps in (4, 3):
+        sets = [word for setting in (*JOBS[job], *SETTINGS, f"train.steps={steps}") for word in ("--set", setting)]
+        longer = [str(HERE / "mishaps.py"), "train", job, *sets, "--out", str(started.run), "--extend", str(7 - steps)]
+        assert started.go(2, script=longer) == [0], started.launched
+        assert started.said(1) == ""
+    assert list(started.losses()) == list(range(1, 8))
+
+
+@pytest.mark.slow
+def test_processes_wait_for_the_first_to_read_the_data_however_long_it_takes(place: Place, job: str) -> None:
+    started = place(job, "train.steps=4")
+    assert started.go(2, patience=5) == [0], started.launched + started.said(1)
