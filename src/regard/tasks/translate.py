@@ -172,7 +172,8 @@ class Translate(Task[PairBatch]):
     def collate(self, split: str, chosen: Chosen) -> PairBatch:
         sources, targets = self.ids[split]
         places = chosen.indices.tolist()
-        return self._padded([sources[i] for i in places], [targets[i] for i in places], chosen.rows, chosen.length)
+        return self._padded([sources[i] for i in places], [targets[i] for i in places], rows=chosen.rows,
+                            source_length=chosen.length, target_length=chosen.length)
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[PairBatch]:
         """Texts with the outputs to give to them, in batches of like lengths."""
@@ -188,11 +189,14 @@ class Translate(Task[PairBatch]):
             length = lengths[order[0]]
             rows = max(1, TOGETHER // length**2)
             places, order = order[:rows], order[rows:]
-            yield places, self._padded([sources[i] for i in places], [targets[i] for i in places], len(places), length)
+            mine, answers = [sources[i] for i in places], [targets[i] for i in places]
+            yield places, self._padded(mine, answers, rows=len(places), source_length=max(map(len, mine)),
+                                       target_length=max(map(len, answers)))
 
-    def _padded(self, sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> PairBatch:
-        source = np.full((rows, length), self.source_tokens.pad, dtype=np.int64)
-        target = np.full((rows, length + 1), self.target_tokens.pad, dtype=np.int64)
+    def _padded(self, sources: Sequence[Ids], targets: Sequence[Ids], *, rows: int, source_length: int,
+                target_length: int) -> PairBatch:
+        source = np.full((rows, source_length), self.source_tokens.pad, dtype=np.int64)
+        target = np.full((rows, target_length + 1), self.target_tokens.pad, dtype=np.int64)
         target[:, 0] = self.target_tokens.start
         for row, (ids, answer) in enumerate(zip(sources, targets, strict=True)):
             source[row, : len(ids)] = ids
