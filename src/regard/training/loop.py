@@ -1,6 +1,5 @@
 """The loop that trains. It reads from top to bottom."""
 
-import shutil
 import sys
 import time
 from dataclasses import asdict
@@ -128,7 +127,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
             if saved < progress.step and (progress.step % save_every == 0 or is_best or is_last or stopping):
                 health.settle()
                 progress.skipped, progress.skipped_in_row = health.skipped, health.in_row
-                _save(saver, folder, run, model, optimizer, progress, world)
+                _save(saver, run, model, optimizer, progress, world)
                 saved = progress.step
                 log.write("saved", step=saved, seconds=round(saver.seconds, 3), stalled=round(saver.stalled, 3))
             if stopping or is_last:
@@ -158,16 +157,13 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
         log.say(f"stopped: no better validation loss in {how.patience} evaluations")
 
 
-def _save(saver: Saver, folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress,
+def _save(saver: Saver, run: Run, model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress,
           world: World) -> None:
     """The best is kept, besides the newest, and what the final mean is made of."""
-    through = folder / "checkpoints" / ".parts"
-    weights = world.collect(named_tensors(model), through / "model")
-    averages = world.collect(tensors_of(optimizer), through / "optimizer")
+    weights, averages = world.collect(named_tensors(model)), world.collect(tensors_of(optimizer))
     if world.rank == 0:
         also = {progress.best_step, *_averaged(run.train, progress.step)}
         saver.save(progress.step, weights=weights, optimizer=averages, state=state_of(progress, run, world), also=also)
-        shutil.rmtree(through, ignore_errors=True)
 
 
 def _averaged(how: Train, step: int) -> list[int]:

@@ -9,17 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
-from regard.settings.errors import Failure
 from regard.settings.schema import Train
 
 __all__ = ["Processes", "World", "join"]
@@ -55,8 +52,8 @@ class World:
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         return torch.nn.utils.get_total_norm(gradients)
 
-    def collect(self, tensors: Mapping[str, Tensor], folder: Path) -> Mapping[str, Tensor]:
-        """Whole tensors, for the first process to save. `folder` is a place to pass them through."""
+    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Whole tensors, for the first process to save. All must call it."""
         return tensors
 
     def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -124,25 +121,24 @@ class Processes(World):
         norm = super().norm(gradients)
         return norm if self.sharded is None else norm.full_tensor()  # type: ignore[attr-defined]
 
-    def collect(self, tensors: Mapping[str, Tensor], folder: Path) -> Mapping[str, Tensor]:
+    def collect(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if self.sharded is None:
             return tensors
-        from torch.distributed.checkpoint.api import CheckpointException
-        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-        from torch.distributed.checkpoint.state_dict_saver import save
-
-        # Each process writes what it holds, and one of them joins the parts: no process ever holds all of a model.
-        storage = HuggingFaceStorageWriter(str(folder), save_distributed=True, enable_consolidation=True,
-                                           fqn_to_index_mapping=dict.fromkeys(tensors, 1))
-        try:
-            save(dict(tensors), storage_writer=storage)
-        except CheckpointException as error:
-            raise Failure(f"{folder}: could not be saved: {error}") from error
-        self.wait()
-        return load_file(folder / "model-00001-of-00001.safetensors") if self.rank == 0 else {}
+        whole = {}
+        for name, tensor in tensors.items():
+            gathered = _whole(tensor)  # on all processes, one tensor at a time
+            if self.rank == 0:
+                whole[name] = gathered.cpu()
+        return whole
 
     def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: _part(tensor, like[name]) if name in like else tensor for name, tensor in tensors.items()}
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    from torch.distributed.tensor import DTensor
+
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _part(tensor: Tensor, like: Tensor) -> Tensor:

@@ -1,0 +1,305 @@
+"""Many processes are as one: the same numbers, the same data, and what befalls one of them befalls the run as a whole.
+
+Each start is a real one: torchrun's processes on this machine's CPU, talking by gloo.
+"""
+
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.tasks.predictor import load
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+JOBS: dict[str, tuple[str, ...]] = runpy.run_path(str(HERE / "process_jobs.py"))["JOBS"]
+
+STEPS = 50
+SETTINGS = (f"train.steps={STEPS}", "train.save_every=5", "train.evaluate_every=25", "train.keep=3")
+LONGEST = 120.0  # seconds until a start counts as hanging
+ON_LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks /proc for the processes of torchrun")
+RECOVERY = 15.0  # seconds from the death of a process to the next step
+
+
+@dataclass
+class Started:
+    """A run's folder, and all that its processes have said and noted."""
+
+    folder: Path
+    job: str
+    settings: tuple[str, ...] = ()
+    agents: list[subprocess.Popen[str]] = field(default_factory=list)
+    starts: int = 0
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def begin(self, processes: int, *, machines: int = 1, by_hand: bool = False, launcher: Sequence[str] = (),
+              script: Sequence[str] = (), **how: Any) -> None:
+        """Start so many processes. Each machine is a torchrun of its own, on this one; `by_hand` there is none."""
+        work = list(script) or self.work()
+        self.starts += 1
+        self.logs.mkdir()
+        if by_hand:
+            world = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+            for rank in range(processes):
+                self.launch(work, **how, **world, RANK=str(rank), LOCAL_RANK=str(rank))
+        elif processes == 1:
+            self.launch(work, **how)
+        else:
+            meeting = ["--nnodes", str(machines), *endpoint()] if machines > 1 else ["--standalone"]
+            for _ in range(machines):
+                self.launch([*self.torchrun(processes // machines, *meeting, *launcher), *work], **how)
+
+    def work(self, *more: str) -> list[str]:
+        """The command of each process."""
+        said = [word for setting in (*JOBS[self.job], *SETTINGS, *self.settings) for word in ("--set", setting)]
+        return [str(HERE / "mishaps.py"), "train", self.job, *said, "--out", str(self.run), *more]
+
+    def torchrun(self, processes: int, *options: str) -> list[str]:
+        return ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--redirects", "3", "--log-dir",
+                str(self.logs / str(len(self.agents))), *options]
+
+    def launch(self, arguments: Sequence[str], *, mishaps: str = "", pace: float = 0,
+               **variables: str) -> None:
+        diary = self.folder / "diary"
+        diary.mkdir(exist_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+                       "DIARY": str(diary), "MISHAPS": mishaps, "PACE": str(pace)}
+        with open(self.logs / f"launched-{len(self.agents)}", "w", encoding="utf-8") as out:
+            self.agents.append(subprocess.Popen([sys.executable, *arguments], env=environment | variables, text=True,
+                                                stdout=out, stderr=out))
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / f"logs-{self.starts}"
+
+    def end(self) -> list[int]:
+        """Wait for all; their exit codes."""
+        codes = []
+        for agent in self.agents:
+            try:
+                codes.append(agent.wait(LONGEST))
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"it hangs:\n{self.launched}{self.said(0)}{self.said(1)}")
+        self.agents = []
+        return codes
+
+    def go(self, processes: int, **how: Any) -> list[int]:
+        self.begin(processes, **how)
+        return self.end()
+
+    def give_up(self) -> None:
+        """End what still runs; torchrun ends its processes."""
+        for agent in self.agents:
+            agent.terminate()
+        for agent in self.agents:
+            agent.wait(60)
+
+    def said(self, rank: int) -> str:
+        """What a process of the last start has written to stdout and stderr, by its number on its machine."""
+        files = sorted(self.logs.glob(f"*/*/attempt_*/{rank}/std*.log")) or [self.logs / f"launched-{rank}"]
+        return "".join(file.read_text(encoding="utf-8") for file in files)
+
+    @property
+    def launched(self) -> str:
+        """What torchrun itself has said; of processes without it, all."""
+        return "".join(file.read_text(encoding="utf-8") for file in sorted(self.logs.glob("launched-*")))
+
+    def diary(self) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for file in (self.folder / "diary").glob("*.jsonl")
+                 for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        return sorted(lines, key=lambda line: line["time"])
+
+    def metrics(self, kind: str) -> list[dict[str, Any]]:
+        try:
+            text = (self.run / "metrics.jsonl").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if line["kind"] == kind]
+
+    def losses(self, kind: str = "step") -> dict[int, float]:
+        return {line["step"]: line["loss"] for line in self.metrics(kind)}
+
+    def wait_for(self, step: int) -> None:
+        until(self, lambda: any(line["step"] >= step for line in self.metrics("step")))
+
+
+def until(started: Started, is_so: Callable[[], bool]) -> None:
+    """Wait for something while a run goes on."""
+    last = time.monotonic() + LONGEST
+    while not is_so():
+        assert all(agent.poll() is None for agent in started.agents), started.launched
+        assert time.monotonic() < last, started.launched
+        time.sleep(0.02)
+
+
+def endpoint() -> list[str]:
+    """Where the torchruns of several machines meet."""
+    return ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{free_port()}"]
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        return int(server.getsockname()[1])
+
+
+class Place:
+    """Makes folders for runs, and ends what is left of them."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self.factory = factory
+        self.made: list[Started] = []
+
+    def __call__(self, job: str, *settings: str) -> Started:
+        self.made.append(Started(self.factory.mktemp("processes"), job, settings))
+        return self.made[-1]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory)
+    yield place
+    for started in place.made:
+        started.give_up()
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def job(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+NAN = 30  # the step at which the last process of each of these runs has a loss that is not a number
+
+
+def trained(place: Place, job: str, processes: int, *settings: str, by_hand: bool = False) -> Started:
+    started = place(job, *settings)
+    assert not any(started.go(processes, by_hand=by_hand, mishaps=f"nan:{processes - 1}:{NAN}")), started.launched
+    return started
+
+
+@pytest.fixture(scope="module")
+def alone(place: Place, job: str) -> Started:
+    return trained(place, job, 1)
+
+
+@pytest.fixture(scope="module")
+def two(place: Place, job: str) -> Started:
+    return trained(place, job, 2)
+
+
+@pytest.fixture(scope="module")
+def sharded(place: Place, job: str) -> Started:
+    """With all that changes the order of the work, and without torchrun."""
+    return trained(place, job, 2, "train.shard=true", "train.accumulate=2", "train.recompute=true", by_hand=True)
+
+
+# The same numbers.
+
+
+def assert_same_losses(started: Started, alone: Started) -> None:
+    for kind in ("step", "evaluation"):
+        ours, theirs = started.losses(kind), alone.losses(kind)
+        assert list(ours) == list(theirs)
+        for step, loss in theirs.items():
+            assert ours[step] == pytest.approx(loss, rel=1e-6 if step == 1 else 1e-4, nan_ok=True), (kind, step)
+    assert len(alone.losses()) == STEPS
+    assert [step for step, loss in alone.losses().items() if isnan(loss)] == [NAN + 1]
+
+
+def test_two_processes_learn_what_one_learns(two: Started, alone: Started) -> None:
+    assert_same_losses(two, alone)
+
+
+def test_two_processes_that_share_the_weights_in_pieces_learn_what_one_learns(sharded: Started, alone: Started) -> None:
+    assert_same_losses(sharded, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 3, 4])
+@pytest.mark.parametrize("settings", [
+    (), ("train.accumulate=2",), ("train.recompute=true",), ("train.shard=true",),
+    ("train.shard=true", "train.accumulate=2"), ("train.shard=true", "train.recompute=true"),
+], ids=lambda settings: " ".join(settings) or "plain")
+def test_any_number_of_processes_learns_what_one_learns(
+    place: Place, job: str, alone: Started, processes: int, settings: tuple[str, ...]
+) -> None:
+    assert_same_losses(trained(place, job, processes, *settings), alone)
+
+
+def shared(started: Started) -> dict[int, list[list[int]]]:
+    """For each step the examples of each process."""
+    found: dict[int, list[list[int]]] = {}
+    for line in sorted(started.diary(), key=lambda line: (line["step"], line["rank"])):
+        found.setdefault(line["step"], []).append(line["examples"])
+    return found
+
+
+def test_batches_that_cannot_be_shared_evenly_were_among_them(two: Started) -> None:
+    sizes = [tuple(map(len, parts)) for parts in shared(two).values()]
+    assert any(0 in size for size in sizes), "a process without an example"
+    assert any(size[0] != size[1] for size in sizes)
+    assert any(size[0] == size[1] for size in sizes)
+
+
+def test_all_processes_hold_the_same_weights_and_skip_the_same_update(two: Started) -> None:
+    weights: dict[int, set[str]] = {}
+    for line in two.diary():
+        weights.setdefault(line["step"], set()).add(line["weights"])
+    assert list(weights) == list(range(STEPS))
+    assert {len(each) for each in weights.values()} == {1}
+    assert [step for step in range(1, STEPS) if weights[step] == weights[step - 1]] == [NAN]
+    assert [line["step"] for line in two.metrics("skipped")] == [NAN + 1]
+
+
+def test_only_the_first_process_speaks(two: Started, sharded: Started) -> None:
+    for started in (two, sharded):
+        assert "validation loss" in started.said(0)
+        assert started.said(1) == ""
+        assert "2 processes on cpu" in started.said(0)
+
+
+# The same data.
+
+
+def test_an_epoch_is_every_example_once(alone: Started) -> None:
+    examples = [example for (part,) in shared(alone).values() for example in part]
+    count = len(set(examples))
+    assert len(examples) > 2 * count
+    for epoch in range(len(examples) // count):
+        assert sorted(examples[epoch * count : (epoch + 1) * count]) == list(range(count))
+
+
+# The same tensors.
+
+
+@pytest.mark.parametrize("processes", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4))])
+def test_what_was_saved_is_loaded_bit_by_bit(alone: Started, two: Started, sharded: Started, processes: int) -> None:
+    assert_loaded(processes, alone, two, sharded)
+
+
+def assert_loaded(processes: int, *saved: Started) -> None:
+    """Each run's newest checkpoint, as whole tensors and in parts, and put together again, is what its files hold."""
+    reader = saved[0]
+    script = (str(HERE / "reshard.py"), *(str(started.run) for started in saved))
+    assert not any(reader.go(processes, by_hand=processes > 1, script=script)), reader.launched
+    assert reader.said(0).splitlines()[-2 * len(saved):] == [
+        f"{started.run} {how}: the same" for started in saved for how in ("whole", "in parts")]
+
+
+def test_one_process_opens_what_many_have_saved_in_pieces(sharded: Started) -> None:
+    scores = json.loads((sharded.run / "scores.json").read_text())
+    assert load(sharded.run, device="cpu").evaluate("val") == scores["val"]
