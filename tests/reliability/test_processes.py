@@ -5,19 +5,22 @@ Each start is a real one: torchrun's processes on this machine's CPU, talking by
 
 import json
 import os
+import random
 import runpy
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regard.checkpoint import Checkpoint
 from regard.tasks.predictor import load
 
 HERE = Path(__file__).parent
@@ -283,6 +286,22 @@ def test_an_epoch_is_every_example_once(alone: Started) -> None:
         assert sorted(examples[epoch * count : (epoch + 1) * count]) == list(range(count))
 
 
+def newest(started: Started) -> int:
+    """The step of the newest checkpoint, all of them being whole."""
+    checkpoints = Checkpoint.all(started.run)
+    assert {checkpoint.verify() for checkpoint in checkpoints} == {None}
+    return checkpoints[0].step
+
+
+def workers(started: Started) -> list[int]:
+    """The processes that torchrun has started and that live, by rank."""
+    return [process for agent in started.agents for process in children(agent.pid)]
+
+
+def children(process: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
 # The same tensors.
 
 
@@ -303,3 +322,94 @@ def assert_loaded(processes: int, *saved: Started) -> None:
 def test_one_process_opens_what_many_have_saved_in_pieces(sharded: Started) -> None:
     scores = json.loads((sharded.run / "scores.json").read_text())
     assert load(sharded.run, device="cpu").evaluate("val") == scores["val"]
+
+
+# Processes that are killed.
+
+
+def assert_same_run(started: Started, other: Started) -> None:
+    last = f"checkpoints/step-{newest(other):08d}"
+    for name in ("model.safetensors", f"{last}/model.safetensors", f"{last}/optimizer.safetensors"):
+        assert (started.run / name).read_bytes() == (other.run / name).read_bytes(), name
+    assert started.losses() == other.losses()
+
+
+def recoveries(started: Started, kills: Sequence[float]) -> list[float]:
+    """Seconds from each kill to the first step of the processes that come after it."""
+    born: dict[int, float] = {}
+    for line in started.diary():
+        born.setdefault(line["process"], line["time"])
+    return [min((time for time in born.values() if time > kill), default=inf) - kill for kill in kills]
+
+
+def test_a_run_whose_processes_are_killed_ends_as_if_they_had_not_been(place: Place, job: str, two: Started) -> None:
+    """On two machines with one process each: each torchrun has its own count of restarts."""
+    started = place(job)
+    mishaps = f"kill:1:7 kill:0:23 nan:1:{NAN}"
+    assert started.go(2, machines=2, launcher=["--max-restarts", "2"], mishaps=mishaps) == [0, 0], started.launched
+    assert_same_run(started, two)
+    assert len({line["process"] for line in started.diary()}) == 6
+    kills = [file.stat().st_mtime for file in (started.folder / "diary").glob("kill-*")]
+    assert len(kills) == 2
+    assert max(recoveries(started, kills)) < RECOVERY
+
+
+def kill_one(started: Started, dice: random.Random, seen: set[int], *, starting: bool) -> float:
+    """Kill one of two processes that were not there before: while they are `starting`, or when they learn again."""
+    steps = len(started.diary())
+    until(started, lambda: len(set(workers(started)) - seen) == 2)
+    if not starting:
+        until(started, lambda: len(started.diary()) > steps)
+    time.sleep(dice.uniform(0, 1))
+    seen |= set(workers(started))
+    os.kill(dice.choice(workers(started)), signal.SIGKILL)
+    return time.time()
+
+
+@pytest.mark.slow
+@ON_LINUX
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("settings", [(), ("train.shard=true",)], ids=["whole", "sharded"])
+def test_twenty_kills_at_any_moment_change_nothing(place: Place, job: str, settings: tuple[str, ...]) -> None:
+    settings = (*settings, "train.steps=400", "train.evaluate_every=60")
+    unharmed = place(job, *settings)
+    assert unharmed.go(2) == [0]
+    dice = random.Random()
+    started = place(job, *settings)
+    started.begin(2, launcher=["--max-restarts", "20"], pace=0.05)
+    seen: set[int] = set()
+    kills = [kill_one(started, dice, seen, starting=number % 4 == 0) for number in range(20)]
+    assert started.end() == [0], started.launched
+    assert_same_run(started, unharmed)
+    assert len(list(started.logs.glob("*/*/attempt_*"))) == 21, "one restart for each kill"
+    # Some are killed again before they can have recovered.
+    found = sorted(recoveries(started, [kill for number, kill in enumerate(kills) if number % 4 != 3]))
+    print(f"recovered within {found[0]:.1f} to {found[-1]:.1f} s, mostly {found[len(found) // 2]:.1f} s")
+    assert found[-1] < RECOVERY
+
+
+@pytest.mark.slow
+@ON_LINUX
+def test_machines_join_a_run_and_leave_it(place: Place, job: str) -> None:
+    started = place(job, "train.steps=2000")
+    where = [*endpoint(), "--rdzv-id", "test", "--nnodes", "1:2", "--max-restarts", "3", "--rdzv-conf",
+             "last_call_timeout=2,keep_alive_interval=3,keep_alive_max_attempt=3"]
+
+    def machine() -> None:  # the variable: else torch 2.13 waits for the newcomer in vain
+        command = [*started.torchrun(1, *where), *started.work()]
+        started.launch(command, pace=0.05, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+
+    started.logs.mkdir()
+    machine()
+    until(started, lambda: {line["size"] for line in started.diary()} == {1})
+    machine()
+    until(started, lambda: [line["size"] for line in started.diary()[-2:]] == [2, 2])
+    leaver = started.agents.pop()
+    for process in [leaver.pid, *children(leaver.pid)]:
+        os.kill(process, signal.SIGKILL)
+    leaver.wait()
+    shared_steps = {line["step"] for line in started.diary() if line["size"] == 2}
+    until(started, lambda: started.diary()[-1]["size"] == 1 and started.diary()[-1]["step"] > max(shared_steps))
+    started.agents[0].terminate()
+    started.end()
+    assert newest(started) > max(shared_steps)

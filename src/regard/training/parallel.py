@@ -5,6 +5,8 @@ is done here, from outside. What a lone process never needs is imported where it
 """
 
 import os
+import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
+from regard.settings.errors import Failure
 from regard.settings.schema import Train
 
 __all__ = ["Processes", "World", "join"]
@@ -68,20 +71,53 @@ def join() -> Iterator[World]:
         yield World()
         return
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, is_master=rank == 0 and not hosted,
-        timeout=PATIENCE)
-    # A prefix of its own for each attempt: after a restart, nobody is to meet the addresses of the dead.
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
-    own = dist.PrefixStore(f"attempt{attempt}", store)  # type: ignore[attr-defined]
-    dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=PATIENCE)
+    dist.init_process_group(backend, store=_meet(rank, size), rank=rank, world_size=size, timeout=PATIENCE)
     yield Processes(rank, size)
     dist.destroy_process_group()  # not after an error: it would wait for the others
+
+
+def _hosted() -> bool:
+    """Whether torchrun keeps a store for its processes."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _meet(rank: int, size: int) -> Any:
+    """The store by which processes find each other: kept by the first of them, and new at every start.
+
+    That of torchrun outlives them, and whoever looked there would meet the addresses of the dead. So it only says
+    where the new one is. (torchrun counts restarts, but each machine its own: the number is no name for a meeting.)
+    """
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if not _hosted():
+        return _store(host, port, size, is_master=rank == 0)
+    board = _store(host, port)
+    if rank == 0:
+        store = _store(host, 0, size, is_master=True)
+        board.set("place", str(store.port))
+        return store
+    last = time.monotonic() + PATIENCE.total_seconds()
+    while not _answers(host, port := int(board.get("place"))):  # the place of one that has died, until it is a new one
+        if time.monotonic() > last:
+            raise Failure(f"{host}:{port}: the first process of the run does not answer; between machines that share a "
+                          "run, all ports must be open")
+        time.sleep(0.1)
+    return _store(host, port, size)
+
+
+def _store(host: str, port: int, size: int | None = None, *, is_master: bool = False) -> Any:
+    return dist.TCPStore(host, port, size, is_master=is_master, wait_for_workers=False, timeout=PATIENCE)  # type: ignore[attr-defined]
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 class Processes(World):
