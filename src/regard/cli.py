@@ -153,5 +153,15 @@ def main() -> NoReturn:
 
 
 def fail(message: str, code: int) -> int:
-    print(f"regard: {message}", file=sys.stderr)
+    if _speaks():
+        print(f"regard: {message}", file=sys.stderr, flush=True)
     return code
+
+
+def _speaks() -> bool:
+    """One of the processes that torchrun has started is enough."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return True
+    from regard.training.parallel import speaks
+
+    return speaks()

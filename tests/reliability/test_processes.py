@@ -352,6 +352,7 @@ def test_a_run_whose_processes_are_killed_ends_as_if_they_had_not_been(place: Pl
     kills = [file.stat().st_mtime for file in (started.folder / "diary").glob("kill-*")]
     assert len(kills) == 2
     assert max(recoveries(started, kills)) < RECOVERY
+    assert "Traceback" not in started.said(0)  # of both machines
 
 
 def kill_one(started: Started, dice: random.Random, seen: set[int], *, starting: bool) -> float:
@@ -413,3 +414,35 @@ def test_machines_join_a_run_and_leave_it(place: Place, job: str) -> None:
     started.agents[0].terminate()
     started.end()
     assert newest(started) > max(shared_steps)
+
+
+# Processes that make a mistake.
+
+
+def test_a_mistake_in_the_data_is_said_once(tmp_path: Path, place: Place) -> None:
+    (tmp_path / "pairs.tsv").write_text("one\tun\ntwo\n")
+    started = place("translate")
+    command = (str(HERE / "mishaps.py"), "train", "--data", str(tmp_path / "pairs.tsv"), "--out", str(started.run))
+    began = time.monotonic()
+    assert started.go(2, script=command) == [1]
+    assert time.monotonic() - began < 30
+    assert started.said(0) + started.said(1) == (
+        f"regard: {tmp_path / 'pairs.tsv'}:2: one column, where two are wanted: source, a tab, target\n")
+    assert not started.run.exists()
+
+
+@pytest.mark.slow
+def test_a_mistake_in_the_settings_is_said_once(place: Place) -> None:
+    started = place("translate", "model.widht=3")
+    assert started.go(2) == [1]
+    assert started.said(0) + started.said(1) == "regard: model.widht: no such setting; did you mean model.width?\n"
+
+
+@pytest.mark.slow
+def test_an_error_of_one_process_ends_all_of_them_soon(place: Place, job: str) -> None:
+    started = place(job)
+    began = time.monotonic()
+    assert started.go(2, mishaps="raise:1:8") == [1]
+    assert time.monotonic() - began < 30
+    assert "ValueError: a mishap" in started.said(1)
+    assert "Traceback" not in started.said(0)

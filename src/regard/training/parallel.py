@@ -5,6 +5,7 @@ is done here, from outside. What a lone process never needs is imported where it
 """
 
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +20,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
-from regard.settings.errors import Failure
+from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Train
 
-__all__ = ["Processes", "World", "join"]
+__all__ = ["Processes", "World", "join", "speaks"]
 
 BUCKET = 25 << 20  # bytes of gradients that are added up at a time, while the backward pass goes on
 PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
@@ -70,14 +71,39 @@ def join() -> Iterator[World]:
     if "WORLD_SIZE" not in os.environ:
         yield World()
         return
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UserError(f"WORLD_SIZE is set in the environment, but {missing[0]} is not: start processes that are to "
+                        "share a run with torchrun, or unset it")
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, store=_meet(rank, size), rank=rank, world_size=size, timeout=PATIENCE)
-    yield Processes(rank, size)
+    try:
+        dist.init_process_group(backend, store=_meet(rank, size), rank=rank, world_size=size, timeout=PATIENCE)
+        yield Processes(rank, size)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo/transport" not in str(error):
+            raise
+        why = re.sub(r"^\[\S*\] ", "", str(error)).splitlines()[0].split(". ")[0]
+        raise Failure(f"another process of this run has ended or does not answer ({why}); the same command goes on "
+                      "from the newest checkpoint") from error
     dist.destroy_process_group()  # not after an error: it would wait for the others
+
+
+def speaks() -> bool:
+    """Whether it is for this process to say what went wrong: of those that torchrun has started, the first that asks.
+
+    They mostly make the same mistake, and if not, those that come later only miss the first.
+    """
+    if not _hosted():
+        return True
+    try:
+        board = _store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), patience=timedelta(seconds=5))
+        return bool(board.add(f"failed{os.environ['TORCHELASTIC_RESTART_COUNT']}", 1) == 1)
+    except dist.DistError:  # torchrun itself is gone
+        return True
 
 
 def _hosted() -> bool:
@@ -108,8 +134,9 @@ def _meet(rank: int, size: int) -> Any:
     return _store(host, port, size)
 
 
-def _store(host: str, port: int, size: int | None = None, *, is_master: bool = False) -> Any:
-    return dist.TCPStore(host, port, size, is_master=is_master, wait_for_workers=False, timeout=PATIENCE)  # type: ignore[attr-defined]
+def _store(host: str, port: int, size: int | None = None, *, is_master: bool = False,
+           patience: timedelta = PATIENCE) -> Any:
+    return dist.TCPStore(host, port, size, is_master=is_master, wait_for_workers=False, timeout=patience)  # type: ignore[attr-defined]
 
 
 def _answers(host: str, port: int) -> bool:

@@ -1,0 +1,47 @@
+"""How processes find each other, and which of them speaks. What they do together is in tests/reliability."""
+
+from typing import Any
+
+import pytest
+import torch.distributed as dist  # noqa: TID251 (the store of torchrun, played by the test)
+
+from regard.settings.errors import UserError
+from regard.training.parallel import join, speaks
+
+
+@pytest.fixture
+def started_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """This process, as if torchrun had started it; and torchrun's store."""
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    for name, value in {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "test",
+                        "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "localhost",
+                        "MASTER_PORT": str(store.port)}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    return store
+
+
+def test_a_lone_process_has_the_world_to_itself() -> None:
+    with join() as world:
+        assert (world.rank, world.size) == (0, 1)
+        assert world.sum([1.5, 2]) == [1.5, 2]
+
+
+@pytest.mark.parametrize("missing", ["RANK", "MASTER_ADDR", "MASTER_PORT"])
+def test_a_world_that_is_half_described_is_refused(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(missing)
+    with pytest.raises(UserError, match=f"WORLD_SIZE is set in the environment, but {missing} is not"), join():
+        pass
+
+
+def test_a_lone_process_always_speaks() -> None:
+    assert speaks()
+    assert speaks()
+
+
+@pytest.mark.usefixtures("started_by_torchrun")
+def test_of_the_processes_that_fail_the_first_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [speaks() for _ in range(3)] == [True, False, False]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert [speaks() for _ in range(3)] == [True, False, False]
