@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf, isnan
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,23 @@ def test_only_the_first_process_speaks(two: Started, sharded: Started) -> None:
 # The same data.
 
 
+def test_a_run_goes_on_with_another_number_of_processes(place: Place, job: str, alone: Started) -> None:
+    """One process, then two that share the weights, then one."""
+    started = place(job, "train.shard=true")
+    assert started.go(1, mishaps="term:0:9") == [75], started.launched
+    assert newest(started) == 10
+    started.begin(2, mishaps="term:1:21")  # to the second process alone
+    assert_stopped(started, 23)
+    assert started.go(1, mishaps=f"nan:0:{NAN}") == [0], started.launched
+    sizes = {line["step"]: line["size"] for line in started.diary()}
+    assert [sizes[step] for step in (9, 10, 22, 23)] == [1, 2, 2, 1]
+    assert_same_losses(started, alone)
+    ours, theirs = shared(started), shared(alone)
+    assert list(ours) == list(theirs) == list(range(STEPS))
+    for step, (examples,) in theirs.items():
+        assert sorted(chain(*ours[step])) == sorted(examples), step
+
+
 def test_an_epoch_is_every_example_once(alone: Started) -> None:
     examples = [example for (part,) in shared(alone).values() for example in part]
     count = len(set(examples))
@@ -293,6 +311,17 @@ def newest(started: Started) -> int:
     return checkpoints[0].step
 
 
+def assert_stopped(started: Started, step: int | None = None) -> None:
+    """All at one step, which is saved; and that is said once."""
+    (code,) = started.end()
+    assert code != 0  # torchrun's own: it does not pass on that of its processes
+    last = {line["rank"]: line["step"] for line in started.diary() if line["size"] == 2}
+    assert set(last.values()) == {newest(started) - 1} == {(step or newest(started)) - 1}
+    said = started.said(0) + started.said(1)
+    assert said.count("stopped after step") == 1
+    assert "Traceback" not in said
+
+
 def workers(started: Started) -> list[int]:
     """The processes that torchrun has started and that live, by rank."""
     return [process for agent in started.agents for process in children(agent.pid)]
@@ -300,6 +329,42 @@ def workers(started: Started) -> list[int]:
 
 def children(process: int) -> list[int]:
     return [int(text) for text in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+@pytest.mark.slow
+@ON_LINUX
+@pytest.mark.parametrize("to", ["torchrun", "all"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1], ids=lambda number: number.name)
+def test_a_signal_to_torchrun_or_to_all_stops_the_run(
+    place: Place, job: str, two: Started, number: signal.Signals, to: str
+) -> None:
+    """A cluster sends it to all, and torchrun passes it on to those that have it already."""
+    started = place(job)
+    for step in (5, 20, 40):
+        started.begin(2, pace=0.05, launcher=["--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1"],
+                      mishaps=f"nan:1:{NAN}")
+        started.wait_for(step)
+        for process in [*(workers(started) if to == "all" else []), started.agents[0].pid]:
+            os.kill(process, number)
+        assert_stopped(started)
+    assert started.go(2) == [0]
+    assert_same_run(started, two)
+
+
+@pytest.mark.slow
+def test_processes_that_were_started_by_hand_are_the_same_and_say_that_they_were_stopped(
+    place: Place, job: str, two: Started
+) -> None:
+    """As Slurm's srun starts them: each is told its number and where the first one is, and gets the signal itself."""
+    started = place(job)
+    started.begin(2, by_hand=True, pace=0.05)
+    started.wait_for(5)
+    for agent in started.agents:
+        agent.send_signal(signal.SIGUSR1)
+    assert started.end() == [75, 75], started.launched
+    assert started.go(2, by_hand=True, mishaps=f"nan:1:{NAN} kill:1:35")[0] == 1, started.launched
+    assert started.go(2, by_hand=True) == [0, 0], started.launched
+    assert_same_run(started, two)
 
 
 # The same tensors.

@@ -1,5 +1,6 @@
 """How processes find each other, and which of them speaks. What they do together is in tests/reliability."""
 
+import signal
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch.distributed as dist  # noqa: TID251 (the store of torchrun, played 
 
 from regard.settings.errors import UserError
 from regard.training.parallel import join, speaks
+from regard.training.stop import Stop
 
 
 @pytest.fixture
@@ -45,3 +47,11 @@ def test_of_the_processes_that_fail_the_first_speaks(monkeypatch: pytest.MonkeyP
     assert [speaks() for _ in range(3)] == [True, False, False]
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert [speaks() for _ in range(3)] == [True, False, False]
+
+
+@pytest.mark.usefixtures("started_by_torchrun")
+def test_a_signal_that_torchrun_passes_on_counts_once() -> None:
+    with Stop() as stop:
+        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGTERM)  # without torchrun, this ends the process
+        assert stop.signal == signal.SIGUSR1

@@ -150,6 +150,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
             stopping = asked > 0 or (world.size == 1 and stop.asked)
         batches.close()
         saver.wait()
+        world.wait()  # whoever left now would be taken for a failure, and the first be ended while it still writes
     if stopping and not is_last:
         raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {folder}; the same "
                       "command goes on from there", stop.exit_code)

@@ -1,7 +1,9 @@
 """Asked to stop, a run finishes its step and saves; asked again, it ends at once."""
 
+import os
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any
 
@@ -15,6 +17,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.since = 0.0
         self.before: dict[int, Any] = {}
 
     @property
@@ -27,10 +30,11 @@ class Stop:
         return 130 if self.signal == signal.SIGINT else 75
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if not self.asked:
+            self.signal, self.since = number, time.monotonic()
+        elif time.monotonic() - self.since > _echo():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        self.signal = number
 
     def __enter__(self) -> "Stop":
         if threading.current_thread() is threading.main_thread():
@@ -43,3 +47,11 @@ class Stop:
     def __exit__(self, *error: object) -> None:
         for number, before in self.before.items():
             signal.signal(number, before)
+
+
+def _echo() -> float:
+    """Seconds in which a signal may come twice though it was sent once.
+
+    A cluster sends it to all processes of a job, and torchrun, being one of them, passes it on to those it started.
+    """
+    return 5.0 if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
