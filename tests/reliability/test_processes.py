@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from math import inf, isnan
 from pathlib import Path
 from typing import Any
@@ -274,6 +274,16 @@ def test_only_the_first_process_speaks(two: Started, sharded: Started) -> None:
         assert "validation loss" in started.said(0)
         assert started.said(1) == ""
         assert "2 processes on cpu" in started.said(0)
+
+
+def tokens(started: Started) -> float:
+    """How many went through the model after the first step, by what the log says of its speed."""
+    lines = started.metrics("step")
+    return sum(line["tokens_per_second"] * (line["time"] - before["time"]) for before, line in pairwise(lines))
+
+
+def test_the_tokens_of_all_processes_are_counted(two: Started, alone: Started) -> None:
+    assert tokens(two) == pytest.approx(tokens(alone), rel=0.2)
 
 
 # The same data.

@@ -137,15 +137,16 @@ def _learn(run: Run, folder: Path, task: Task[Any], model: nn.Module, optimizer:
             # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
             torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
             *counts, asked, due = world.sum([*batch.counts.values(), stop.asked, log.is_due(step + 1)])
+            whole = dict(zip(batch.counts, counts, strict=True))
             try:
-                report = update(batch, step, dict(zip(batch.counts, counts, strict=True)))
+                report = update(batch, step, whole)
             except RuntimeError as error:
                 raise _too_large(error, batch, how) from error
             progress.step = step + 1
             health.note(progress.step, report.norm)
-            log.count(progress.step, batch.counts["nll"])
+            log.count(progress.step, int(whole["nll"]))
             if due:
-                loss = world.sum([float(report.totals["nll"])])[0] / counts[list(batch.counts).index("nll")]
+                loss = world.sum([float(report.totals["nll"])])[0] / whole["nll"]
                 log.step(progress.step, loss=loss, norm=float(report.norm))
             stopping = asked > 0 or (world.size == 1 and stop.asked)
         batches.close()
