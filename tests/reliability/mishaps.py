@@ -3,7 +3,8 @@
     DIARY=folder MISHAPS='nan:1:3 kill:0:5' torchrun … mishaps.py train …
 
 A mishap is what happens, to which process, at which step; it happens once. `kill` and `term` are signals to that
-process alone, `nan` spoils its loss, `raise` is an exception. PACE is the least time of a step, in seconds.
+process alone, `nan` spoils its loss, `raise` is an exception. PACE is the least time of a step, in seconds. With
+PATIENCE, processes wait no longer than that for each other, and the first takes twice as long to read its data.
 """
 
 import faulthandler
@@ -14,10 +15,12 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 PACE = float(os.environ.get("PACE", "0"))
+PATIENCE = float(os.environ.get("PATIENCE", "0"))
 DIARY = Path(os.environ.get("DIARY", ""))
 RANK = int(os.environ.get("RANK", "0"))
 MISHAPS = {int(step): what for what, rank, step in (text.split(":") for text in os.environ.get("MISHAPS", "").split())
@@ -37,22 +40,28 @@ def happens(step: int) -> str | None:
 
 def main() -> None:
     from regard.cli import main
-    from regard.training import loop
+    from regard.training import loop, parallel
     from regard.training.update import Update
 
     make, call = loop.make, Update.__call__
+    if PATIENCE:
+        parallel.PATIENCE = timedelta(seconds=PATIENCE)
 
     def noting(run: Any) -> Any:
         """A task whose batches know their examples."""
         task = make(run)
-        collate = task.collate
+        collate, prepare = task.collate, task.prepare
 
         def collated(split: str, chosen: Any) -> Any:
             batch = collate(split, chosen)
             object.__setattr__(batch, "examples", chosen.indices.tolist())
             return batch
 
-        task.collate = collated  # type: ignore[method-assign]
+        def prepared(folder: Path) -> Any:
+            time.sleep(0 if RANK else 2 * PATIENCE)
+            return prepare(folder)
+
+        task.collate, task.prepare = collated, prepared  # type: ignore[method-assign]
         return task
 
     def noted(self: Update, batch: Any, step: int, counts: Mapping[str, float] | None = None) -> Any:

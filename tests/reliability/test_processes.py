@@ -75,12 +75,12 @@ class Started:
         return ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--redirects", "3", "--log-dir",
                 str(self.logs / str(len(self.agents))), *options]
 
-    def launch(self, arguments: Sequence[str], *, mishaps: str = "", pace: float = 0,
+    def launch(self, arguments: Sequence[str], *, mishaps: str = "", pace: float = 0, patience: float = 0,
                **variables: str) -> None:
         diary = self.folder / "diary"
         diary.mkdir(exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
-                       "DIARY": str(diary), "MISHAPS": mishaps, "PACE": str(pace)}
+                       "DIARY": str(diary), "MISHAPS": mishaps, "PACE": str(pace), "PATIENCE": str(patience)}
         with open(self.logs / f"launched-{len(self.agents)}", "w", encoding="utf-8") as out:
             self.agents.append(subprocess.Popen([sys.executable, *arguments], env=environment | variables, text=True,
                                                 stdout=out, stderr=out))
@@ -521,3 +521,9 @@ def test_an_error_of_one_process_ends_all_of_them_soon(place: Place, job: str) -
     assert time.monotonic() - began < 30
     assert "ValueError: a mishap" in started.said(1)
     assert "Traceback" not in started.said(0)
+
+
+@pytest.mark.slow
+def test_processes_wait_for_the_first_to_read_the_data_however_long_it_takes(place: Place, job: str) -> None:
+    started = place(job, "train.steps=4")
+    assert started.go(2, patience=5) == [0], started.launched + started.said(1)

@@ -27,6 +27,7 @@ __all__ = ["Processes", "World", "join", "speaks"]
 
 BUCKET = 25 << 20  # bytes of gradients that are added up at a time, while the backward pass goes on
 PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
+LONG = timedelta(days=1)  # the same, where one works and the others wait: it may have many files to read
 
 
 class World:
@@ -40,7 +41,7 @@ class World:
         return list(numbers)
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Until all processes are here, even if that takes hours."""
 
     def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
         """Make a model do as the settings say, and know that there are others."""
@@ -152,6 +153,7 @@ class Processes(World):
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
+        self.patient = dist.new_group(backend="gloo", timeout=LONG)
         self.sums: _Sums | None = None
         self.sharded: Any = None
 
@@ -161,7 +163,7 @@ class Processes(World):
         return total.tolist()
 
     def wait(self) -> None:
-        self.sum([0])
+        dist.all_reduce(torch.zeros(1), group=self.patient)
 
     def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
         super().parallelize(model, how, precision=precision)
