@@ -42,8 +42,8 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     folder = Path(folder)
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
-    choose_device(run.device)  # one that is not there is refused before anything is written
-    with Stop() as stop, join() as world:
+    device = choose_device(run.device)  # one that is not there is refused before anything is written
+    with Stop() as stop, join(device) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
         with hold(folder):

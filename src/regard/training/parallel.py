@@ -67,7 +67,7 @@ class World:
 
 
 @contextmanager
-def join() -> Iterator[World]:
+def join(device: torch.device) -> Iterator[World]:
     """The world as torchrun describes it in the environment; without torchrun, this process alone."""
     if "WORLD_SIZE" not in os.environ:
         yield World()
@@ -78,8 +78,8 @@ def join() -> Iterator[World]:
                         "share a run with torchrun, or unset it")
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     backend = "gloo"
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda":
+        _take_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
     try:
         dist.init_process_group(backend, store=_meet(rank, size), rank=rank, world_size=size, timeout=PATIENCE)
@@ -105,6 +105,13 @@ def speaks() -> bool:
         return bool(board.add(f"failed{os.environ['TORCHELASTIC_RESTART_COUNT']}", 1) == 1)
     except dist.DistError:  # torchrun itself is gone
         return True
+
+
+def _take_device(number: int) -> None:
+    if number >= torch.cuda.device_count():
+        raise UserError(f"LOCAL_RANK={number}: each process wants a GPU of its own, and this machine has "
+                        f"{torch.cuda.device_count()}; start fewer processes")
+    torch.cuda.set_device(number)
 
 
 def _hosted() -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import Checkpoint, load_weights, named_tensors, newest, versions
+from regard.settings.errors import Failure
 from regard.settings.load import to_json
 from regard.settings.schema import Run
 from regard.training.parallel import World
@@ -56,7 +57,10 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Adam
     step = int(world.sum([found.step if found else 0])[0])
     if not step:
         return Progress(goal=run.train.steps)
-    checkpoint = found or next(c for c in Checkpoint.all(folder) if c.step == step)
+    checkpoint = found or next((c for c in Checkpoint.all(folder) if c.step == step), None)
+    if checkpoint is None:
+        raise Failure(f"{folder}: process {world.rank} does not see the checkpoint of step {step:,} that the first one "
+                      "goes on from: all machines need the same folder, on a file system they share")
     load_weights(model, world.spread(checkpoint.weights(), named_tensors(model)), origin=str(checkpoint.folder))
     _restore(optimizer, checkpoint.optimizer(), world)
     state = checkpoint.state()
@@ -86,8 +90,8 @@ def _changes(state: Mapping[str, Any], world: World) -> list[str]:
         sentences.append(f"there were {state['threads']} threads and are now {now['threads']}: sums on a CPU differ in "
                          "their last bits (OMP_NUM_THREADS sets the number)")
     if state["processes"] != now["processes"]:
-        sentences.append(f"there were {state['processes']} processes and are now {now['processes']}: the same data, "
-                         "shared otherwise; sums differ in their last bits")
+        sentences.append(f"the number of processes was {state['processes']} and is now {now['processes']}: the same "
+                         "data, shared otherwise; sums differ in their last bits")
     for name, version in now["versions"].items():
         if state["versions"].get(name) != version:
             sentences.append(f"{name} was {state['versions'].get(name)} and is now {version}: numbers may differ")
