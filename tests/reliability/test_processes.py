@@ -524,6 +524,18 @@ def test_an_error_of_one_process_ends_all_of_them_soon(place: Place, job: str) -
 
 
 @pytest.mark.slow
+def test_a_run_that_has_ended_says_so_once_and_can_be_lengthened(place: Place, job: str) -> None:
+    started = place(job, "train.steps=4")
+    assert started.go(2) == [0]
+    assert started.go(2) == [0]
+    assert "has ended; to train anew" in started.said(0)
+    assert started.said(1) == ""
+    assert started.go(2, script=started.work("--extend", "3")) == [0], started.launched
+    assert started.said(1) == ""
+    assert list(started.losses()) == list(range(1, 8))
+
+
+@pytest.mark.slow
 def test_processes_wait_for_the_first_to_read_the_data_however_long_it_takes(place: Place, job: str) -> None:
     started = place(job, "train.steps=4")
     assert started.go(2, patience=5) == [0], started.launched + started.said(1)

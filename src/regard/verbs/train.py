@@ -4,6 +4,7 @@ import json as jsons
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
         run = _extended(run, folder, extend)
     _look_before(folder, run)
     scores = _scores(folder) if _has_ended(folder) else _train(run, folder)
-    if os.environ.get("RANK", "0") != "0":  # one process speaks for all
+    if not _is_first():
         return
     if json:
         print(jsons.dumps({"run": str(folder), "scores": scores}, ensure_ascii=False))
@@ -63,15 +64,22 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
     longer = replace(run, train=replace(run.train, steps=run.train.steps + more))
     if not (folder / "run.json").exists():
         raise UserError(f"--extend {more}: there is no run in {folder} to lengthen; train one first")
+    while not _is_first() and not differences(load(folder / "run.json"), run):
+        time.sleep(0.1)  # until the first process has lengthened it
     if not differences(load(folder / "run.json"), run):  # not lengthened yet
         if run.train.schedule in ("cosine", "stable-decay"):
             print(f"note: train.schedule={run.train.schedule} falls towards the last step, which is another now: the "
                   "rate rises again", file=sys.stderr)
         from regard.checkpoint import write_json
 
+        (folder / SCORES).unlink(missing_ok=True)  # first: other processes see a longer run, and that it goes on
         write_json(folder / "run.json", to_json(longer))
-        (folder / SCORES).unlink(missing_ok=True)
     return longer
+
+
+def _is_first() -> bool:
+    """Whether this process acts and speaks for all that share the run: torchrun numbers them."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _has_ended(folder: Path) -> bool:
@@ -79,8 +87,9 @@ def _has_ended(folder: Path) -> bool:
 
 
 def _scores(folder: Path) -> dict[str, Any]:
-    print(f"the run in {folder} has ended; to train anew, delete it or choose another place with --out DIR",
-          file=sys.stderr)
+    if _is_first():
+        print(f"the run in {folder} has ended; to train anew, delete it or choose another place with --out DIR",
+              file=sys.stderr)
     return dict(jsons.loads((folder / SCORES).read_text(encoding="utf-8")))
 
 
