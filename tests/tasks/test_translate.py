@@ -328,5 +328,5 @@ def test_greedy_choices_along_an_answer_are_the_answer(data: Path, tmp_path: Pat
     inputs = [sentence(n) for n in range(4)]
     sources = task._encode(task.source_tokens, inputs, "inputs")
     for source, [answer] in zip(sources, task._generate(model, list(sources), 8), strict=True):
-        batch = task._padded([source], [answer.tokens], 1, 20)
+        batch = task._padded([source], [answer.tokens], rows=1, source_length=20, target_length=20)
         assert task.greedy(model, batch)[0, : len(answer.tokens)].tolist() == answer.tokens

@@ -90,8 +90,8 @@ def _changes(state: Mapping[str, Any], world: World) -> list[str]:
         sentences.append(f"there were {state['threads']} threads and are now {now['threads']}: sums on a CPU differ in "
                          "their last bits (OMP_NUM_THREADS sets the number)")
     if state["processes"] != now["processes"]:
-        sentences.append(f"there were {state['processes']} processes and are now {now['processes']}: the same data, "
-                         "shared otherwise; sums differ in their last bits")
+        sentences.append(f"the number of processes was {state['processes']} and is now {now['processes']}: the same "
+                         "data, shared otherwise; sums differ in their last bits")
     for name, version in now["versions"].items():
         if state["versions"].get(name) != version:
             sentences.append(f"{name} was {state['versions'].get(name)} and is now {version}: numbers may differ")

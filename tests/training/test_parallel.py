@@ -1,0 +1,89 @@
+"""How processes find each other, and which of them speaks. What they do together is in tests/reliability."""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist  # noqa: TID251 (the store of torchrun, played by the test)
+
+from regard.settings.errors import Failure, UserError
+from regard.settings.schema import Run, Train
+from regard.training.optimizer import adamw
+from regard.training.parallel import World, join, speaks
+from regard.training.resume import resume
+from regard.training.stop import Stop
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def started_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """This process, as if torchrun had started it; and torchrun's store."""
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    for name, value in {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "test",
+                        "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "localhost",
+                        "MASTER_PORT": str(store.port)}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    return store
+
+
+def test_a_lone_process_has_the_world_to_itself() -> None:
+    with join(CPU) as world:
+        assert (world.rank, world.size) == (0, 1)
+        assert world.sum([1.5, 2]) == [1.5, 2]
+
+
+@pytest.mark.parametrize("missing", ["RANK", "MASTER_ADDR", "MASTER_PORT"])
+def test_a_world_that_is_half_described_is_refused(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(missing)
+    with pytest.raises(UserError, match=f"WORLD_SIZE is set in the environment, but {missing} is not"), join(CPU):
+        pass
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "100", "RANK": "99", "LOCAL_RANK": "99", "MASTER_ADDR": "localhost",
+                        "MASTER_PORT": "1"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="LOCAL_RANK=99: each process wants a GPU"), join(torch.device("cuda")):
+        pass
+
+
+class Elsewhere(World):
+    """The second process, on a machine that does not see the folder from which the first goes on at step 5."""
+
+    rank, size = 1, 2
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        return [5.0]
+
+
+def test_a_process_that_does_not_see_the_checkpoint_says_so(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = adamw(model, Train(), device=CPU)
+    with pytest.raises(Failure, match="process 1 does not see the checkpoint of step 5"):
+        resume(tmp_path, Run(), model, optimizer, Elsewhere(), say=print)
+
+
+def test_a_lone_process_always_speaks() -> None:
+    assert speaks()
+    assert speaks()
+
+
+@pytest.mark.usefixtures("started_by_torchrun")
+def test_of_the_processes_that_fail_the_first_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [speaks() for _ in range(3)] == [True, False, False]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert [speaks() for _ in range(3)] == [True, False, False]
+
+
+@pytest.mark.usefixtures("started_by_torchrun")
+def test_a_signal_that_torchrun_passes_on_counts_once() -> None:
+    with Stop() as stop:
+        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGTERM)  # without torchrun, this ends the process
+        assert stop.signal == signal.SIGUSR1
