@@ -327,7 +327,7 @@ def test_the_same_command_again_after_the_end_says_so_and_changes_nothing(pairs:
     assert (outcome.code, outcome.out) == (0, f"{trained}\n")
     assert "has ended" in outcome.err
     assert "bleu" in outcome.err
-    assert "step" not in outcome.err
+    assert "tokens/s" not in outcome.err
     assert contents(trained) == before
 
 

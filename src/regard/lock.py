@@ -30,30 +30,43 @@ def hold(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _held(folder):
-            yield
+            try:
+                yield
+            finally:
+                if not (folder / "run.json").exists():  # what ended before it was a run leaves nothing behind
+                    with suppress(OSError):
+                        (folder / FILE).unlink()  # while it is held: nobody else's
     finally:
-        if not (folder / "run.json").exists():  # what ended before it was a run leaves nothing behind
+        if not (folder / "run.json").exists():
             with suppress(OSError):
-                (folder / FILE).unlink()
                 for place in made:
                     place.rmdir()
 
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    with open(folder / FILE, "a+", encoding="utf-8") as file:
-        for _ in range(10):
-            if _lock(file.fileno(), shared=False) is not False:
-                break
-            time.sleep(0.05)  # whoever asks `is_held` has the lock too, for an instant
-        else:
+    path = folder / FILE
+    for _ in range(10):
+        with open(path, "a+", encoding="utf-8") as file:
+            if _lock(file.fileno(), shared=False) is not False and _is_still(path, file.fileno()):
+                file.truncate(0)
+                file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n")
+                file.flush()
+                yield
+                return
             file.seek(0)
-            raise UserError(f"{folder} is being trained by {_holder(file.read())}; "
-                            "wait for it to end, or choose another place with --out DIR")
-        file.truncate(0)
-        file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n")
-        file.flush()
-        yield
+            holder = _holder(file.read())
+        time.sleep(0.05)  # whoever asks `is_held` has the lock too, for an instant
+    raise UserError(f"{folder} is being trained by {holder}; wait for it to end, or choose another place with "
+                    "--out DIR")
+
+
+def _is_still(path: Path, file: int) -> bool:
+    """Whether the open file is the one of this name: its last holder may have deleted it meanwhile."""
+    try:
+        return os.fstat(file).st_ino == path.stat().st_ino
+    except OSError:
+        return False
 
 
 def is_held(folder: Path) -> bool:

@@ -70,11 +70,12 @@ class Attend(nn.Module):
         raise NotImplementedError
 
     def pick(self, heads: Sequence[int]) -> "Attend":
-        """The same for these heads alone, whose queries and keys it then takes."""
+        """The same for these heads alone, whose queries and keys it then takes, in float32."""
         part = copy(self)
         part.heads, chosen = len(heads), list(heads)
         for kind in ("_parameters", "_buffers"):  # what a score learns, it learns for each head
-            own = {name: tensor if tensor is None else tensor[chosen] for name, tensor in getattr(self, kind).items()}
+            held = getattr(self, kind).items()
+            own = {name: tensor if tensor is None else tensor[chosen].float() for name, tensor in held}
             part.__dict__[kind] = own
         return part
 

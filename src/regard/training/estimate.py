@@ -13,7 +13,7 @@ from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import fast_bfloat16
 from regard.training.trace import Trace, trace
-from regard.training.update import LONG
+from regard.training.update import is_compiled
 
 __all__ = [
     "MACHINES",
@@ -24,7 +24,6 @@ __all__ = [
     "available",
     "bytes_sent",
     "estimate",
-    "is_compiled",
     "memory",
     "outlook",
     "precision_of",
@@ -216,10 +215,6 @@ def bytes_sent(parameters: int, how: Train, gpus: int) -> float:
     return (gpus - 1) / gpus * parameters * (2 * HALF + FLOAT if how.shard else 2 * FLOAT)
 
 
-def is_compiled(how: Train, device: str) -> bool:
-    return how.compile == "on" or (how.compile == "auto" and device == "cuda" and how.steps >= LONG)
-
-
 def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
     """Of the products; without a device, that of a GPU that is not here."""
     if how.precision == "auto":
@@ -227,13 +222,13 @@ def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 
-def available(device: torch.device) -> int:
-    """Bytes of memory that a run can have here."""
+def available(device: torch.device) -> int | None:
+    """Bytes of memory that a run can have here. Windows does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
 
 
 def outlook(task: Task[Any], sizes: Sizes, plan: Plan, how: Train, *, device: torch.device, precision: torch.dtype,
@@ -245,9 +240,11 @@ def outlook(task: Task[Any], sizes: Sizes, plan: Plan, how: Train, *, device: to
     found = estimate(task, sizes, batch, how, device=device.type, precision=precision, gpus=gpus,
                      shapes=len(plan.buckets))
     needed, there = found.memory, available(device)
-    text = (f"{found.parameters.total:,} parameters; about {size_in_words(needed.reserved)} of memory of "
-            f"{size_in_words(there)}")
-    return text + "; that may not fit: `regard plan` says what would" * (needed.reserved > there)
+    text = f"{found.parameters.total:,} parameters; about {size_in_words(needed.reserved)} of memory"
+    if there is None:
+        return text
+    too_much = "; that may not fit: `regard plan` says what would" * (needed.reserved > there)
+    return f"{text} of {size_in_words(there)}{too_much}"
 
 
 def size_in_words(size: float) -> str:

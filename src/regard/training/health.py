@@ -18,8 +18,8 @@ MEMORY = 0.98  # of the usual length, from step to step
 class Health:
     """Looks at each step's gradient one step late: to look at once would let a GPU wait for the host."""
 
-    def __init__(self, log: Log, *, most: int, clipped: bool = True, skipped: int = 0, in_row: int = 0) -> None:
-        self.log, self.most, self.clipped = log, most, clipped
+    def __init__(self, log: Log, *, most: int, clip: float | None = None, skipped: int = 0, in_row: int = 0) -> None:
+        self.log, self.most, self.clip = log, most, clip
         self.skipped, self.in_row = skipped, in_row
         self.usual: float | None = None
         self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
@@ -51,13 +51,13 @@ class Health:
             self.log.say(f"step {step:>6,}: the gradient is not finite; the update was not applied")
             if self.in_row >= self.most:
                 raise NotFinite(f"{self.in_row} updates in a row had a gradient that is not finite, the last at step "
-                                f"{step:,}; the newest checkpoint is intact. A lower train.rate, a longer "
+                                f"{step:,}; what was saved before is intact. A lower train.rate, a longer "
                                 "train.warmup or train.precision=float32 may help")
             return
         self.in_row = 0
         if self.usual is not None and norm > SPIKE * self.usual:
             self.log.write("spike", step=step, norm=norm, usual=self.usual)
             self.log.say(f"step {step:>6,}: a gradient of {norm:.3g}, {norm / self.usual:.0f} times the usual"
-                         + ", was clipped" * self.clipped)
+                         + ", was clipped" * (self.clip is not None and norm > self.clip))
         level = min(norm, SPIKE * self.usual) if self.usual is not None else norm
         self.usual = level if self.usual is None else MEMORY * self.usual + (1 - MEMORY) * level

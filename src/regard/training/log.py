@@ -1,6 +1,7 @@
 """What a run says of itself: lines of metrics.jsonl, events for TensorBoard, a progress bar or lines for a person."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -83,7 +84,9 @@ class Log:
             self.say(f"step {step:>6,}/{self.steps:,}  {text}  {_clock(left)} left")
 
     def write(self, kind: str, **values: Any) -> None:
-        self.file.write(json.dumps({"kind": kind, "time": round(time.time(), 3), **values}) + "\n")
+        known = {name: None if isinstance(value, float) and not math.isfinite(value) else value
+                 for name, value in values.items()}  # JSON has no NaN
+        self.file.write(json.dumps({"kind": kind, "time": round(time.time(), 3), **known}) + "\n")
         self.file.flush()
         self.latest = values.get("step", self.latest)
         if self.events is not None:
@@ -131,7 +134,10 @@ def _events(folder: Path, start: int) -> Any:
 
 
 def _is_cut(file: Path) -> bool:
-    return file.read_bytes()[-1:] not in (b"", b"\n")
+    with open(file, "rb") as content:
+        size = content.seek(0, os.SEEK_END)
+        content.seek(max(0, size - 1))
+        return content.read() not in (b"", b"\n")
 
 
 def _clock(seconds: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json, write_model
 from regard.data.batch import Batch, Plan
@@ -21,8 +21,8 @@ from regard.settings.load import refuse_another, to_json
 from regard.settings.schema import Run, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
-from regard.tasks.device import choose_device, fast_bfloat16
-from regard.training.estimate import outlook
+from regard.tasks.device import choose_device
+from regard.training.estimate import outlook, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.health import Health
 from regard.training.log import Log, check_tracking
@@ -63,7 +63,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     model: nn.Module = task.build(sizes)
     initialize(model, seed=run.seed)
     model.to(device).train()
-    world.parallelize(model, run.train, precision=_precision(run.train, device))
+    world.parallelize(model, run.train, precision=precision_of(run.train, device))
     optimizer = adamw(model, run.train, device=device)
     with Log(folder if world.rank == 0 else None, run.train, quiet=quiet) as log, deterministic(run.train):
         progress = resume(folder, run, model, optimizer, world, say=log.say)
@@ -73,9 +73,12 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         log.write("trained", seconds=round(time.monotonic() - began, 2))
         if world.rank:
             return {}
+        weights = _finish(folder, run, sizes, progress, log)
         if run.train.shard:
-            model = task.build(sizes).to(device)  # whole again
-        _finish(folder, model, run, sizes, progress, log)
+            del model, optimizer  # each holds a part; what answers is whole
+            model = task.build(sizes).to(device)
+        load_weights(model, weights, origin=str(folder))
+        model.eval()
         log.say("scoring the answers to the validation and test data …")
         with stop.at_once("stopped before the scores were known; the same command goes on from there"):
             scores = _scores(task, model, log)
@@ -103,16 +106,16 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
            progress: Progress, log: Log, stop: Stop, world: World) -> None:
     """Batch after batch, with an evaluation and a checkpoint now and then."""
     how, device = run.train, next(model.parameters()).device
-    precision = _precision(how, device)
+    precision = precision_of(how, device)
     plan = Plan(task.lengths("train"), tokens=how.batch_tokens, seed=run.seed, shapes=how.shapes)
     evaluate_every, save_every = _intervals(how)
     update = make_update(model, task, optimizer, how, device=device, precision=precision, world=world)
-    health = Health(log, most=how.most_skipped, clipped=how.clip is not None, skipped=progress.skipped,
+    health = Health(log, most=how.most_skipped, clip=how.clip, skipped=progress.skipped,
                     in_row=progress.skipped_in_row)
     _introduce(log, how, task, sizes, plan, device, precision, world)
     if progress.step:
         log.say(f"going on from step {progress.step:,} of {how.steps:,}")
-    if how.deterministic and device.type == "cuda":
+    if how.deterministic and device.type == "cuda" and not log.quiet:
         log.say(_price(run, device, precision))
 
     def make(step: int) -> Batch:
@@ -139,7 +142,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
                 progress.skipped, progress.skipped_in_row = health.skipped, health.in_row
                 _save(saver, run, model, optimizer, progress, world)
                 saved = progress.step
-                log.write("saved", step=saved, seconds=round(saver.seconds, 3), stalled=round(saver.stalled, 3))
+                log.write("saved", step=saved, stalled=round(saver.stalled, 3))
             if stopping or is_last:
                 break
 
@@ -193,12 +196,6 @@ def _intervals(how: Train) -> tuple[int, int]:
     return evaluate, how.save_every or evaluate
 
 
-def _precision(how: Train, device: torch.device) -> torch.dtype:
-    if how.precision == "auto":
-        return torch.bfloat16 if fast_bfloat16(device) else torch.float32
-    return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
-
-
 def _price(run: Run, device: torch.device, precision: torch.dtype) -> str:
     """What the same bits in every run cost on this GPU, by a few steps of a model of this size."""
     def step(how: Train) -> float:
@@ -232,7 +229,7 @@ def _introduce(log: Log, how: Train, task: Task[Any], sizes: Sizes, plan: Plan, 
         log.say(f"note: {note}")
 
 
-def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes, progress: Progress, log: Log) -> None:
+def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) -> dict[str, Tensor]:
     """The mean of the newest checkpoints, or the best by the validation loss, is the model."""
     if progress.best is None:
         raise NotFinite("the validation loss was never a number; a lower train.rate may help")
@@ -245,9 +242,8 @@ def _finish(folder: Path, model: nn.Module, run: Run, sizes: Sizes, progress: Pr
     if len(whole) < len(steps):
         log.say(f"note: {len(steps) - len(whole)} of {len(steps)} checkpoints to be averaged are missing or damaged")
     weights = average(whole)
-    load_weights(model, weights, origin=str(folder))
-    model.eval()
     write_model(folder, weights, {"model_type": "regard", "task": run.task, "sizes": dict(sizes), **asdict(run.model)})
+    return weights
 
 
 def _scores(task: Task[Any], model: nn.Module, log: Log) -> dict[str, Any]:

@@ -17,10 +17,9 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Data, Run
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
-from regard.training.estimate import is_compiled
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
-from regard.training.update import Update, make_update
+from regard.training.update import is_compiled, make_update
 
 __all__ = ["Rehearsal", "measure", "rehearse", "speed"]
 

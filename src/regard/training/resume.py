@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import Checkpoint, load_weights, named_tensors, newest, versions
-from regard.settings.errors import Failure
+from regard.settings.errors import Failure, UserError
 from regard.settings.load import to_json
 from regard.settings.schema import Run
 from regard.training.parallel import World
@@ -64,8 +64,12 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Adam
     load_weights(model, world.spread(checkpoint.weights(), named_tensors(model)), origin=str(checkpoint.folder))
     _restore(optimizer, checkpoint.optimizer(), world)
     state = checkpoint.state()
-    progress = Progress(**state["progress"])
-    for sentence in _changes(state, world):
+    try:
+        progress, changes = Progress(**state["progress"]), _changes(state, world)
+    except (KeyError, TypeError) as error:  # whole, but not of this kind
+        raise UserError(f"{checkpoint.folder / 'state.json'}: written by another version of regard ({error}); train "
+                        "anew with --out DIR") from error
+    for sentence in changes:
         say(f"note: {sentence}")
     if progress.goal != run.train.steps:  # lengthened: its patience begins anew
         progress.goal, progress.waited = run.train.steps, 0

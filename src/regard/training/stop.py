@@ -64,7 +64,8 @@ class Stop:
             for name in SIGNALS:
                 if hasattr(signal, name):  # Windows has no SIGUSR1
                     number = getattr(signal, name)
-                    self.before[number] = signal.signal(number, self.note)
+                    if signal.getsignal(number) is not signal.SIG_IGN:  # as Ctrl-C is for what a script starts with &
+                        self.before[number] = signal.signal(number, self.note)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -20,7 +20,7 @@ from regard.tasks.base import Task
 from regard.training.optimizer import rate
 from regard.training.parallel import World
 
-__all__ = ["CapturedUpdate", "Report", "Update", "deterministic", "make_update"]
+__all__ = ["CapturedUpdate", "Report", "Update", "deterministic", "is_compiled", "make_update"]
 
 LONG = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
 
@@ -28,11 +28,15 @@ LONG = 10_000  # steps from which a minute or two of compiling, for each shape, 
 def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.AdamW, how: Train, *, device: torch.device,
                 precision: torch.dtype, world: World) -> "Update":
     """The fastest there is for the device: on a GPU the whole step is captured, and compiled where that pays."""
-    compiled = how.compile == "on" or (how.compile == "auto" and device.type == "cuda" and how.steps >= LONG)
+    compiled = is_compiled(how, device.type)
     # Big models are not bound by launches; and what is recomputed, or sent, does not belong into a recorded step.
     captured = device.type == "cuda" and world.size == 1 and not (how.shard or how.recompute)
     kind = CapturedUpdate if captured else Update
     return kind(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
+
+
+def is_compiled(how: Train, device: str) -> bool:
+    return how.compile == "on" or (how.compile == "auto" and device == "cuda" and how.steps >= LONG)
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def deterministic(how: Train) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
     if how.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(how.deterministic)
     try:
         yield
     finally:

@@ -73,7 +73,10 @@ def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
     device = choose_device(run.device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else device.type
     machine = next((MACHINES[word] for word in re.findall(r"\w+", name.lower()) if word in MACHINES), None)
-    return Place(device, True, machine, name, available(device) if given is None else given, gpus)
+    found = available(device) if given is None else given
+    if found is None:
+        raise UserError("how much memory this machine has cannot be found out; say it with --memory GIB")
+    return Place(device, True, machine, name, found, gpus)
 
 
 class Planned:
@@ -96,7 +99,7 @@ class Planned:
 
     def about(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
-        from regard.training.estimate import is_compiled
+        from regard.training.update import is_compiled
 
         found, rows, length = self.estimate, *self.rehearsal.shape
         step, how = self.seconds()

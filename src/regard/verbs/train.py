@@ -33,7 +33,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     if extend is not None:
         run = _extended(run, folder, extend)
     _look_before(folder, run)
-    scores = _scores(folder) if _has_ended(folder) else _train(run, folder)
+    scores = _scores(folder, run) if _has_ended(folder) else _train(run, folder)
     if not _is_first():
         return
     if json:
@@ -99,16 +99,17 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
 
 def _is_first() -> bool:
     """Whether this process acts and speaks for all that share the run: torchrun numbers them."""
-    return os.environ.get("RANK", "0") == "0"
+    return "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def _has_ended(folder: Path) -> bool:
     return (folder / SCORES).exists() and (folder / "model.safetensors").exists()
 
 
-def _scores(folder: Path) -> dict[str, Any]:
+def _scores(folder: Path, run: Run) -> dict[str, Any]:
     if _is_first():
-        print(f"the run in {folder} has ended; to train anew, delete it or choose another place with --out DIR",
+        print(f"the run in {folder} has ended, after {run.train.steps:,} steps; --set train.steps={run.train.steps} "
+              "--extend N goes on for N more; to train anew, delete it or choose another place with --out DIR",
               file=sys.stderr)
     return dict(jsons.loads((folder / SCORES).read_text(encoding="utf-8")))
 
