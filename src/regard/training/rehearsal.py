@@ -19,7 +19,7 @@ from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
-from regard.training.update import is_compiled, make_update
+from regard.training.update import Update, is_compiled, make_update
 
 __all__ = ["Rehearsal", "measure", "rehearse", "speed"]
 
