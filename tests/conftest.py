@@ -7,6 +7,9 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+# Before torch is imported: threads only get in each other's way in tensors as small as these.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 if find_spec("beartype") and find_spec("jaxtyping"):
     from jaxtyping import install_import_hook
 
