@@ -160,10 +160,10 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
             progress.step = step + 1
             health.note(progress.step, report.norm)
             log.count(progress.step, int(whole["nll"]), waited)
-            if due:
+            stopping = asked > 0 or (world.size == 1 and stop.asked)
+            if due or stopping:
                 loss = world.sum([float(report.totals["nll"])])[0] / whole["nll"]
                 log.step(progress.step, loss=loss, norm=float(report.norm))
-            stopping = asked > 0 or (world.size == 1 and stop.asked)
         batches.close()
         saver.wait()
         world.wait()  # whoever left now would be taken for a failure, and the first be ended while it still writes
