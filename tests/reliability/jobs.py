@@ -161,8 +161,8 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 def losses(folder: Path) -> dict[tuple[str, int], str]:
     """Every loss to its last bit. What is said again of a step replaces what was said before."""
-    return {(line["kind"], line["step"]): float.hex(line["loss"]) for line in lines(folder)
-            if line["kind"] in ("step", "evaluation")}
+    return {(line["kind"], line["step"]): "none" if line["loss"] is None else float.hex(line["loss"])
+            for line in lines(folder) if line["kind"] in ("step", "evaluation")}
 
 
 def assert_same(folder: Path, whole: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_rate_far_too_high_ends_with_code_3_and_a_way_out(job: Job, fresh: Pat
     assert outcome.code == 3
     last = outcome.said.splitlines()[-1]
     assert last.startswith("regard: 10 updates in a row had a gradient that is not finite")
-    assert "the newest checkpoint is intact. A lower train.rate" in last
+    assert "what was saved before is intact. A lower train.rate" in last
     assert [checkpoint.verify() for checkpoint in Checkpoint.all(fresh)] == [None]
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from math import inf, isnan
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ class Started:
         return [line for line in lines if line["kind"] == kind]
 
     def losses(self, kind: str = "step") -> dict[int, float]:
-        return {line["step"]: line["loss"] for line in self.metrics(kind)}
+        return {line["step"]: nan if line["loss"] is None else line["loss"] for line in self.metrics(kind)}
 
     def wait_for(self, step: int) -> None:
         until(self, lambda: any(line["step"] >= step for line in self.metrics("step")))

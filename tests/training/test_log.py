@@ -41,8 +41,8 @@ def test_events_say_what_the_metrics_say(tmp_path: Path) -> None:
     assert read["bleu/test"] == {100: 12.5}
     speeds = {line["step"]: line["tokens_per_second"] for line in lines if line["kind"] == "step"}
     assert read["tokens_per_second/training"] == {step: pytest.approx(speed) for step, speed in speeds.items()}
-    assert set(read) == {"loss/training", "loss/validation", "norm/training", "tokens_per_second/training",
-                         "bleu/test", "sentences/test"}
+    assert set(read) == {"loss/training", "loss/validation", "norm/training", "waited/training",
+                         "tokens_per_second/training", "bleu/test", "sentences/test"}
 
 
 def test_events_of_steps_that_are_done_again_replace_the_old(tmp_path: Path) -> None:
