@@ -218,3 +218,16 @@ def test_a_seed_gives_the_same_model_and_another_seed_another() -> None:
         initialize(model, seed=seed)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert not torch.equal(first.tokens.table.weight, other.tokens.table.weight)
+
+
+def test_a_decoder_with_a_window_sees_no_further_back_through_one_block() -> None:
+    tower = Tower(width=16, depth=1, heads=2, positions="rotary", window=2, dropout=0.0)
+    model = Decoder(tower, vocabulary=11)
+    initialize(model, seed=0)
+    tokens = torch.arange(8)[None] % 11
+    other = tokens.clone()
+    other[0, 0] = 9
+    with torch.no_grad():
+        a, b = model(model.embed(tokens)), model(model.embed(other))
+    assert torch.equal(a[:, 3:], b[:, 3:])
+    assert not torch.equal(a[:, 2], b[:, 2])

@@ -130,3 +130,13 @@ def test_with_positions_it_does_not(positions: str) -> None:
     order = [3, 0, 5, 1, 6, 2, 4]
     states = model(model.embed(tokens))
     assert (model(model.embed(tokens[:, order])) - states[:, order]).abs().max() > 1e-3
+
+
+def test_with_qk_norm_the_size_of_queries_and_keys_does_not_matter() -> None:
+    """Scores are then products of directions: only values carry the input's scale."""
+    torch.manual_seed(0)
+    part = Attention(16, heads=4, key_heads=2, bias=False, qk_norm=True)
+    initialize(part, seed=0)
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(part(1_000 * x, mask=Mask(causal=True)), 1_000 * part(x, mask=Mask(causal=True)),
+                               rtol=1e-3, atol=1e-2)

@@ -12,10 +12,10 @@ from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import DotAttend
 from regard.nn.attention import Memory
-from regard.nn.block import Norm
 from regard.nn.cache import GrowingCache, Stored
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
+from regard.nn.norm import Norm
 from regard.settings.schema import Tower
 from regard.tasks.checks import CHECKS, Sentences, checks
 

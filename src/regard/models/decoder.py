@@ -1,6 +1,6 @@
 """Decoder: a token sees itself and what came before, and a memory if there is one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -64,7 +64,7 @@ class Decoder(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> None:
         super().__init__()
-        self.groups = tower.key_heads or tower.heads
+        self.window, self.groups = tower.window, tower.key_heads or tower.heads
         self.head = tower.head_width or tower.width // tower.heads
         self.tokens = tokens(tower, vocabulary)
         self.positions = input_positions(tower)
@@ -85,6 +85,7 @@ class Decoder(nn.Module):
         self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask = Mask(causal=True),
         positions: Int[Tensor, "#batch length"] | None = None, cache: list[BlockCache] | None = None,
     ) -> Float[Tensor, "batch length width"]:
+        mask = mask if self.window is None else replace(mask, window=self.window)
         for i, block in enumerate(self.blocks):
             x = block(x, memory, mask=mask, positions=positions, cache=None if cache is None else cache[i])
         return self.norm(x)  # type: ignore[no-any-return]

@@ -1,5 +1,7 @@
 """Encoder: every token sees every other."""
 
+from dataclasses import replace
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -17,6 +19,7 @@ class Encoder(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__()
+        self.window = tower.window
         self.tokens = tokens(tower, vocabulary)
         self.positions = input_positions(tower)
         self.dropout = Dropout(tower.dropout)
@@ -34,6 +37,7 @@ class Encoder(nn.Module):
         self, x: Float[Tensor, "batch length width"], *, mask: Mask = Mask(),
         positions: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length width"]:
+        mask = mask if self.window is None else replace(mask, window=self.window)
         for block in self.blocks:
             x = block(x, mask=mask, positions=positions)
         return self.norm(x)  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from regard.nn.attend import SCORES, Places
 from regard.nn.cache import LayerCache, Remembered
 from regard.nn.mask import Mask, whole
+from regard.nn.norm import Norm
 from regard.nn.positions import Positions
 
 __all__ = ["Attention", "CrossAttention", "Memory"]
@@ -60,11 +61,17 @@ class Attention(Heads):
 
     def __init__(self, width: int, *, heads: int, key_heads: int | None = None,
                  head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
-                 temperature: float = 1.0, dropout: float = 0.0, positions: Positions | None = None) -> None:
+                 temperature: float = 1.0, dropout: float = 0.0, positions: Positions | None = None,
+                 qk_norm: bool = False) -> None:
         super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
                          temperature=temperature, dropout=dropout)
         self.positions = positions or Positions()
         self.qkv = nn.Linear(width, self.query_width + 2 * self.key_width, bias=bias)
+        if qk_norm and not self.equal:
+            raise ValueError("heads of unequal widths have no norm in common")
+        # Scores then cannot grow without bound, however large the rate (Henry et al. 2020; Dehghani et al. 2023).
+        self.query_norm = Norm(self.head, kind="rms") if qk_norm else nn.Identity()
+        self.key_norm = Norm(self.head, kind="rms") if qk_norm else nn.Identity()
 
     def forward(
         self, x: Float[Tensor, "batch length width"], *, mask: Mask,
@@ -76,7 +83,8 @@ class Attention(Heads):
             heads = self.split(self.qkv(x)).split([self.heads, self.groups, self.groups], dim=1)
         else:
             heads = tuple(self.split(part) for part in self.qkv(x).split(self.query_width, dim=-1))
-        q, k, v = self.positions.rotate(heads[0], here), self.positions.rotate(heads[1], here), heads[2]
+        q, k, v = self.query_norm(heads[0]), self.key_norm(heads[1]), heads[2]
+        q, k = self.positions.rotate(q, here), self.positions.rotate(k, here)
         places: Places | None = None
         if cache is not None:
             k, v, there, rows = cache.append(k, v, positions=here)

@@ -1,8 +1,7 @@
-"""Norm, FeedForward, Block: one layer of any transformer."""
+"""FeedForward, Block: one layer of any transformer."""
 
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,10 +10,11 @@ from regard.nn.attention import Attention, CrossAttention, Memory
 from regard.nn.cache import BlockCache
 from regard.nn.dropout import Dropout
 from regard.nn.mask import Mask
+from regard.nn.norm import Norm
 from regard.nn.positions import Positions
 from regard.settings.schema import Tower
 
-__all__ = ["Block", "FeedForward", "Norm", "norm"]
+__all__ = ["Block", "FeedForward", "norm"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -23,27 +23,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
-
-
-class Norm(nn.Module):
-    """LayerNorm, or RMSNorm, which neither centres nor shifts.
-
-    In mixed precision it gives back the kind of number it was given: the sums inside are float32 all the same,
-    and the stream between the blocks, which everything reads and writes, stays half as large.
-    """
-
-    def __init__(self, width: int, *, kind: str = "layer", epsilon: float = 1e-5, bias: bool = True) -> None:
-        super().__init__()
-        self.kind, self.epsilon = kind, epsilon
-        self.weight = nn.Parameter(torch.empty(width))
-        self.bias = nn.Parameter(torch.empty(width)) if bias and kind == "layer" else None
-
-    def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
-        shape, weight = self.weight.shape, self.weight.to(x.dtype)
-        with torch.autocast(x.device.type, enabled=False):
-            if self.kind == "rms":
-                return F.rms_norm(x, shape, weight, self.epsilon)
-            return F.layer_norm(x, shape, weight, None if self.bias is None else self.bias.to(x.dtype), self.epsilon)
 
 
 def norm(tower: Tower) -> Norm:
@@ -84,7 +63,8 @@ class Block(nn.Module):
         widths = (tower.head_width or tower.width // tower.heads,) * tower.heads
         self.self = Attention(
             tower.width, heads=tower.heads, key_heads=tower.key_heads, head_widths=widths, bias=tower.bias,
-            score=tower.score, temperature=tower.temperature, dropout=tower.attention_dropout, positions=positions)
+            score=tower.score, temperature=tower.temperature, dropout=tower.attention_dropout, positions=positions,
+            qk_norm=tower.qk_norm)
         self.self_norm = norm(tower)
         self.cross: CrossAttention | None = None
         if memory_width is not None:

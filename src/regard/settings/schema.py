@@ -25,7 +25,12 @@ class Data:
     source: str | None = knob(None, "language (file ending) or key of the input side")
     target: str | None = knob(None, "language (file ending) or key of the output side")
     built_in_size: int = knob(120_000, "how many built-in training examples to make", least=1)
-    longest: int = knob(256, "tokens; a longer side of an example is cut to this", least=2)
+    longest: int = knob(
+        256, "tokens; a longer side of an example is cut to this, and a language model's rows are this long", least=2)
+    held_out: float = knob(
+        0.1, "share of the text, its end, kept for validation where no file is named so", above=0, below=1)
+    documents: Literal["joined", "apart"] = knob(
+        "joined", "whether a text sees the one before it in the same row of a language model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,9 @@ class Tokens:
     vocabulary: int = knob(8_000, "how many different tokens at the most", least=8)
     joint: bool = knob(True, "one vocabulary for both sides")
     lowercase: bool = knob(False, "fold the case of the input and the output")
+    file: str | None = knob(
+        None, "published tokens to use instead of learning them: a tokenizer.json, or a folder of vocab.json and "
+              "merges.txt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,9 @@ class Tower:
     position_width: int | None = knob(
         None, "numbers of a position that is concatenated to the token; absent: it is added", least=2)
     position_base: float = knob(10_000.0, "slowest wavelength of sinusoidal and rotary positions", above=1)
+    window: int | None = knob(
+        None, "how many tokens back each one sees (and ahead, in an encoder); absent: all", least=1)
+    qk_norm: bool = knob(False, "RMSNorm of every head's queries and keys")
     longest: int = knob(1024, "positions of a learned table; half the period of the Fourier basis", least=1)
     tied: Literal["all", "output", "none"] = knob(
         "all", "one matrix for input, output (and both languages); for the decoder's two; or for none")
@@ -84,7 +95,11 @@ class Train:
         False, "recompute a block's activations in the backward pass instead of keeping them: less memory, about a "
                "third more work")
     shard: bool = knob(False, "shard weights, gradients and optimiser over the processes (FSDP2)")
+    optimizer: Literal["adamw", "muon"] = knob(
+        "adamw", "AdamW for all; or Muon for the matrices of the blocks and AdamW for the rest")
     rate: float = knob(1e-3, "peak learning rate", above=0)
+    matrix_rate: float = knob(0.02, "peak learning rate of Muon's matrices", above=0)
+    momentum: float = knob(0.95, "of Muon", least=0, below=1)
     schedule: Literal["inverse-sqrt", "cosine", "stable-decay", "constant"] = knob(
         "inverse-sqrt", "how the rate falls after the warm-up")
     warmup: int = knob(300, "steps until the peak rate", least=0)
@@ -95,7 +110,8 @@ class Train:
     epsilon: float = knob(1e-9, "of AdamW", above=0)
     clip: float | None = knob(1.0, "largest norm of the gradient; absent: not clipped", above=0)
     smoothing: float = knob(0.1, "share of the target's probability spread over all tokens", least=0, below=1)
-    precision: Literal["auto", "float32", "bfloat16"] = knob("auto", "of the matrix products")
+    precision: Literal["auto", "float32", "bfloat16", "float8"] = knob(
+        "auto", "of the matrix products; float8: of the blocks' large ones, on a GPU that has units for it")
     compile: Literal["auto", "on", "off"] = knob(
         "auto", "compile the kernels of the step; auto: on a GPU, for runs that are long enough to pay for it")
     deterministic: bool = knob(False, "the same bits in every run on a GPU, at some cost")
@@ -123,6 +139,10 @@ class Search:
     top_k: int | None = knob(None, "draw among the k likeliest tokens", least=1)
     top_p: float | None = knob(None, "draw among the likeliest tokens that have this probability together",
                                above=0, most=1)
+    min_p: float | None = knob(None, "draw among tokens at least this share as likely as the likeliest",
+                               above=0, most=1)
+    repetition_penalty: float = knob(1.0, "above 1, tokens that came before are less likely", above=0)
+    stop: tuple[str, ...] = knob((), "texts at which an answer ends, themselves left out")
     seed: int = knob(0, "of the drawing", least=0)
 
 
