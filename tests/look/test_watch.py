@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -187,3 +188,14 @@ def test_hooks_are_gone_afterwards_even_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), watch(model):
         raise ZeroDivisionError
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_benchmark_of_watching_finds_the_same_bits_everywhere() -> None:
+    sizes = {"rows": 2, "length": 32, "width": 32, "depth": 2, "heads": 4, "vocabulary": 128, "long": 64, "rounds": 1}
+    command = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "watch.py"),
+               *(part for name, value in sizes.items() for part in (f"--{name}", str(value)))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("same bits") == 8
+    assert "OTHER" not in done.stdout
+    assert "transformers, eager, output_attentions=True" in done.stdout
