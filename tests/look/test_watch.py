@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.look.watch import band, mean_over_heads, sites, top, watch
 from regard.models.encoder import Encoder
@@ -147,8 +149,34 @@ def test_large_weights_are_worked_out_in_pieces(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("regard.look.watch.PIECE", 200)
     with watch(model) as pieces:
         read(model)
+    with watch(model, heads=[2, 0, 1], rows=[1]) as single:  # less than the keys it is worked out from
+        read(model)
     for site in whole:
         assert torch.equal(whole[site], pieces[site])
+        assert torch.equal(whole[site][:, [2, 0, 1]][:, :, [1]], single[site])
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor of float32 that is made meanwhile, in bytes."""
+
+    size = 0
+
+    def __torch_dispatch__(self, act: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        made = act(*inputs, **(options or {}))
+        if isinstance(made, Tensor) and made.dtype == torch.float32:
+            self.size = max(self.size, made.untyped_storage().nbytes())
+        return made
+
+
+def test_one_row_of_a_long_text_takes_far_less_than_its_keys() -> None:
+    heads, keys = 8, 16_384
+    attend = SCORES["scaled-dot"]((32,) * heads)
+    q, k, v = (torch.randn(1, length, heads * 32, dtype=torch.bfloat16) for length in (1, keys, keys))
+    q, k, v = (x.unflatten(-1, (heads, 32)).transpose(1, 2) for x in (q, k, v))
+    with watch(attend, "", rows=[0]) as seen, Largest() as largest:
+        attend(q, k, v, mask=Mask())
+    assert seen[""].shape == (1, heads, 1, keys)
+    assert largest.size <= 4 << 20 < k.nbytes
 
 
 def test_an_unknown_site_or_head_is_refused_with_those_there_are() -> None:
