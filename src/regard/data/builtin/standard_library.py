@@ -20,5 +20,4 @@ def files(count: int) -> list[Path]:
         found += [Path(place, name) for name in names if name.endswith(".py")]
     if not found:
         raise UserError(f"{root}: this Python has come without its source; name your own text with --data")
-    names = {file: file.relative_to(root).as_posix() for file in found}
-    return sorted(found, key=lambda file: hashlib.blake2b(names[file].encode()).digest())[:count]
+    return sorted(found, key=lambda file: hashlib.blake2b(file.relative_to(root).as_posix().encode()).digest())[:count]
