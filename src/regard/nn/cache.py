@@ -36,8 +36,8 @@ class LayerCache:
         """Row i becomes what row rows[i] was. There may be fewer rows, or more."""
         raise NotImplementedError
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from `length` on."""
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Forget every position from `length` on, which may be another in each row."""
         raise NotImplementedError
 
     def tensors(self) -> list[Tensor]:
@@ -67,12 +67,12 @@ class GrowingCache(LayerCache):
             k, v, places, _ = self.stored
             self.stored = Stored(k[rows], v[rows], places if places.shape[0] == 1 else places[rows])
 
-    def truncate(self, length: int) -> None:
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
         if self.stored is not None:
             k, v, places, _ = self.stored
             kept = (places < length).any(0)
             # Rows may stand at different positions: a slot that only some of them keep is out of sight for the others.
-            places = places[:, kept].masked_fill(places[:, kept] >= length, NEVER)
+            places = torch.where(places < length, places, NEVER)[:, kept]
             self.stored = Stored(k[:, :, kept], v[:, :, kept], places)
 
     def tensors(self) -> list[Tensor]:
@@ -127,11 +127,12 @@ class FixedCache(LayerCache):
             self.keys, self.values = self.keys.gather(0, places), self.values.gather(0, places)
             self.rows = None
 
-    def truncate(self, length: int) -> None:
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
         """Nothing to do: what lies after the next query is hidden, and overwritten when its turn comes."""
 
     def tensors(self) -> list[Tensor]:
-        lying = self.own.expand(-1, self.places.shape[1]) if self.rows is None else self.rows
+        # Where each key lies in its own row there is nothing to change; the copy may be written to without harm.
+        lying = self.own.repeat(1, self.places.shape[1]) if self.rows is None else self.rows
         return [self.keys, self.values, lying]
 
 
