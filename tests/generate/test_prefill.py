@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.generate.prefill import prefill
 from regard.generate.sample import Sampling, gather, sample
-from regard.generate.score import scores
+from regard.generate.score import compare, scores
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower
@@ -91,3 +91,15 @@ def test_scores_never_hold_all_logits() -> None:
     with Largest() as seen:
         scores(model, [torch.randint(3, 60_000, (400,)).tolist() for _ in range(4)])
     assert seen.bytes <= 4 * 2**21  # of 4 × 400 × 60,000 × 4 = 366 MiB
+
+
+@pytest.mark.parametrize("lengths", [[7, 1, 30, 7], [5], [4, 4]])
+@torch.no_grad()
+def test_endings_are_compared_by_what_scoring_each_whole_row_says(lengths: list[int]) -> None:
+    model = decoder(positions="rotary")
+    prompts = [torch.randint(3, 300, (length,)).tolist() for length in lengths]
+    endings = [[torch.randint(3, 300, (size,)).tolist() for size in (1, 4, 2)] for _ in prompts]
+    got = compare(model, prompts, endings)
+    for place, prompt in enumerate(prompts):
+        rows = scores(model, [[*prompt, *ending] for ending in endings[place]])
+        np.testing.assert_allclose(got[place], [row[len(prompt) - 1 :].sum() for row in rows], rtol=1e-4)

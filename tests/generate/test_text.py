@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from functools import cache
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import tokenizer as tokenizers
 from regard.data.tokenizer import KINDS, Tokenizer
-from regard.generate.text import WINDOW, Pieces, Stop, Writing
+from regard.generate.draw import Drawn
+from regard.generate.text import WINDOW, Pieces, Stop, Writing, follow
 
 LEARNED = ["the dog and the cat", "é à ü ß 漢字 🙂", "a dog, a cat: 12 34", "naïve café — “quoted” 🙂🙂"]
 texts = st.text(max_size=80) | st.text("aé漢🙂 \n\N{REPLACEMENT CHARACTER}", max_size=80)
@@ -90,24 +92,52 @@ def test_without_a_stop_text_nothing_is_held_back(pieces: list[str]) -> None:
     assert [stop.push(piece) for piece in pieces] == pieces
 
 
+def writing(text: str, *, kind: str = "bytes", prompt: str = "", stop: Sequence[str] = (),
+            longest: int = 99) -> Writing:
+    """The text, token after token, with its end, up to where the writing has had enough."""
+    tokens = tokenizer(kind)
+    before, whole = tokens.encode([prompt, prompt + text])
+    assert whole[: len(before)] == before
+    written = Writing(lambda some: tokens.decode([some])[0], end=tokens.end, longest=longest, stop=stop,
+                      after=[tokens.start, *before])
+    said = ""
+    for id in [*whole[len(before) :], tokens.end]:
+        if not written.ended:
+            said += written.push(id, -0.5)
+    assert said == written.text
+    return written
+
+
 def test_a_stop_text_is_found_across_tokens_and_characters() -> None:
-    tokens = tokenizer("bytes")
-    [ids] = tokens.encode(["one 🙂🙂 two"])
-    writing = Writing(lambda some: tokens.decode([some])[0], stop=["🙂 t", "never"])
-    said = []
-    for id in ids:
-        said.append(writing.push(id))
-        if writing.stopped:
-            break
-    assert "".join(said) == writing.text == "one 🙂"
-    assert writing.flush() == ""
+    written = writing("one 🙂🙂 two", stop=["🙂 t", "never"])
+    assert written.text == "one 🙂"
+    assert len(written.tokens) == len("one 🙂🙂 t".encode())
+    assert written.score == -0.5
 
 
 def test_what_was_held_back_for_a_stop_text_that_never_came_is_said_at_the_end() -> None:
+    assert writing("a dog, E", stop=["END"]).text == "a dog, E"
+    assert writing("a dog, ENDED", stop=["END"], longest=9).text == "a dog, EN"
+
+
+def test_an_answer_that_is_cut_inside_a_character_says_so_at_its_end() -> None:
+    assert writing("a€", longest=3).text == "a\N{REPLACEMENT CHARACTER}"
+
+
+def test_an_answer_goes_on_after_its_prompt_with_the_space_between() -> None:
+    assert writing(" dog", kind="bpe", prompt="the").text == " dog"
+    assert writing("the dog", kind="bpe").text == "the dog"
+
+
+def test_rows_are_followed_until_each_has_ended() -> None:
     tokens = tokenizer("bytes")
-    [ids] = tokens.encode(["a dog, E"])
-    writing = Writing(lambda some: tokens.decode([some])[0], stop=["END"])
-    assert "".join(map(writing.push, ids)) == "a dog, "
-    assert writing.flush() == "E"
-    assert writing.text == "a dog, E"
-    assert not writing.stopped
+    rows = tokens.encode(["ab", "c|", "defgh"])
+    steps = [Drawn(torch.tensor([(row + [tokens.end] * 9)[place] for row in rows]), torch.full((3,), -1.0))
+             for place in range(9)]
+    enough: set[int] = set()
+    writings = [Writing(lambda some: tokens.decode([some])[0], end=tokens.end, longest=4, stop=["|"]) for _ in rows]
+    said = list(follow(steps, writings, enough=enough))
+    assert [written.text for written in writings] == ["ab", "c", "defg"]
+    assert ["".join(piece for row, piece in said if row == number) for number in range(3)] == ["ab", "c", "defg"]
+    assert [written.log_probability for written in writings] == [-3.0, -2.0, -4.0]
+    assert enough == {0, 1, 2}

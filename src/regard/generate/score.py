@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.generate.prefill import CHUNK, read
+from regard.generate.prefill import CHUNK, prefill, read
 from regard.generate.sample import padded
 from regard.generate.steps import Steps
 
-__all__ = ["scores"]
+__all__ = ["compare", "scores"]
 
 TOGETHER = {"cpu": 1 << 12, "cuda": 1 << 16}  # tokens, padding included, that are read at once
 PIECE = {"cpu": 1 << 21, "cuda": 1 << 26}  # logits held at once
@@ -31,6 +31,30 @@ def scores(model: Steps, rows: Sequence[Sequence[int]], *, chunk: int = CHUNK) -
         chances = _chances(model, tokens, chunk).cpu().numpy()
         found |= {place: line[: max(0, len(rows[place]) - 1)] for place, line in zip(places, chances, strict=True)}
     return [found[place] for place in range(len(rows))]
+
+
+@torch.no_grad()
+def compare(model: Steps, prompts: Sequence[Sequence[int]],
+            endings: Sequence[Sequence[Sequence[int]]]) -> Float[np.ndarray, "prompts endings"]:
+    """The log-probability of each ending of each prompt, all having equally many. A prompt is read once for all."""
+    device, count = next(model.parameters()).device, len(endings[0]) if endings else 0
+    totals = np.zeros((len(prompts), count))
+    together = TOGETHER.get(device.type, 1 << 14) // max(1, count)
+    for places in _alike([len(prompt) for prompt in prompts], together):
+        begun = [prompts[place] for place in places]
+        ends = [ending for place in places for ending in endings[place]]
+        lasts = [prompt[-1] for prompt in begun for _ in range(count)]
+        targets = padded(ends, device=device)
+        tokens = padded(begun, device=device)
+        state = model.begin(len(begun), capacity=tokens.shape[1] + targets.shape[1])
+        prefill(model, tokens[:, :-1], state)
+        state.truncate(torch.tensor([[len(prompt) - 1] for prompt in begun], device=device))
+        state.reorder(torch.arange(len(begun), device=device).repeat_interleave(count))
+        step = padded([[last, *ending[:-1]] for last, ending in zip(lasts, ends, strict=True)], device=device)
+        chances = _of_targets(model, model.step(step, state).flatten(0, 1), targets.flatten()).view(targets.shape)
+        real = torch.arange(targets.shape[1]) < torch.tensor([[len(ending)] for ending in ends])
+        totals[places] = chances.cpu().where(real, 0.0).sum(1).view(-1, count).numpy()
+    return totals
 
 
 def _alike(lengths: Sequence[int], together: int) -> Iterator[list[int]]:

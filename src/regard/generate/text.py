@@ -1,8 +1,10 @@
 """From tokens to text as it is written: whole characters only, and nothing of a text at which the answer ends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["Decode", "Pieces", "Stop", "Writing"]
+from regard.generate.draw import Drawn
+
+__all__ = ["Decode", "Pieces", "Stop", "Writing", "follow"]
 
 Decode = Callable[[Sequence[int]], str]
 """The text of tokens; bytes that make no character become `�`."""
@@ -12,18 +14,18 @@ WINDOW = 32  # tokens after which those that are long said are forgotten: decodi
 
 
 class Pieces:
-    """The text of tokens, piece by piece. Put together, the pieces are the text of all tokens decoded at once.
+    """The text of tokens, piece by piece. Put together, the pieces are what the tokens add to those they come after.
 
     >>> pieces = Pieces(lambda ids: bytes(ids).decode(errors="replace"))
     >>> [pieces.push(byte) for byte in "aé€".encode()], pieces.flush()
     (['a', '', 'é', '', '', '€'], '')
     """
 
-    def __init__(self, decode: Decode) -> None:
+    def __init__(self, decode: Decode, *, after: Sequence[int] = ()) -> None:
         self.decode = decode
-        self.ids: list[int] = []
-        self.said = 0  # characters of their text
-        self.boundary = 0  # where among them a character last ended
+        self.ids = list(after[-WINDOW:])
+        self.said = len(decode(self.ids))  # characters of their text
+        self.boundary = len(self.ids)  # where among them a character last ended
 
     def push(self, id: int) -> str:
         """What this token adds; nothing as long as a character is not complete."""
@@ -89,26 +91,47 @@ def _overlap(text: str, stop: str) -> int:
 
 
 class Writing:
-    """One answer on its way from tokens to text."""
+    """One answer on its way from tokens to text: it ends with the end token, with a stop text, or when it is long."""
 
-    def __init__(self, decode: Decode, *, stop: Sequence[str] = ()) -> None:
-        self._pieces, self._stop = Pieces(decode), Stop(stop)
+    def __init__(self, decode: Decode, *, end: int, longest: int, after: Sequence[int] = (),
+                 stop: Sequence[str] = ()) -> None:
+        self._pieces, self._stop = Pieces(decode, after=after), Stop(stop)
+        self._end, self._longest = end, longest
+        self.tokens: list[int] = []
+        """All that were drawn, without the end."""
         self.text = ""
         """What has been let through so far."""
+        self.log_probability = 0.0
+        self.ended = self._has_end = False
 
     @property
-    def stopped(self) -> bool:
-        """Whether a stop text has come: the rest does not count."""
-        return self._stop.reached
+    def score(self) -> float:
+        """The mean log-probability of what was drawn, the end counted."""
+        return self.log_probability / max(1, len(self.tokens) + self._has_end)
 
-    def push(self, id: int) -> str:
+    def push(self, id: int, log_probability: float) -> str:
         """What this token adds to the answer."""
-        return self._say(self._stop.push(self._pieces.push(id)))
-
-    def flush(self) -> str:
-        """What the end of all tokens adds."""
-        return self._say(self._stop.push(self._pieces.flush()) + self._stop.flush())
-
-    def _say(self, piece: str) -> str:
+        self.log_probability += log_probability
+        self._has_end = id == self._end
+        if self._has_end:
+            piece = ""
+        else:
+            self.tokens.append(id)
+            piece = self._stop.push(self._pieces.push(id))
+        self.ended = self._has_end or self._stop.reached or len(self.tokens) >= self._longest
+        if self.ended:
+            piece += self._stop.push(self._pieces.flush()) + self._stop.flush()
         self.text += piece
         return piece
+
+
+def follow(steps: Iterable[Drawn], writings: Sequence[Writing], *, enough: set[int]) -> Iterator[tuple[int, str]]:
+    """The rows' texts as they are written: which row, and what is new. Rows that have ended join `enough`."""
+    for drawn in steps:
+        for row, (id, chance) in enumerate(zip(drawn.tokens.tolist(), drawn.log_probabilities.tolist(), strict=True)):
+            if row in enough:
+                continue
+            if piece := writings[row].push(id, chance):
+                yield row, piece
+            if writings[row].ended:
+                enough.add(row)
