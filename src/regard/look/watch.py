@@ -104,16 +104,19 @@ class Seen(Mapping[str, Tensor]):
 
 def sites(model: nn.Module) -> dict[str, Attend]:
     """Every attention of a model by the path of its owner."""
+    if isinstance(model, Attend):
+        return {"": model}
     found: dict[str, Attend] = {}
 
-    def walk(module: nn.Module, path: str, owner: str) -> None:  # named_modules takes several times as long
-        if isinstance(module, Attend):
-            found[owner if path.endswith("attend") else path] = module
-        for name, part in module._modules.items():
-            if part is not None:
-                walk(part, f"{path}.{name}" if path else name, path)
+    def walk(owner: nn.Module, path: str) -> None:  # named_modules takes many times as long as a small forward pass
+        for name, part in owner._modules.items():
+            here = f"{path}.{name}" if path else name
+            if isinstance(part, Attend):
+                found[path if name == "attend" else here] = part
+            elif part is not None and part._modules:
+                walk(part, here)
 
-    walk(model, "", "")
+    walk(model, "")
     return found
 
 
@@ -186,6 +189,8 @@ def _by_memory(heads: list[int], k: Float[Tensor, "rows groups keys head"], most
 
 def _heads(x: Float[Tensor, "rows all length head"], heads: list[int]) -> Float[Tensor, "rows some length head"]:
     """In float32. By views, since a list of numbers as an index makes a GPU wait for it."""
+    if len(heads) == 1:
+        return x[:, heads[0] : heads[0] + 1].float()
     return torch.stack([x[:, head] for head in heads], dim=1).float()
 
 
