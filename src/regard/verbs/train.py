@@ -23,7 +23,8 @@ __all__ = ["main", "settled"]
 BUILT_IN = "phrasebook"
 SCORES = "scores.json"  # what a run writes last
 # What a run leaves that ended before its first step.
-PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json", ".run.json.tmp"}
+PREPARED = {"data", "lock", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
+            "source_tokenizer_config.json", ".run.json.tmp"}
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
