@@ -17,9 +17,10 @@ __all__ = ["Keys", "canonical"]
 
 # Of every family: what says nothing about the numbers that come out of a model, or is about its files and tokens.
 SILENT = {
-    "_name_or_path", "architectures", "bos_token_id", "dtype", "eos_token_id", "initializer_range", "model_type",
-    "output_attentions", "output_hidden_states", "pad_token_id", "return_dict", "task_specific_params",
-    "tokenizer_class", "torch_dtype", "transformers_version", "unk_token_id", "use_cache",
+    "_name_or_path", "architectures", "bos_token_id", "dtype", "eos_token_id", "finetuning_task", "id2label",
+    "initializer_range", "label2id", "model_type", "output_attentions", "output_hidden_states", "pad_token_id",
+    "problem_type", "return_dict", "task_specific_params", "tokenizer_class", "torch_dtype", "transformers_version",
+    "unk_token_id", "use_cache",
 }  # fmt: skip
 
 
