@@ -1,4 +1,4 @@
-"""With the same weights, transformers' GPT-2 and Llama give our logits; what we do not have is refused."""
+"""With the same weights, transformers' GPT-2, Llama and Qwen3 give our logits; what we do not have is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "llama": {"hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 6,
               "num_key_value_heads": 2, "max_position_embeddings": 17},
 }
+SMALL["qwen3"] = SMALL["llama"] | {"head_dim": 8, "rms_norm_eps": 1e-5}
 IDS = {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": VOCABULARY}
 
 
 def peer(name: str, **config: Any) -> Any:
     """transformers' own, with random weights."""
-    kind = {"gpt2": transformers.GPT2Config, "llama": transformers.LlamaConfig}[name]
-    return shaken(transformers.AutoModelForCausalLM.from_config(kind(**IDS | SMALL[name] | config)))
+    there = transformers.AutoConfig.for_model(name, **IDS | SMALL[name] | config)
+    return shaken(transformers.AutoModelForCausalLM.from_config(there))
 
 
 def here(theirs: nn.Module, kind: torch.dtype = torch.float32) -> Decoder:
@@ -54,7 +55,7 @@ def tokens() -> torch.Tensor:
     ("llama", {}), ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 6}),
     ("llama", {"num_key_value_heads": 1, "head_dim": 10, "attention_bias": True, "mlp_bias": True}),
     ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 123.0}, "rms_norm_eps": 1e-3}),
-    ("llama", {"hidden_act": "gelu"}),
+    ("llama", {"hidden_act": "gelu"}), ("qwen3", {}), ("qwen3", {"tie_word_embeddings": True, "head_dim": 10}),
 ])
 @torch.no_grad()
 def test_what_transformers_made_gives_the_same_logits_here(name: str, config: dict[str, Any]) -> None:
@@ -121,6 +122,10 @@ def test_an_output_that_is_tied_in_words_alone_is_refused() -> None:
     ("llama", {"hidden_act": "gelu_pytorch_tanh"}, "hidden_act='gelu_pytorch_tanh': regard has 'silu'"),
     ("llama", {"pretraining_tp": 2}, "pretraining_tp=2"), ("llama", {"sliding_window": 4}, "sliding_window=4"),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+    ("qwen3", {"rms_norm_eps": 1e-6}, "rms_norm_eps=1e-06: regard has 1e-05 alone"),
+    ("qwen3", {"use_sliding_window": True}, "use_sliding_window=true"),
+    ("qwen3", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types=a list"),
+    ("qwen3", {"attention_bias": True}, "attention_bias=true: regard has false alone"),
     ("llama", {"hidden_act": ["silu"]}, "hidden_act=a list"), ("llama", {"rope_theta": 1}, "rope_theta=1: wants"),
 ])
 def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: dict[str, Any], said: str) -> None:
@@ -146,7 +151,7 @@ def test_any_config_is_read_or_refused(name: str, key: str, value: object) -> No
 
 
 @pytest.mark.parametrize(("said", "hint"), [
-    ("lama", "did you mean llama"), ("bert", "regard knows gpt2 and llama"), (None, "regard knows"),
+    ("lama", "did you mean llama"), ("bert", "regard knows gpt2, llama, qwen3"), (None, "regard knows"),
     (3, "regard knows")])
 def test_an_unknown_family_is_refused(said: object, hint: str) -> None:
     with pytest.raises(UserError, match=hint):

@@ -8,7 +8,7 @@ from regard.convert.keys import Keys
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.settings.schema import Tower
 
-__all__ = ["LLAMA"]
+__all__ = ["KEYS", "LLAMA", "plain", "rules", "spelled"]
 
 KEYS = Keys(
     base=Tower(norm="rms", norm_place="pre", positions="rotary", scale_embedding=False, dropout=0.0),
