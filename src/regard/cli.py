@@ -123,6 +123,27 @@ def predict(
 
 
 @app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(
+        metavar="SOURCE", help="A Hugging Face directory, a .bin of llama2.c, or a run directory.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes: a folder that is not there yet.")],
+    tokens: Annotated[Path | None, typer.Option(
+        "--tokenizer", metavar="PATH", help="Where the tokenizer is, if it is not in SOURCE.")] = None,
+    precision: Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
+        "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Turn published weights (GPT-2, Llama, Qwen3) into a run, or a run into a directory that transformers opens.
+
+    A run directory becomes a Hugging Face directory, all else a run directory. A run of a known family needs no
+    conversion: transformers opens it as it is.
+    """
+    from regard.verbs.convert import main
+
+    main(source, out, tokens, precision, json)
+
+
+@app.command()
 def runs(
     folder: Annotated[Path | None, typer.Argument(
         metavar="FOLDER", help="Where the runs lie; runs/ if not given.")] = None,

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json, write_model
+from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json
+from regard.convert.run import finish
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
 from regard.lock import hold
@@ -242,7 +243,7 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
     if len(whole) < len(steps):
         log.say(f"note: {len(steps) - len(whole)} of {len(steps)} checkpoints to be averaged are missing or damaged")
     weights = average(whole)
-    write_model(folder, weights, {"model_type": "regard", "task": run.task, "sizes": dict(sizes), **asdict(run.model)})
+    finish(folder, run, sizes, weights)
     return weights
 
 
