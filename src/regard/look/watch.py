@@ -166,7 +166,7 @@ def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *
 
 
 def _by_memory(heads: list[int], k: Float[Tensor, "rows groups keys head"], most: int) -> list[list[int]]:
-    """Heads whose keys in float32 take `most` bytes together: those of a long text are far larger than one row of it."""
+    """Heads whose float32 keys take `most` bytes together: those of a long text are larger than one row of weights."""
     several = max(1, most // max(1, 4 * k.shape[0] * k.shape[2] * k.shape[3]))
     return [heads[start: start + several] for start in range(0, len(heads), several)]
 
