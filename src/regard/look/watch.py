@@ -19,7 +19,7 @@ from regard.nn.attend import Attend, Bias, Places
 from regard.nn.mask import whole
 from regard.settings.errors import UserError
 
-__all__ = ["Reduce", "Seen", "band", "mean_over_heads", "sites", "top", "watch"]
+__all__ = ["Reduce", "Seen", "band", "matching", "mean_over_heads", "sites", "top", "watch"]
 
 PIECE = 8 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
 LIMIT = 1 << 30
@@ -107,19 +107,24 @@ def sites(model: nn.Module) -> dict[str, Attend]:
     return {name.removesuffix("attend").removesuffix("."): module for name, module in found}
 
 
+def matching(model: nn.Module, only: str | Sequence[str]) -> list[str]:
+    """The sites that one of these patterns names, as file names are: `decoder.*.cross`."""
+    patterns, known = [only] if isinstance(only, str) else list(only), sites(model)
+    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
+    if not chosen:
+        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    return chosen
+
+
 @contextmanager
 def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[int] | None = None,
           rows: Sequence[int] | None = None, reduce: Reduce | None = None, limit: int = LIMIT) -> Iterator[Seen]:
-    """Keep the weights of the attentions whose site matches `only` (as file names match: `decoder.*.cross`).
+    """Keep the weights of the attentions whose site matches `only`.
 
     `heads` and `rows` (the positions of queries) choose among them, and nothing else is worked out; `reduce` keeps less
     of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code.
     """
-    patterns = [only] if isinstance(only, str) else list(only)
-    known = sites(model)
-    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
-    if not chosen:
-        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    known, chosen = sites(model), matching(model, only)
     seen = Seen(limit)
     hooks = []
     try:

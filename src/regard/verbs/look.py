@@ -20,13 +20,18 @@ def main(text: str, run: Path | None, output: str | None, only: str, out: Path, 
     if out.is_dir() or not out.parent.is_dir():
         raise UserError(f"{out}: {'a folder, where a file is wanted' if out.is_dir() else 'no such folder'}")
 
+    from regard.look.explain import catch_all
     from regard.look.page import page
+    from regard.look.vectors import vectors
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device)
     said = len(predictor.task.notes)
     told = predictor.choices(text, output)
-    made = page(predictor.look(text, output, only=only), source=text, output=told,
+    # An answer is found step by step; the newest call of each is that of the one watched pass over all of it.
+    with catch_all(predictor.model, only) as caught:
+        record = predictor.look(text, output, only=only)
+    made = page(record, source=text, output=told, vectors=vectors(caught, record),
                 about=f"{folder.resolve().name}: answered at full speed, then one watched pass over the answer")
     _write(out, made.html)
     for note in (*dict.fromkeys(predictor.task.notes[said:]), *(f"left out: {part}" for part in made.left_out)):
