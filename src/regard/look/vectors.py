@@ -53,6 +53,7 @@ class Vectors:
         return b"".join([*numbers, np.packbits(self.seen).tobytes()])
 
 
+@torch.no_grad()
 def vectors(caught: Mapping[str, Caught], record: Record) -> dict[str, Vectors]:
     """Of each attention whose newest call is the very pass that the record is of."""
     found = {site: _vectors(caught[site], record[site], record.heads[site]) for site in record if site in caught}
@@ -87,7 +88,7 @@ def _bias(bias: Bias | None, queries: Tensor, keys: Tensor,
           heads: list[int]) -> Float[np.ndarray, "heads targets sources"] | None:
     if bias is None:
         return None
-    added = bias(queries, keys)[0].detach()
+    added = bias(queries, keys)[0]
     return _array(added[heads] if len(added) > 1 else added.expand(len(heads), -1, -1))
 
 
