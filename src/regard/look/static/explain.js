@@ -10,7 +10,8 @@ const LINE_OF_SIX = 26; // pixels of a row in a drawing
 const KEYS_SHOWN = 40; // of more, those with the most weight; the rest is one row
 const WORDS_SHOWN = 60; // to choose from, around the chosen one
 const figure = (number) => (Math.abs(number) < 5e-5 ? 0 : number).toFixed(4).replace("-", "−");
-const formulaOf = (text) => text.split(/_(\w)/).map((part, i) => (i % 2 ? element("sub", {}, part) : part));
+const lowered = (text, low) => text.split(/_(\w)/).map((part, i) => (i % 2 ? low(part) : part));
+const formulaOf = (text) => lowered(text, (part) => element("sub", {}, part));
 const list = (length) => Array.from({ length }, (_, i) => i);
 const largestOf = (some) => Math.max(1e-9, ...some.map((vector) => vector.reduce((most, number) => Math.max(most, Math.abs(number)), 0)));
 
@@ -39,6 +40,7 @@ function rowsOf(steps, { sources }) {
 }
 
 export function explain(panel, say) {
+  let steps = null; // of what is chosen, or none
   let place = 0; // which number of the vectors is written out
   let written = []; // { vector, number, mark }: what changes with it
   let pointed = null; // the key whose row the pointer is in
@@ -48,7 +50,6 @@ export function explain(panel, say) {
 
   const here = () => state.row ?? 0;
   const known = () => vectors.get(site());
-  const current = () => known().steps(state.head, here(), state.temperature);
   const wide = () => Math.max(site().steps.head, site().steps.value);
 
   // The mean of heads has no steps of its own, and not every attention's vectors need be here.
@@ -60,15 +61,15 @@ export function explain(panel, say) {
   function update() {
     pointed = null;
     chips.replaceChildren(...words());
-    if (!known() || state.head === null) {
-      written = [];
+    written = [];
+    steps = known() && state.head !== null ? known().steps(state.head, here(), state.temperature) : null;
+    if (!steps) {
       box.replaceChildren();
       return say(known() ? "A mean of heads has no steps of its own: choose a head." : "The vectors of this attention are not in the page: choose another layer.");
     }
     const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-    written = [];
     place = Math.min(place, wide() - 1);
-    box.replaceChildren(...tableOf(current()));
+    box.replaceChildren(...table());
     if (focused) box.querySelector(`[data-key="${focused}"]`)?.focus();
     return point(place);
   }
@@ -81,10 +82,10 @@ export function explain(panel, say) {
     return [...Array.from({ length: Math.min(WORDS_SHOWN, targets.length - start) }, chip), ...part];
   }
 
-  function tableOf(steps) {
+  function table() {
     const columns = columnsOf(steps);
     const { shown, rest } = rowsOf(steps, site());
-    const limits = limitsOf(steps, shown);
+    const limits = limitsOf(shown);
     const cellOf = (column, j) => {
       if (column.number) return element("td", { class: "figure" }, figure(column.number[j]));
       if (!steps.isSeen[j] && (column.weight || column.isPart)) return element("td", { class: "figure quiet" }, column.weight ? "hidden" : "");
@@ -95,7 +96,7 @@ export function explain(panel, say) {
     const rows = shown.map((j) => element("tr", { "data-row": j, class: state.column === j ? "chosen" : null },
       element("th", { scope: "row" }, element("button", { type: "button", "data-key": j, "aria-pressed": String(state.column === j), onclick: () => change({ column: state.column === j ? null : j }) }, short(site().sources[j]))),
       ...columns.map((column) => cellOf(column, j))));
-    if (rest.length) rows.push(restRow(steps, columns, rest, limits));
+    if (rest.length) rows.push(restRow(columns, rest, limits));
     const skipped = (count) => (count > 0 ? [element("td", { colspan: count })] : []);
     const asks = element("tr", { class: "asks" }, element("th", { scope: "row" }, heading(1, "query"), element("small", {}, ...formulaOf("q = x W_q"))),
       vectorCell(steps.query, limits.asked, `query of ${word(site().targets[here()])}`), element("td", { colspan: columns.length - 1, class: "note" }, `${quoted(site().targets[here()])} asks with q`));
@@ -103,20 +104,20 @@ export function explain(panel, say) {
       ...skipped(columns.length - 2), element("td", { class: "figure" }, figure(steps.weights.reduce((total, weight) => total + weight, 0))), vectorCell(steps.sum, limits.given, "sum"));
     const title = `${site().kind}, layer ${site().layer}, ${site().headName(state.head)}: ${steps.name}, d_k = ${steps.divisor === 1 ? site().steps.head : Math.round(steps.divisor ** 2)}`;
     return [element("table", { class: "six" }, element("caption", {}, ...formulaOf(title)), element("thead", {}, element("tr", {}, element("th", { scope: "col" }, ""), ...head)),
-      element("tbody", {}, asks, ...rows), element("tfoot", {}, sum)), element("p", { class: "note" }, `${ownOutput(steps)} ${missing(steps)}`.trim(), element("br"), element("span", { class: "which" }))];
+      element("tbody", {}, asks, ...rows), element("tfoot", {}, sum)), element("p", { class: "note" }, `${ownOutput()} ${missing()}`.trim(), element("br"), element("span", { class: "which" }))];
   }
 
   const heading = (step, name) => element("span", { class: "step" }, ...(step ? [element("b", {}, String(step))] : []), name);
 
   // Key and query have one scale of colours, values and what becomes of them another.
-  const limitsOf = (steps, shown) => ({ asked: largestOf([steps.query, ...shown.map(steps.key)]), given: largestOf(shown.map(steps.value)) });
+  const limitsOf = (shown) => ({ asked: largestOf([steps.query, ...shown.map(steps.key)]), given: largestOf(shown.map(steps.value)) });
 
-  function ownOutput(steps) {
+  function ownOutput() {
     if (state.temperature !== 1) return `The temperature is set to ${state.temperature.toFixed(2)}; at 1 the sum is the model's own output.`;
     return `The model's own output of this head differs from the sum by ${steps.difference.toExponential(1).replace("-", "−")} at the most.`;
   }
 
-  const missing = (steps) => (steps.divisor === 1 ? `There is no step 3: the score ${steps.name} has no √d.` : "");
+  const missing = () => (steps.divisor === 1 ? `There is no step 3: the score ${steps.name} has no √d.` : "");
 
   function weightCell(weight) {
     const bar = element("span", { class: "bar-of", "aria-hidden": "true" });
@@ -137,7 +138,7 @@ export function explain(panel, say) {
     return element("td", {}, element("div", { class: "vector" }, element("div", { class: "strip", role: "img", "aria-label": `${label}: ${range}` }, canvas, mark), number));
   }
 
-  function restRow(steps, columns, rest, limits) {
+  function restRow(columns, rest, limits) {
     const weight = rest.reduce((sum, j) => sum + steps.weights[j], 0);
     return element("tr", { class: "rest" }, element("th", { scope: "row" }, `${rest.length.toLocaleString("en")} others`), ...columns.map((column) => {
       if (column.weight) return weightCell(weight);
@@ -158,7 +159,6 @@ export function explain(panel, say) {
   }
 
   function announce() {
-    const steps = current();
     const strongest = steps.weights.indexOf(Math.max(...steps.weights));
     const j = pointed ?? state.column ?? strongest;
     const [asks, key] = [quoted(site().targets[here()]), quoted(site().sources[j])];
@@ -197,22 +197,21 @@ export function explain(panel, say) {
   // The same as a drawing.
   function picture() {
     const root = shape("svg", { "font-family": FONT, "font-size": 13, fill: ink("ink") });
-    const steps = known() && state.head !== null ? current() : null;
     const columns = steps ? columnsOf(steps) : [];
     const { shown, rest } = steps ? rowsOf(steps, site()) : { shown: [], rest: [] };
-    const limits = steps ? limitsOf(steps, shown) : {};
+    const limits = steps ? limitsOf(shown) : {};
     const starts = columns.map((_, i) => columns.slice(0, i).reduce((x, column) => x + (column.vector ? 210 : 104), 130));
     const [width, height] = [(starts.at(-1) ?? 90) + 210, 96 + (shown.length + 2 + (rest.length ? 1 : 0)) * LINE_OF_SIX];
     const text = (x, y, content, more = {}) => root.append(shape("text", { x, y, ...more }, content));
     const strip = (vector, x, y, limit) => {
       vector.forEach((number, i) => root.append(shape("rect", { x: x + (128 * i) / vector.length, y: y - 11, width: 128 / vector.length + 0.2, height: 14, fill: signed(number / limit) })));
-      text(x + 134, y, figure(vector[Math.min(place, vector.length - 1)]));
+      text(x + 190, y, figure(vector[Math.min(place, vector.length - 1)]), { "text-anchor": "end" });
     };
     text(12, 24, `${word(site().targets[here()])}: ${site().kind}, layer ${site().layer}, ${site().headName(state.head)}`, { "font-size": 15 });
     let y = 56;
     columns.forEach(({ step, name, formula }, i) => {
       text(starts[i], y, `${step ?? ""} ${name}`.trim(), { "font-weight": 600 });
-      text(starts[i], y + 17, formula, { fill: ink("quiet") });
+      root.append(shape("text", { x: starts[i], y: y + 17, fill: ink("quiet") }, ...lowered(formula, (part) => shape("tspan", { "baseline-shift": "sub", "font-size": 10 }, part))));
     });
     y += 17 + LINE_OF_SIX;
     const lines = steps ? [{ label: "1 query q", at: [[0, steps.query, limits.asked]] },
@@ -225,7 +224,7 @@ export function explain(panel, say) {
       if (j !== undefined) {
         columns.forEach((column, i) => {
           if (column.vector) { if (steps.isSeen[j] || !column.isPart) strip(column.vector(j), starts[i], y, limits[column.scale]); }
-          else text(starts[i], y, column.weight && !steps.isSeen[j] ? "hidden" : figure((column.number ?? column.weight)[j]));
+          else text(starts[i] + 80, y, column.weight && !steps.isSeen[j] ? "hidden" : figure((column.number ?? column.weight)[j]), { "text-anchor": "end" });
         });
       }
       y += LINE_OF_SIX;

@@ -46,7 +46,10 @@ class Vectors {
     const powers = all.map((j) => (isSeen[j] ? Math.exp(logits[j] - most) : 0));
     const total = powers.reduce((sum, power) => sum + power, 0);
     const weights = powers.map((power) => (total ? power / total : 0));
-    const sumOf = (some) => Float64Array.from({ length: deep }, (_, i) => some.reduce((sum, j) => sum + weights[j] * value(j)[i], 0));
+    const sumOf = (some) => some.reduce((sums, j) => {
+      value(j).forEach((number, i) => { sums[i] += weights[j] * number; });
+      return sums;
+    }, new Float64Array(deep));
     return {
       query, key, value, isSeen, scores: scored, divisor: divisors[head], divided, added, degrees, logits, weights,
       part: (j) => sumOf([j]), sumOf, sum: sumOf(all), difference: differences[line], hasBias: Boolean(bias),
