@@ -222,14 +222,18 @@ def look(
         "--output", metavar="TEXT", help="Look at this output; if not given, at the model's own answer.")] = None,
     only: Annotated[str, typer.Option(
         "--only", metavar="GLOB", help="Only the attentions of this name, as in 'decoder.*.cross'.")] = "*",
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = Path("look.html"),
+    head: Annotated[int | None, typer.Option("--head", min=0, help="Only this head, counted from 0.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE.html", help="Where the page goes; look.html if not given.")] = None,
+    terminal: Annotated[bool, typer.Option(
+        "--terminal", help="Print a heat map instead of writing a page.")] = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page, where there is a screen.")] = True,
     device: DeviceOption = "auto", json: JsonOption = False,
 ) -> None:
     """See what a model attends to: one page that needs no network. Prints where it is."""
     from regard.verbs.look import main
 
-    main(text, run, output, only, out, show, device, json)
+    main(text, run, output, only, out, show, device, json, head=head, terminal=terminal)
 
 
 @app.command()
