@@ -26,7 +26,7 @@ from regard.training.estimate import outlook, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.health import Health
 from regard.training.log import Log, check_tracking
-from regard.training.optimizer import adamw
+from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
 from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
@@ -64,7 +64,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     initialize(model, seed=run.seed)
     model.to(device).train()
     world.parallelize(model, run.train, precision=precision_of(run.train, device))
-    optimizer = adamw(model, run.train, device=device)
+    optimizer = make_optimizer(model, run.train, device=device)
     with Log(folder if world.rank == 0 else None, run.train, quiet=quiet) as log, deterministic(run.train):
         progress = resume(folder, run, model, optimizer, world, say=log.say)
         log.begin(progress.step)
@@ -102,7 +102,7 @@ def _prepare(task: Task[Any], folder: Path, stop: Stop, world: World, *, quiet: 
     return sizes
 
 
-def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Module, optimizer: torch.optim.AdamW,
+def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Module, optimizer: torch.optim.Optimizer,
            progress: Progress, log: Log, stop: Stop, world: World) -> None:
     """Batch after batch, with an evaluation and a checkpoint now and then."""
     how, device = run.train, next(model.parameters()).device
@@ -174,7 +174,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
         log.say(f"stopped: no better validation loss in {how.patience} evaluations")
 
 
-def _save(saver: Saver, run: Run, model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress,
+def _save(saver: Saver, run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress,
           world: World) -> None:
     """The best is kept, besides the newest, and what the final mean is made of."""
     weights, averages = world.collect(named_tensors(model)), world.collect(tensors_of(optimizer))

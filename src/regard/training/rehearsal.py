@@ -17,7 +17,7 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Data, Run
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
-from regard.training.optimizer import adamw
+from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import Update, is_compiled, make_update
 
@@ -68,7 +68,7 @@ class Rehearsal:
         model = self.model("cpu")
         initialize(model, seed=run.seed)
         model.to(device).train()
-        optimizer = adamw(model, run.train, device=device)
+        optimizer = make_optimizer(model, run.train, device=device)
         return make_update(model, self.task, optimizer, run.train, device=device, precision=precision, world=World())
 
 
