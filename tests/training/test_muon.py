@@ -28,7 +28,8 @@ from regard.training.resume import _restore, tensors_of
 from regard.training.update import Update
 
 CPU = torch.device("cpu")
-HOW = Train(optimizer="muon", rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant", weight_decay=0.1)
+HOW = Train(optimizer="muon", rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant", weight_decay=0.1,
+            precision="float32")
 MODERN = Tower(width=16, depth=2, heads=4, key_heads=2, activation="swiglu", hidden_width=24, norm="rms",
                positions="rotary", bias=False, dropout=0.0, qk_norm=True)
 
@@ -133,7 +134,6 @@ def test_a_step_is_what_a_plain_loop_over_the_matrices_does(clip: float | None) 
     """Jordan et al. 2024, with decay as AdamW's; written out one matrix at a time."""
     how = replace(HOW, clip=clip, epsilon=0.1)  # so that AdamW does not blow up the last bits of a gradient
     model, update = started(how)
-    update.optimizer.precision = torch.float32  # type: ignore[attr-defined]
     theirs = deepcopy(model)
     parts = muon_matrices(theirs)
     averages = {p: torch.zeros_like(p) for p in parts}

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["Muon", "orthogonal"]
+__all__ = ["Muon", "operations", "orthogonal"]
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan et al. 2024: they lift small singular values the fastest
 ITERATIONS = 5  # after which all but the very smallest are between 0.7 and 1.2
@@ -98,3 +98,9 @@ def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "
         inner = torch.baddbmm(square, square, square, beta=b, alpha=c)
         x = torch.baddbmm(x, x, inner, beta=a) if is_tall else torch.baddbmm(x, inner, x, beta=a)
     return x
+
+
+def operations(rows: int, columns: int) -> int:
+    """Floating-point operations that make one matrix orthogonal."""
+    small, large = sorted((rows, columns))
+    return ITERATIONS * (4 * small**2 * large + 2 * small**3)

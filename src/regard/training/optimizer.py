@@ -27,10 +27,11 @@ def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
     """Muon for the blocks' matrices; AdamW for tokens, output, positions, norms and biases."""
     matrices = muon_matrices(model)
     others = _adamw([p for p in model.parameters() if p not in matrices], how, device)
+    half = how.precision != "float32" and fast_bfloat16(device)
     return Muon(
         list(matrices), list(matrices.values()), others, rate=_first(how.matrix_rate, device), momentum=how.momentum,
         weight_decay=how.weight_decay, ratio=how.matrix_rate / how.rate,
-        precision=torch.bfloat16 if fast_bfloat16(device) else torch.float32)
+        precision=torch.bfloat16 if half else torch.float32)
 
 
 def _adamw(parameters: Iterable[Tensor], how: Train, device: torch.device) -> torch.optim.AdamW:
