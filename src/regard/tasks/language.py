@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.generate.capture import Captures
 from regard.generate.filters import Filter, Forbid, NoRepeat, PenalizeRepeats
 from regard.generate.sample import Draws, Sampling, padded, sample
-from regard.generate.score import scores
+from regard.generate.score import compare, scores
 from regard.generate.text import Writing, follow
 from regard.look.choices import Choice, Output
 from regard.look.record import Labels, Record
@@ -246,6 +247,22 @@ class Language(Task[RowBatch]):
             chances[owner] += row.tolist()
         return [Likelihood(tuple(self.tokens.pieces(ids)), tuple(found), len(text.encode()))
                 for text, ids, found in zip(texts, encoded, chances, strict=True)]
+
+    def compare(self, model: nn.Module, prompts: Sequence[str],
+                endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
+        """Each ending is read together with its prompt; from where the endings differ on, their tokens count."""
+        most = self.run.model.longest if self.run.model.positions == "learned" else sys.maxsize
+        begun, rests = list[list[int]](), list[list[list[int]]]()
+        for prompt in prompts:
+            rows = [[self.tokens.start, *ids] for ids in self.tokens.encode([prompt + ending for ending in endings])]
+            same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False))
+            shared = min(len(list(same)), min(map(len, rows)) - 1)
+            rests.append([row[shared:] for row in rows])
+            room = most + 1 - max(map(len, rests[-1]))  # the last token is not read
+            begun.append(rows[0][max(0, shared - room) : shared])
+        if (cut := sum(prompt[0] != self.tokens.start for prompt in begun)):
+            self.notes.append(f"{cut:,} of {len(prompts):,} prompts cut to the last {most:,} tokens (model.longest)")
+        return compare(cast(Decoder, model), begun, rests)
 
     def _prompt(self, text: str) -> list[int]:
         """What the decoder reads before it writes; of a text that is too long for its positions, the end."""

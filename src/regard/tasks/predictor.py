@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -52,6 +54,10 @@ class Predictor:
     def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
         """How likely a language model finds each text, token by token."""
         return self.task.likelihoods(self.model, texts)
+
+    def compare(self, prompts: Sequence[str], endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
+        """Of a language model: the log-probability of each ending after each prompt, up to a sum they share."""
+        return self.task.compare(self.model, prompts, endings)
 
     @contextmanager
     def _searching(self, search: dict[str, object]) -> Iterator[None]:
