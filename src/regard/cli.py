@@ -141,6 +141,27 @@ def predict(
 
 
 @app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(
+        metavar="SOURCE", help="A Hugging Face directory, a .bin of llama2.c, or a run directory.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes: a folder that is not there yet.")],
+    tokens: Annotated[Path | None, typer.Option(
+        "--tokenizer", metavar="PATH", help="Where the tokenizer is, if it is not in SOURCE.")] = None,
+    precision: Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
+        "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Turn published weights (GPT-2, Llama, Qwen3) into a run, or a run into a directory that transformers opens.
+
+    A run directory becomes a Hugging Face directory, all else a run directory. A run of a known family needs no
+    conversion: transformers opens it as it is.
+    """
+    from regard.verbs.convert import main
+
+    main(source, out, tokens, precision, json)
+
+
+@app.command()
 def runs(
     folder: Annotated[Path | None, typer.Argument(
         metavar="FOLDER", help="Where the runs lie; runs/ if not given.")] = None,
@@ -219,14 +240,18 @@ def look(
         "--output", metavar="TEXT", help="Look at this output; if not given, at the model's own answer.")] = None,
     only: Annotated[str, typer.Option(
         "--only", metavar="GLOB", help="Only the attentions of this name, as in 'decoder.*.cross'.")] = "*",
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = Path("look.html"),
+    head: Annotated[int | None, typer.Option("--head", min=0, help="Only this head, counted from 0.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE.html", help="Where the page goes; look.html if not given.")] = None,
+    terminal: Annotated[bool, typer.Option(
+        "--terminal", help="Print a heat map instead of writing a page.")] = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page, where there is a screen.")] = True,
     device: DeviceOption = "auto", json: JsonOption = False,
 ) -> None:
     """See what a model attends to: one page that needs no network. Prints where it is."""
     from regard.verbs.look import main
 
-    main(text, run, output, only, out, show, device, json)
+    main(text, run, output, only, out, show, device, json, head=head, terminal=terminal)
 
 
 @app.command()

@@ -5,7 +5,7 @@ that the fast path is about to use. Nothing in a model knows of it.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
@@ -19,7 +19,7 @@ from regard.nn.attend import Attend, Bias, Places
 from regard.nn.mask import whole
 from regard.settings.errors import UserError
 
-__all__ = ["Reduce", "Seen", "band", "mean_over_heads", "sites", "top", "watch"]
+__all__ = ["Reduce", "Seen", "band", "matching", "mean_over_heads", "sites", "top", "watch"]
 
 PIECE = 16 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
 KEYS = 4 << 20  # and of keys, in float32
@@ -120,19 +120,25 @@ def sites(model: nn.Module) -> dict[str, Attend]:
     return found
 
 
+def matching(known: Iterable[str], only: str | Sequence[str]) -> list[str]:
+    """The sites that one of these patterns names, as file names are: `decoder.*.cross`."""
+    patterns, known = [only] if isinstance(only, str) else list(only), list(known)
+    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
+    if not chosen:
+        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    return chosen
+
+
 @contextmanager
 def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[int] | None = None,
           rows: Sequence[int] | None = None, reduce: Reduce | None = None, limit: int = LIMIT) -> Iterator[Seen]:
-    """Keep the weights of the attentions whose site matches `only` (as file names match: `decoder.*.cross`).
+    """Keep the weights of the attentions whose site matches `only`.
 
     `heads` and `rows` (the positions of queries) choose among them, and nothing else is worked out; `reduce` keeps less
     of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code.
     """
-    patterns = [only] if isinstance(only, str) else list(only)
     known = sites(model)
-    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
-    if not chosen:
-        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    chosen = matching(known, only)
     seen = Seen(limit)
     hooks = []
     try:
@@ -182,7 +188,7 @@ def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *
 
 
 def _by_memory(heads: list[int], k: Float[Tensor, "rows groups keys head"], most: int) -> list[list[int]]:
-    """Heads whose keys take `most` bytes together: those of a long text are far larger than one row of it."""
+    """Heads whose float32 keys take `most` bytes together: those of a long text are larger than one row of weights."""
     several = max(1, most // max(1, 4 * k.shape[0] * k.shape[2] * k.shape[3]))
     return [heads[start: start + several] for start in range(0, len(heads), several)]
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from regard.checkpoint import load_weights, read_json
+from regard.convert.run import saved
 from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
@@ -95,11 +94,8 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32") 
         raise UserError(f"{folder}: the run has not ended yet (it has no model.safetensors); "
                         "start the same `regard train` again to go on with it")
     task = make(run)
-    model = task.build(task.restore(folder))
-    try:
-        weights = load_file(folder / "model.safetensors")
-    except SafetensorError as error:
-        raise UserError(f"{folder / 'model.safetensors'}: not a whole safetensors file: {error}") from error
+    sizes, weights = saved(folder, run)
+    model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
     model.to(choose_device(device), PRECISIONS[precision]).eval()
     return Predictor(run, task, model)
