@@ -17,11 +17,12 @@ from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.settings.schema import Tower
-from regard.tasks.checks import CHECKS, Sentences, checks
+from regard.tasks.checks import CHECKS, Check, checks
+from regard.tasks.subject import of_encoder_decoder
 
 VOCABULARY = 40
-ASKED = Sentences([[5, 6, 7, 2], [8, 9, 10, 11, 12, 13, 14, 2], [15, 2]],
-                  [[1, 20, 21, 22, 23, 24, 25], [1, 26, 27], [1, 28, 29, 30]], pad=0, end=2)
+SOURCES = [[5, 6, 7, 2], [8, 9, 10, 11, 12, 13, 14, 2], [15, 2]]
+ROWS = [[1, 20, 21, 22, 23, 24, 25], [1, 26, 27], [1, 28, 29, 30]]
 Patch = pytest.MonkeyPatch
 
 
@@ -31,8 +32,12 @@ def translator(**settings: object) -> EncoderDecoder:
     return model.eval()
 
 
+def checked(model: EncoderDecoder) -> list[Check]:
+    return list(checks(of_encoder_decoder(model, ROWS, SOURCES, pad=0, end=2)))
+
+
 def failed(model: EncoderDecoder) -> list[str]:
-    return [check.name for check in checks(model, ASKED) if not check.holds]
+    return [check.name for check in checked(model) if not check.holds]
 
 
 @pytest.mark.parametrize(("score", "positions", "key_heads"), [
@@ -44,7 +49,7 @@ def test_all_hold_whatever_the_score_and_the_positions(score: str, positions: st
 
 
 def test_the_differences_are_those_of_rounding() -> None:
-    found = list(checks(translator(), ASKED))
+    found = checked(translator())
     assert len(found) == len(CHECKS) == 8
     assert 0 < max(check.difference for check in found) < 1e-5
 
@@ -142,7 +147,7 @@ def test_the_line_says_where_the_fault_is() -> None:
     model = translator()
     model.decoder.blocks[0].cross.attend.forward = lambda q, *others, **options: DotAttend.forward(  # type: ignore
         model.decoder.blocks[0].cross.attend, 2 * q, *others, **options)
-    [fused] = [check for check in checks(model, ASKED) if check.name == "fused = explicit"]
+    [fused] = [check for check in checked(model) if check.name == "fused = explicit"]
     assert fused.place == "decoder.blocks.0.cross"
     assert fused.difference > 1e-3
 

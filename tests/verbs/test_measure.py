@@ -75,9 +75,8 @@ def test_the_table_holds_the_same(run: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_answers_that_change_are_those_a_greedy_search_would_change(run: Path) -> None:
     predictor: Predictor = regard.load(run, device="cpu")
-    pairs = predictor.task.pairs["test"][:12]
-    inputs = [pair.source for pair in pairs]
-    effects = ablation(predictor, Examples(inputs, [pair.target for pair in pairs], None))
+    examples = Examples(predictor.task.examples("test", 12), None)
+    inputs, effects = examples.inputs, ablation(predictor, examples)
     before = predictor.predict(inputs)
     heads = [(site, head) for site, attend in sites(predictor.model).items() for head in range(attend.heads)]
     assert list(effects) == heads

@@ -1,6 +1,7 @@
 """A trained run, ready to answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,15 @@ class Predictor:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
             raise TypeError("a list of texts is wanted, as in predict([text])")
+        with self.searching(**search):
+            return self.task.predict(self.model, list(inputs))
+
+    @contextmanager
+    def searching(self, **search: object) -> Iterator[None]:
+        """Inside, the task searches by these settings."""
         self.task.run = replace(self.run, search=replace(self.run.search, **search))  # type: ignore[arg-type]
         try:
-            return self.task.predict(self.model, list(inputs))
+            yield
         finally:
             self.task.run = self.run
 

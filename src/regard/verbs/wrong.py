@@ -3,7 +3,7 @@
 import json as jsons
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError
 from regard.verbs.runs import chosen
@@ -22,14 +22,11 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
         raise UserError(f"--out {file}: " + ("a folder, where a file is wanted" if file.is_dir() else "no such folder"))
 
     from regard.look.gallery import page
-    from regard.models.encoder_decoder import EncoderDecoder
     from regard.tasks.mistakes import mistakes
     from regard.tasks.predictor import load
-    from regard.tasks.translate import Translate
 
     predictor = load(folder, device=device)
-    found = mistakes(cast(Translate, predictor.task), cast(EncoderDecoder, predictor.model), split, limit=limit,
-                     worst=worst)
+    found = mistakes(predictor.task, predictor.model, split, limit=limit, worst=worst)
     summary = f"{found.wrong:,} of {found.sentences:,} answers of {split} are not their reference"
     if found.wrong > len(found.worst):
         summary += f"; the {len(found.worst):,} with the highest loss are here"
