@@ -18,7 +18,7 @@ from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.settings.schema import Tower
 from regard.tasks.checks import CHECKS, Check, checks
-from regard.tasks.subject import of_encoder_decoder
+from regard.tasks.subject import Subject, of_decoder, of_encoder_decoder
 
 VOCABULARY = 40
 SOURCES = [[5, 6, 7, 2], [8, 9, 10, 11, 12, 13, 14, 2], [15, 2]]
@@ -32,11 +32,19 @@ def translator(**settings: object) -> EncoderDecoder:
     return model.eval()
 
 
-def checked(model: EncoderDecoder) -> list[Check]:
-    return list(checks(of_encoder_decoder(model, ROWS, SOURCES, pad=0, end=2)))
+def language(**settings: object) -> Decoder:
+    model = Decoder(Tower(width=32, depth=2, heads=4, **settings), vocabulary=VOCABULARY)
+    initialize(model, seed=0)
+    return model.eval()
 
 
-def failed(model: EncoderDecoder) -> list[str]:
+def checked(model: EncoderDecoder | Decoder) -> list[Check]:
+    asked = (of_decoder(model, ROWS, pad=0, end=2) if isinstance(model, Decoder)
+             else of_encoder_decoder(model, ROWS, SOURCES, pad=0, end=2))
+    return list(checks(asked))
+
+
+def failed(model: EncoderDecoder | Decoder) -> list[str]:
     return [check.name for check in checked(model) if not check.holds]
 
 
@@ -46,6 +54,27 @@ def failed(model: EncoderDecoder) -> list[str]:
 def test_all_hold_whatever_the_score_and_the_positions(score: str, positions: str, key_heads: int | None) -> None:
     model = translator(score=score, positions=positions, key_heads=key_heads, temperature=0.7, norm_place="post")
     assert failed(model) == []
+
+
+@pytest.mark.parametrize(("positions", "key_heads", "window"), [
+    ("learned", None, None), ("rotary", 2, 3), ("alibi", None, None), ("relative", 1, 5), ("sinusoidal", None, 2)])
+def test_all_hold_of_a_decoder_alone(positions: str, key_heads: int | None, window: int | None) -> None:
+    model = language(positions=positions, key_heads=key_heads, window=window, norm="rms", qk_norm=True, tied="output")
+    assert len(checked(model)) == len(CHECKS)
+    assert failed(model) == []
+
+
+def test_of_a_model_that_writes_nothing_only_what_it_reads_is_checked() -> None:
+    encoder = Encoder(Tower(width=32, depth=1, heads=4), vocabulary=VOCABULARY)
+    initialize(encoder, seed=0)
+    encoder.eval()
+
+    def states(rows: Tensor, source: Tensor) -> Tensor:
+        return encoder(encoder.embed(rows), mask=Mask(keys=rows != 0))
+
+    found = list(checks(Subject(model=encoder, rows=ROWS, sources=[[]] * 3, pad=0, logits=states, blind=None)))
+    assert [check.name for check in found] == ["batch = single", "padded = unpadded", "fused = explicit"]
+    assert all(check.holds for check in found)
 
 
 def test_the_differences_are_those_of_rounding() -> None:
@@ -125,22 +154,32 @@ def encoder_that_only_looks_back(patch: Patch) -> None:
         self, x, mask=Mask(causal=True), positions=positions if positions is None else torch.arange(x.shape[1])[None]))
 
 
+@pytest.mark.parametrize("model", [translator, language])
 @pytest.mark.parametrize(("fault", "wrong"), [
     (mask_off_by_one, {"no look into the future", "cache = none", "padded = unpadded", "reordered = fresh"}),
     (positions_not_advanced_with_the_cache, {"cache = none", "reordered = fresh"}),
-    (padding_seen, {"padded = unpadded"}),
-    (padding_seen_by_the_decoder_alone, {"padded = unpadded"}),
     (values_not_reordered, {"reordered = fresh"}),
     (another_scale_in_the_fused_kernel, {"fused = explicit"}),
     (norm_over_the_batch, {"batch = single", "no look into the future"}),
     (beam_that_prefers_the_second_best, {"beam 1 = greedy"}),
-    (encoder_that_only_looks_back, {"equivariant without positions"}),
 ], ids=lambda value: getattr(value, "__name__", ""))
 def test_a_fault_is_named_by_its_own_line(
-    fault: Callable[[Patch], None], wrong: set[str], monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[Patch], None], wrong: set[str], model: Callable[[], EncoderDecoder | Decoder],
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    assert set(failed(translator())) == wrong
+    assert set(failed(model())) == wrong
+
+
+@pytest.mark.parametrize(("fault", "wrong"), [
+    (padding_seen, "padded = unpadded"), (padding_seen_by_the_decoder_alone, "padded = unpadded"),
+    (encoder_that_only_looks_back, "equivariant without positions"),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_a_fault_of_the_encoder_is_named_by_its_own_line(
+    fault: Callable[[Patch], None], wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    assert failed(translator()) == [wrong]
 
 
 def test_the_line_says_where_the_fault_is() -> None:
