@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.look.watch import band, mean_over_heads, sites, top, watch
 from regard.models.encoder import Encoder
@@ -146,8 +149,34 @@ def test_large_weights_are_worked_out_in_pieces(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("regard.look.watch.PIECE", 200)
     with watch(model) as pieces:
         read(model)
+    with watch(model, heads=[2, 0, 1], rows=[1]) as single:  # less than the keys it is worked out from
+        read(model)
     for site in whole:
         assert torch.equal(whole[site], pieces[site])
+        assert torch.equal(whole[site][:, [2, 0, 1]][:, :, [1]], single[site])
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor of float32 that is made meanwhile, in bytes."""
+
+    size = 0
+
+    def __torch_dispatch__(self, act: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        made = act(*inputs, **(options or {}))
+        if isinstance(made, Tensor) and made.dtype == torch.float32:
+            self.size = max(self.size, made.untyped_storage().nbytes())
+        return made
+
+
+def test_one_row_of_a_long_text_takes_far_less_than_its_keys() -> None:
+    heads, keys = 8, 16_384
+    attend = SCORES["scaled-dot"]((32,) * heads)
+    q, k, v = (torch.randn(1, length, heads * 32, dtype=torch.bfloat16) for length in (1, keys, keys))
+    q, k, v = (x.unflatten(-1, (heads, 32)).transpose(1, 2) for x in (q, k, v))
+    with watch(attend, "", rows=[0]) as seen, Largest() as largest:
+        attend(q, k, v, mask=Mask())
+    assert seen[""].shape == (1, heads, 1, keys)
+    assert largest.size <= 4 << 20 < k.nbytes
 
 
 def test_an_unknown_site_or_head_is_refused_with_those_there_are() -> None:
@@ -187,3 +216,14 @@ def test_hooks_are_gone_afterwards_even_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), watch(model):
         raise ZeroDivisionError
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_benchmark_of_watching_finds_the_same_bits_everywhere() -> None:
+    sizes = {"rows": 2, "length": 32, "width": 32, "depth": 2, "heads": 4, "vocabulary": 128, "long": 64, "rounds": 1}
+    command = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "watch.py"),
+               *(part for name, value in sizes.items() for part in (f"--{name}", str(value)))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("same bits") == 8
+    assert "OTHER" not in done.stdout
+    assert "transformers, eager, output_attentions=True" in done.stdout

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -148,15 +148,32 @@ def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *
     size = 4 * q.shape[0] * len(heads) * len(queries) * k.shape[2]
     kept = size if reduce is None else size * min(1.0, _share(reduce, k.shape[2], len(heads)))
     seen.refuse_beyond_limit(int(kept), site)
-    part, groups = attend.pick(heads), [head * k.shape[1] // q.shape[1] for head in heads]
-    keys = k[:, groups].float()
+    parts = [(attend.pick(few), few) for few in _by_memory(heads, k, max(PIECE // 2, size))]
+
+    @lru_cache(maxsize=1)  # once where all heads go together, one after the other where they do not
+    def keys_of(part: int) -> Tensor:
+        return _heads(k, [head * k.shape[1] // q.shape[1] for head in parts[part][1]])
+
     pieces = max(1, PIECE // max(1, size // len(queries)))
     with torch.autocast(q.device.type, enabled=False):
         for some in queries.split(pieces):
-            here = places._replace(queries=places.queries[:, some])
-            weights = part.weights(q[:, heads][:, :, some].float(), keys, mask=options["mask"], positions=here,
-                                   bias=_of_heads(options.get("bias"), heads), previous=options.get("previous"))
-            seen.take(site, heads, Kept(weights) if reduce is None else reduce(weights, here), k.shape[2])
+            here, asking = places._replace(queries=places.queries[:, some]), q.index_select(2, some)
+            weights = [part.weights(_heads(asking, few), keys_of(i), mask=options["mask"], positions=here,
+                                    bias=_of_heads(options.get("bias"), few), previous=options.get("previous"))
+                       for i, (part, few) in enumerate(parts)]
+            together = weights[0] if len(weights) == 1 else torch.cat(weights, dim=1)
+            seen.take(site, heads, Kept(together) if reduce is None else reduce(together, here), k.shape[2])
+
+
+def _by_memory(heads: list[int], k: Float[Tensor, "rows groups keys head"], most: int) -> list[list[int]]:
+    """Heads whose keys in float32 take `most` bytes together: those of a long text are far larger than one row of it."""
+    several = max(1, most // max(1, 4 * k.shape[0] * k.shape[2] * k.shape[3]))
+    return [heads[start: start + several] for start in range(0, len(heads), several)]
+
+
+def _heads(x: Float[Tensor, "rows all length head"], heads: list[int]) -> Float[Tensor, "rows some length head"]:
+    """In float32. By views, since a list of numbers as an index makes a GPU wait for it."""
+    return torch.stack([x[:, head] for head in heads], dim=1).float()
 
 
 def _chosen(positions: Int[Tensor, "#batch queries"], rows: Sequence[int] | None) -> Int[Tensor, " chosen"]:

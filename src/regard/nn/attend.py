@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.nn import few, short
-from regard.nn.mask import Mask, whole
+from regard.nn.mask import Mask, Places, whole
 
 __all__ = [
     "SCORES",
@@ -35,15 +35,6 @@ EXPLICIT = 128 * 128
 
 Bias = Callable[[Tensor, Tensor], Tensor]
 """From the positions of queries and keys to numbers that are added to the scores."""
-
-
-class Places(NamedTuple):
-    """The positions of the queries and of the keys. Where it is absent, both count 0, 1, 2 …"""
-
-    queries: Int[Tensor, "#batch queries"]
-    keys: Int[Tensor, "#batch keys"]
-    rows: Int[Tensor, "batch keys"] | None = None
-    """In which row of k and v each key lies, and its value. Absent: in the query's own."""
 
 
 class Attended(NamedTuple):
@@ -87,7 +78,7 @@ class Attend(nn.Module):
 
         `previous` holds the last step's weights, for scores that depend on where the model looked before.
         """
-        queries, keys, rows = positions or _from_zero(q, k)
+        queries, keys, rows, _ = positions or _from_zero(q, k)
         scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]))
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if bias is not None:
@@ -141,10 +132,10 @@ class DotAttend(Attend):
             return short.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
         causal = mask.only_causal and positions is None and bias is None
-        queries, keys, rows = positions or _from_zero(q, k)
-        allowed = None if causal else mask.dense(queries, keys)
         if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
-            return few.attend(q, k, v, allowed, rows, scale / self.temperature)
+            return few.attend(q, k, v, mask, positions, scale / self.temperature)
+        queries, keys, rows, _ = positions or _from_zero(q, k)
+        allowed = None if causal else mask.dense(queries, keys)
         k, v = _collect(k, rows), _collect(v, rows)
         added: Tensor | None = allowed
         if bias is not None:
