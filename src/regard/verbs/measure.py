@@ -2,7 +2,7 @@
 
 import json as jsons
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -128,13 +128,23 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     # Where an answer was cut off, what would have come next is not part of it.
     before, said = loss_per_token(task, model, right), [task.likeliest(model, batch) for batch in own]
     effects: dict[Head, Columns] = {}
-    for site, attend in sites(model).items():
-        for head in range(attend.heads):
-            with without(model, site, head):
-                changed = sum(int((was & ~task.likeliest(model, batch)).any(1).sum())
-                              for batch, was in zip(own, said, strict=True))
-                effects[site, head] = {"loss": loss_per_token(task, model, right) - before, "changed": changed}
+    every = [(site, head) for site, attend in sites(model).items() for head in range(attend.heads)]
+    for site, head in _followed(every):
+        with without(model, site, head):
+            changed = sum(int((was & ~task.likeliest(model, batch)).any(1).sum())
+                          for batch, was in zip(own, said, strict=True))
+            effects[site, head] = {"loss": loss_per_token(task, model, right) - before, "changed": changed}
     return effects
+
+
+def _followed(heads: "Sequence[Head]") -> "Iterable[Head]":
+    """One after the other, on a terminal with a bar that says how far it is."""
+    if not sys.stderr.isatty():
+        return heads
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(heads, "without each head", console=Console(stderr=True), transient=True)
 
 
 class Step(NamedTuple):
