@@ -25,7 +25,7 @@ import torch
 from regard.checkpoint import Checkpoint
 from regard.cli import main
 from regard.settings.load import load
-from regard.settings.presets import phrasebook
+from regard.settings.presets import base
 from regard.settings.schema import Run
 
 __all__ = ["JOBS", "SOURCE", "WRITTEN", "Job", "Outcome", "Process", "assert_same", "contents", "copy_data", "digest",
@@ -35,6 +35,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 JOBS = {
     "translate": ("data.built_in_size=40", "tokens.vocabulary=300", "search.beam=1", "search.longest=8"),
+    "language": ("data.built_in_size=20", "data.longest=32", "tokens.vocabulary=300", "search.longest=8"),
 }
 
 # Some 10 ms a step. Checkpoints and evaluations fall on different steps, and at times on the same.
@@ -60,7 +61,7 @@ class Job:
     @property
     def run(self) -> Run:
         """What `regard train` makes of the settings."""
-        return replace(load(None, (*SMALL, *JOBS[self.task], *self.settings), base=phrasebook()), task=self.task)
+        return load(None, (*SMALL, *JOBS[self.task], *self.settings), base=base(self.task, built_in=True))
 
     def words(self, folder: Path, *options: str) -> list[str]:
         """Of the command line, after `regard`."""
