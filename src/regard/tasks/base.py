@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -77,6 +78,16 @@ class Task(ABC, Generic[B]):
     def __init__(self, run: Run) -> None:
         self.run = run
         self.notes: list[str] = []  # what a person should know about the data
+
+    @contextmanager
+    def searching(self, **search: object) -> Iterator[None]:
+        """Inside, answers are searched for by these settings."""
+        run = self.run
+        self.run = replace(run, search=replace(run.search, **search))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            self.run = run
 
     @abstractmethod
     def prepare(self, folder: Path) -> Sizes:

@@ -1,8 +1,6 @@
 """A trained run, ready to answer."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +39,8 @@ class Predictor:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
             raise TypeError("a list of texts is wanted, as in predict([text])")
-        with self.searching(**search):
+        with self.task.searching(**search):
             return self.task.predict(self.model, list(inputs))
-
-    @contextmanager
-    def searching(self, **search: object) -> Iterator[None]:
-        """Inside, the task searches by these settings."""
-        self.task.run = replace(self.run, search=replace(self.run.search, **search))  # type: ignore[arg-type]
-        try:
-            yield
-        finally:
-            self.task.run = self.run
 
     def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None) -> Record:

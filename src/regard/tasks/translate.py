@@ -1,7 +1,7 @@
 """translate: pairs of texts to an encoder-decoder that turns the one into the other."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -154,22 +154,17 @@ class Translate(Pairs):
         for places, batch in self.alike(sources, targets):
             with watch(model, only, heads=heads) as seen:
                 self._states(model, batch.to(device))
-            labels = [self._labels(sources[place], targets[place]) for place in places]
+            labels = [self._labels(list(seen), sources[place], targets[place]) for place in places]
             found |= dict(zip(places, records(seen, labels), strict=True))
         return [found[place] for place in range(len(told))]
 
-    def _labels(self, source: list[int], target: list[int]) -> Callable[[str], Labels]:
+    def _labels(self, sites: Sequence[str], source: list[int], target: list[int]) -> dict[str, Labels]:
         """What the rows and columns of each site stand for: of one sentence, without padding."""
         tokens = self.target_tokens
         words, written = tuple(self.source_tokens.pieces(source)), tuple(tokens.pieces(target))
         read = tuple(tokens.pieces([tokens.start, *target[:-1]]))
-
-        def of(site: str) -> Labels:
-            if site.startswith("encoder"):
-                return Labels(words, words)
-            return Labels(written, words if site.endswith("cross") else read)
-
-        return of
+        return {site: Labels(words, words) if site.startswith("encoder")
+                else Labels(written, words if site.endswith("cross") else read) for site in sites}
 
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,

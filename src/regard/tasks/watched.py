@@ -1,7 +1,7 @@
 """What was seen while a model gave its outputs, with the words that it is about."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -15,14 +15,13 @@ from regard.look.watch import Seen
 __all__ = ["records", "weighed"]
 
 
-def records(seen: Seen, labels: Sequence[Callable[[str], Labels]]) -> Iterator[Record]:
-    """A record of each row of a batch. Its labels, asked for with the name of a site, say how much of it is real."""
+def records(seen: Seen, labels: Sequence[Mapping[str, Labels]]) -> Iterator[Record]:
+    """A record of each row of a batch; its labels, by site, say how much of the row is real."""
     weights = {site: seen[site].float().cpu().numpy() for site in seen}
-    for row, its_labels in enumerate(labels):
-        words = {site: its_labels(site) for site in weights}
+    for row, words in enumerate(labels):
         own = {site: array[row, :, : len(words[site].targets), : len(words[site].sources)].copy()  # not all the batch
                for site, array in weights.items()}
-        yield Record(own, words, dict(seen.heads))
+        yield Record(own, dict(words), dict(seen.heads))
 
 
 def weighed(tokens: Tokenizer, logits: Float[Tensor, "places vocabulary"], written: Sequence[int], *,

@@ -62,7 +62,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     split = split or next((s for s in predictor.task.splits() if s.startswith("test")), "val")
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:
-        raise UserError("--over-training: follows the error of alignments, and only the built-in data has right ones")
+        raise UserError("--over-training: follows the error of alignments, and the right ones are not known here")
     print(f"measuring {folder} on {len(test.inputs)} sentences of {split}", file=sys.stderr)
     heads = measured(predictor, test)
     best = bests(predictor, val, heads)
@@ -120,7 +120,7 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
 
     task, model = predictor.task, predictor.model
     device = next(model.parameters()).device
-    with predictor.searching(**GREEDY):
+    with task.searching(**GREEDY):
         answers = task.attempts(model, examples.examples)
     right = [batch.to(device) for batch in task.batches(examples.inputs, examples.outputs)]
     own = [batch.to(device) for batch in task.batches(examples.inputs, answers)]
