@@ -23,6 +23,8 @@ __all__ = ["main", "settled"]
 
 BUILT_IN = {"translate": "phrasebook", "language": "python"}  # the name of the data that a task brings along
 SCORES = "scores.json"  # what a run writes last
+SAMPLE = 160  # tokens
+SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
 # What a run leaves that ended before its first step.
 PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json", ".run.json.tmp"}
 
@@ -43,6 +45,8 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
         from regard.verbs.evaluate import table
 
         print(table(scores), file=sys.stderr)
+        if run.task in SPEAKS_FIRST:
+            print(_sample(folder), file=sys.stderr)
         print(folder)
 
 
@@ -78,6 +82,14 @@ def _importing_torch() -> Iterator[None]:
     with Stop() as stop:
         yield
     stop.check("stopped before the first step; the same command starts again")
+
+
+def _sample(folder: Path) -> str:
+    """A little of what the model says by itself."""
+    from regard.tasks.predictor import load
+
+    (text,) = load(folder).predict([""], longest=SAMPLE)
+    return f"it writes:\n{text.rstrip()}\n"
 
 
 def _extended(run: Run, folder: Path, more: int) -> Run:
