@@ -53,3 +53,27 @@ def test_one_kernel_gives_what_four_do(
                        add=None if add is None else add.double())
     near = 2e-5 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(fast.double(), slow, atol=near, rtol=near)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["relu", "gelu-tanh"])
+def test_many_rows_end_with_their_nonlinearity_too(name: str) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(64, 128).cuda(), torch.randn(5, 7, 64, device="cuda")
+    torch.set_float32_matmul_precision("highest")
+    slow = Activation(name)(layer(x))
+    with torch.no_grad():
+        torch.testing.assert_close(product(x, layer, activation=Activation(name)), slow, atol=1e-5, rtol=1e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_the_norm_of_a_sum_is_one_kernel_and_the_same(kind: str) -> None:
+    torch.manual_seed(0)
+    norm = Norm(37, kind=kind).cuda()
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    x, y = (torch.randn(3, 5, 37, device="cuda") for _ in range(2))
+    slow = norm(x + y)
+    with torch.no_grad():
+        torch.testing.assert_close(norm.of_sum(x, y), slow, atol=1e-5, rtol=1e-5)

@@ -21,7 +21,8 @@ from regard.settings.errors import UserError, amount
 
 __all__ = ["Reduce", "Seen", "band", "mean_over_heads", "sites", "top", "watch"]
 
-PIECE = 8 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
+PIECE = 16 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
+KEYS = 4 << 20  # and of keys, in float32
 LIMIT = 1 << 30
 CPU = torch.device("cpu")
 
@@ -103,8 +104,17 @@ class Seen(Mapping[str, Tensor]):
 
 def sites(model: nn.Module) -> dict[str, Attend]:
     """Every attention of a model by the path of its owner."""
-    found = ((name, module) for name, module in model.named_modules() if isinstance(module, Attend))
-    return {name.removesuffix("attend").removesuffix("."): module for name, module in found}
+    found: dict[str, Attend] = {}
+
+    def walk(module: nn.Module, path: str, owner: str) -> None:  # named_modules takes several times as long
+        if isinstance(module, Attend):
+            found[owner if path.endswith("attend") else path] = module
+        for name, part in module._modules.items():
+            if part is not None:
+                walk(part, f"{path}.{name}" if path else name, path)
+
+    walk(model, "", "")
+    return found
 
 
 @contextmanager
@@ -142,31 +152,34 @@ def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *
           heads: list[int], rows: Sequence[int] | None, reduce: Reduce | None) -> None:
     q, k = inputs[:2]
     places: Places = options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
-    queries = _chosen(places.queries, rows)
-    if not len(queries):
+    if rows is not None:
+        queries = _chosen(places.queries, rows)
+        q, places = q.index_select(2, queries), places._replace(queries=places.queries[:, queries])
+    wanted = q.shape[2]
+    if not wanted:
         return
-    size = 4 * q.shape[0] * len(heads) * len(queries) * k.shape[2]
+    size = 4 * q.shape[0] * len(heads) * wanted * k.shape[2]
     kept = size if reduce is None else size * min(1.0, _share(reduce, k.shape[2], len(heads)))
     seen.refuse_beyond_limit(int(kept), site)
-    parts = [(attend.pick(few), few) for few in _by_memory(heads, k, max(PIECE // 2, size))]
+    parts = [(attend.pick(few), few) for few in _by_memory(heads, k, max(KEYS, size))]
 
     @lru_cache(maxsize=1)  # once where all heads go together, one after the other where they do not
     def keys_of(part: int) -> Tensor:
         return _heads(k, [head * k.shape[1] // q.shape[1] for head in parts[part][1]])
 
-    pieces = max(1, PIECE // max(1, size // len(queries)))
+    together = max(1, PIECE // max(1, size // wanted))
     with torch.autocast(q.device.type, enabled=False):
-        for some in queries.split(pieces):
-            here, asking = places._replace(queries=places.queries[:, some]), q.index_select(2, some)
+        for asking, at in zip(q.split(together, dim=2), places.queries.split(together, dim=1), strict=True):
+            here = places._replace(queries=at)
             weights = [part.weights(_heads(asking, few), keys_of(i), mask=options["mask"], positions=here,
                                     bias=_of_heads(options.get("bias"), few), previous=options.get("previous"))
                        for i, (part, few) in enumerate(parts)]
-            together = weights[0] if len(weights) == 1 else torch.cat(weights, dim=1)
-            seen.take(site, heads, Kept(together) if reduce is None else reduce(together, here), k.shape[2])
+            whole_piece = weights[0] if len(weights) == 1 else torch.cat(weights, dim=1)
+            seen.take(site, heads, Kept(whole_piece) if reduce is None else reduce(whole_piece, here), k.shape[2])
 
 
 def _by_memory(heads: list[int], k: Float[Tensor, "rows groups keys head"], most: int) -> list[list[int]]:
-    """Heads whose keys in float32 take `most` bytes together: those of a long text are far larger than one row of it."""
+    """Heads whose keys take `most` bytes together: those of a long text are far larger than one row of it."""
     several = max(1, most // max(1, 4 * k.shape[0] * k.shape[2] * k.shape[3]))
     return [heads[start: start + several] for start in range(0, len(heads), several)]
 
@@ -176,11 +189,9 @@ def _heads(x: Float[Tensor, "rows all length head"], heads: list[int]) -> Float[
     return torch.stack([x[:, head] for head in heads], dim=1).float()
 
 
-def _chosen(positions: Int[Tensor, "#batch queries"], rows: Sequence[int] | None) -> Int[Tensor, " chosen"]:
+def _chosen(positions: Int[Tensor, "#batch queries"], rows: Sequence[int]) -> Int[Tensor, " chosen"]:
     """Which queries of this call stand at the wanted positions."""
     here = positions[0]
-    if rows is None:
-        return torch.arange(len(here), device=here.device)
     return torch.isin(here, torch.tensor(list(rows), device=here.device)).nonzero()[:, 0]
 
 

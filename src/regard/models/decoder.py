@@ -50,11 +50,11 @@ class DecoderState:
             keys = self.memory.mask.keys
             self.memory = Memory(self.memory.states[sources], Mask(keys=None if keys is None else keys[sources]))
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from `length` on."""
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Forget every position from `length` on, which may be another in each row."""
         for cache in self.caches:
             cache.own.truncate(length)
-        self.position.clamp_(max=length)
+        self.position = self.position.clamp(max=length)
 
     def tensors(self) -> list[Tensor]:
         """All that the next step reads or changes."""

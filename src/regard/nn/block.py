@@ -89,7 +89,7 @@ class Block(nn.Module):
 
     def residual(self, x: Tensor, norm: Norm, part: Part) -> Tensor:
         if self.post:
-            return norm(x + self.dropout(part(x, None, None)))  # type: ignore[no-any-return]
+            return norm.of_sum(x, self.dropout(part(x, None, None)))
         if self.training:
             return x + self.dropout(part(norm(x), None, None))  # type: ignore[no-any-return]
         return part(x, norm, x)  # the same without dropout, where norm and sum can join the products beside them

@@ -40,8 +40,8 @@ class LayerCache:
         """Row i becomes what row rows[i] was. There may be fewer rows, or more."""
         raise NotImplementedError
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from `length` on."""
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Forget every position from `length` on, which may be another in each row."""
         raise NotImplementedError
 
     def tensors(self) -> list[Tensor]:
@@ -71,12 +71,12 @@ class GrowingCache(LayerCache):
             k, v, places, *_ = self.stored
             self.stored = Stored(k[rows], v[rows], places if places.shape[0] == 1 else places[rows])
 
-    def truncate(self, length: int) -> None:
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
         if self.stored is not None:
             k, v, places, *_ = self.stored
             kept = (places < length).any(0)
             # Rows may stand at different positions: a slot that only some of them keep is out of sight for the others.
-            places = places[:, kept].masked_fill(places[:, kept] >= length, NEVER)
+            places = torch.where(places < length, places, NEVER)[:, kept]
             self.stored = Stored(k[:, :, kept], v[:, :, kept], places)
 
     def tensors(self) -> list[Tensor]:
@@ -110,7 +110,8 @@ class Lineage:
         self.rows.copy_(self.rows[rows])  # in place: a captured graph goes on reading the same memory
 
     def tensors(self) -> list[Tensor]:
-        return [self.own.expand(-1, self.capacity) if self.rows is None else self.rows]
+        # Where every key lies in its own row there is nothing to change: a copy, that may be written to without harm.
+        return [self.own.repeat(1, self.capacity) if self.rows is None else self.rows]
 
 
 class FixedCache(LayerCache):
@@ -138,7 +139,12 @@ class FixedCache(LayerCache):
             self.keys.scatter_(2, slots, k)
             self.values.scatter_(2, slots, v)
         rows = None if self.lineage is None else self.lineage.rows
-        return Stored(self.keys, self.values, self.places, rows, in_order=True)
+        if k.device.type != "cpu":
+            return Stored(self.keys, self.values, self.places, rows, in_order=True)
+        filled = int(positions.max()) + 1  # a CPU records nothing: it may look, and pass over the empty slots
+        rows = None if rows is None else rows[:, :filled]
+        return Stored(self.keys[:, :, :filled], self.values[:, :, :filled], self.places[:, :filled], rows,
+                      in_order=True)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Moves the keys. Where they need not move, `Lineage.reorder` does instead."""
@@ -147,7 +153,7 @@ class FixedCache(LayerCache):
             self.keys, self.values = self.keys.gather(0, lying), self.values.gather(0, lying)
         self.keys, self.values = self.keys[rows], self.values[rows]
 
-    def truncate(self, length: int) -> None:
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
         """Nothing to do: what lies after the next query is hidden, and overwritten when its turn comes."""
 
     def tensors(self) -> list[Tensor]:

@@ -54,8 +54,12 @@ def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation
     """add + activation(layer(norm(x))), whichever of them there are."""
     if type(layer) is nn.Linear and _serves(x, layer):
         return _few_rows(x, layer, norm, activation, add)
-    y = layer(x if norm is None else norm(x))
-    y = y if activation is None else activation(y)
+    x = x if norm is None else norm(x)
+    if activation is not None and type(layer) is nn.Linear and _bends(x, layer, activation):
+        flat = torch._addmm_activation(layer.bias, x.flatten(0, -2), layer.weight.T, use_gelu=activation.name != "relu")
+        y = flat.view(*x.shape[:-1], -1)
+    else:
+        y = layer(x) if activation is None else activation(layer(x))
     return y if add is None else add + y
 
 
@@ -71,6 +75,12 @@ def _serves(x: Tensor, layer: nn.Linear) -> bool:
         triton is not None and x.is_cuda and x.numel() <= MOST * x.shape[-1] and not torch.is_grad_enabled()
         and x.dtype == weight.dtype and not torch.is_autocast_enabled("cuda") and weight.is_contiguous()
         and x.is_contiguous() and weight.shape[1] <= 2 * TILE)
+
+
+def _bends(x: Tensor, layer: nn.Linear, activation: Activation) -> bool:
+    """Whether the library's product can end with this nonlinearity. (The GELU it knows is the one with tanh.)"""
+    return (x.is_cuda and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda") and not activation.gated
+            and activation.name in ("relu", "gelu-tanh") and layer.bias is not None)
 
 
 def _few_rows(x: Tensor, layer: nn.Linear, norm: Norm | None, activation: Activation | None,
