@@ -15,17 +15,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.generate.beam import Beam, beam
+from regard.generate.beam import Beam, Hypothesis, beam
+from regard.generate.draw import Drawn
 from regard.generate.sample import Sampling, gather, sample
 from regard.generate.steps import State, Steps
+from regard.generate.text import Writing, follow
 from regard.look.watch import sites
 from regard.nn.attend import Attend, Attended
-from regard.tasks.subject import Subject
+from regard.tasks.subject import Rows, Subject
 
 __all__ = ["CHECKS", "Check", "checks"]
 
 NEAR = 1e-5  # of the largest number: what sums of float32 in another order may differ by
 EXACT = 0.0  # where the order of the sums is the same
+ALIKE = 1e-4  # between two logits: which of these tokens is the likeliest, the order of the sums may decide
+WRITTEN = 16  # tokens of an answer
 MORE_PADDING = 5
 CACHES = ("growing", "fixed")
 
@@ -35,6 +39,7 @@ class Difference(NamedTuple):
 
     size: float
     place: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class Check:
     difference: float
     place: str
     """Where the largest difference is."""
+    note: str
+    """What is to be said of it even if it holds."""
 
     @property
     def holds(self) -> bool:
@@ -118,28 +125,37 @@ def reordered_is_fresh(asked: Subject) -> Difference:
 
 
 def beam_of_one_is_greedy(asked: Subject) -> Difference:
-    """Where the two part, it counts by how much the one's next token is likelier than the other's."""
-    source, end, writer = asked.padded(asked.sources), asked.end, _writer(asked)
-    assert end is not None
-    prompt, longest = asked.filled([row[:1] for row in asked.rows]), 2 * max(map(len, (*asked.sources, *asked.rows)))
-    memory = asked.remember(source)
-    searched = beam(writer, prompt, memory=memory, how=Beam(end=end, longest=longest, size=1))
-    greedy = gather(sample(writer, prompt, memory=memory, how=Sampling(
-        end=end, longest=longest, temperature=0.0)), end=end)
-    found = []
-    for row, (answers, wanted) in enumerate(zip(searched, greedy, strict=True)):
-        if not answers:
-            return Difference(math.inf, f"row {row}: its probabilities are not numbers")
-        parted = _parting(answers[0].tokens, wanted.tokens, end=end)
-        if parted is None:
-            gap = abs(answers[0].log_probability - wanted.log_probability) / max(1.0, abs(wanted.log_probability))
-            found.append(Difference(gap, f"row {row}, log-probability of the answer"))
-        else:
-            token, choices = parted
-            read = torch.cat([prompt[row], prompt.new_tensor(wanted.tokens[:token])])[None]
-            chances = asked.logits(read, source[[row]])[0, -1].log_softmax(-1)[list(choices)]
-            found.append(Difference(float(chances.diff().abs()), f"row {row}, token {token}"))
-    return max(found)
+    prompts, source, end = [row[:1] for row in asked.rows], asked.padded(asked.sources), _end(asked)
+    longest = 2 * max(map(len, (*asked.sources, *asked.rows)))
+    searched = beam(_writer(asked), asked.filled(prompts), memory=asked.remember(source),
+                    how=Beam(end=end, longest=longest, size=1))
+    if not all(searched):
+        return Difference(math.inf, f"row {searched.index([])}: its probabilities are not numbers")
+    greedy = gather(_greedy(asked, prompts, asked.sources, longest), end=end)
+    return _parted(asked, prompts, asked.sources, [answers[0] for answers in searched], greedy)
+
+
+def alone_is_together(asked: Subject) -> Difference:
+    """Greedy answers to prompts of many lengths: each row, and the first half of it."""
+    prompts, sources = [part for row in asked.rows for part in (row, row[: -(-len(row) // 2)])], _twice(asked.sources)
+    together = gather(_greedy(asked, prompts, sources), end=_end(asked))
+    alone = [gather(_greedy(asked, [prompt], [source]), end=_end(asked))[0]
+             for prompt, source in zip(prompts, sources, strict=True)]
+    return _parted(asked, prompts, sources, together, alone)
+
+
+def streamed_is_whole(asked: Subject) -> Difference:
+    """The text of greedy answers, piece by piece."""
+    decode, end = asked.decode, _end(asked)
+    assert decode is not None
+    drawn = list(_greedy(asked, asked.rows, asked.sources))
+    written = [Writing(decode, end=end, longest=len(drawn)) for _ in asked.rows]
+    for _ in follow(drawn, written, enough=set()):
+        pass
+    for row, (writing, answer) in enumerate(zip(written, gather(drawn, end=end), strict=True)):
+        if writing.text != decode(answer.tokens):
+            return Difference(1.0, f"row {row}: {writing.text!r} instead of {decode(answer.tokens)!r}")
+    return Difference(0.0, "")
 
 
 def fused_is_explicit(asked: Subject) -> Difference:
@@ -194,6 +210,10 @@ def _writes(asked: Subject) -> bool:
     return asked.writer is not None
 
 
+def _speaks(asked: Subject) -> bool:
+    return asked.writer is not None and asked.decode is not None
+
+
 def _attends(asked: Subject) -> bool:
     return bool(sites(asked.model))
 
@@ -209,6 +229,8 @@ CHECKS: tuple[tuple[str, str, float, Callable[[Subject], Difference], Callable[[
     ("reordered = fresh", "a beam that changes places goes on from another's past", NEAR, reordered_is_fresh, _writes),
     ("beam 1 = greedy", "a beam search of size 1 does not take the likeliest token", NEAR, beam_of_one_is_greedy,
      _writes),
+    ("alone = in a batch", "an answer depends on the others in its batch", ALIKE, alone_is_together, _writes),
+    ("streamed = whole", "text that comes piece by piece is another", EXACT, streamed_is_whole, _speaks),
     ("fused = explicit", "the fast attention is not the one that is defined", NEAR, fused_is_explicit, _attends),
     ("no look into the future", "a token's output depends on later tokens", EXACT, future_is_unseen, _writes),
     ("equivariant without positions", "shuffled words give other states", NEAR, shuffled_is_shuffled, _can_be_blind),
@@ -227,6 +249,38 @@ def _begin(asked: Subject, read: Int[Tensor, "rows length"], source: Int[Tensor,
     capacity = read.shape[1] if kind == "fixed" else None
     state: State = _writer(asked).begin(len(read), asked.remember(source), capacity=capacity)
     return state
+
+
+def _end(asked: Subject) -> int:
+    assert asked.end is not None
+    return asked.end
+
+
+def _twice(sources: Rows) -> list[Sequence[int]]:
+    return [source for source in sources for _ in range(2)]
+
+
+def _greedy(asked: Subject, prompts: Rows, sources: Rows, longest: int = WRITTEN) -> Iterator[Drawn]:
+    how = Sampling(end=_end(asked), longest=longest, temperature=0.0)
+    return sample(_writer(asked), asked.padded(prompts), lengths=[len(prompt) for prompt in prompts], how=how,
+                  memory=asked.remember(asked.padded(sources)))
+
+
+def _parted(asked: Subject, prompts: Rows, sources: Rows, found: Sequence[Hypothesis],
+            wanted: Sequence[Hypothesis]) -> Difference:
+    """Where two answers part, it counts by how much the one's next token is likelier than the other's."""
+    gaps, parted = [], 0
+    for row, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        gap = abs(one.log_probability - other.log_probability) / max(1.0, abs(other.log_probability))
+        place = f"row {row}, log-probability of the answer"
+        if parting := _parting(one.tokens, other.tokens, end=_end(asked)):
+            token, choices = parting
+            read, source = asked.filled([[*prompts[row], *other.tokens[:token]]]), asked.filled([sources[row]])
+            gap = float(asked.logits(read, source)[0, -1, list(choices)].diff().abs())
+            place, parted = f"row {row}, token {token}", parted + 1
+        gaps.append(Difference(math.inf if math.isnan(gap) else gap, place))
+    note = f"{parted} of {len(gaps)} answers part, between tokens as likely" if parted else ""
+    return max(gaps)._replace(note=note)
 
 
 def _parting(one: Sequence[int], other: Sequence[int], *, end: int) -> tuple[int, tuple[int, int]] | None:

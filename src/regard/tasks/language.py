@@ -214,4 +214,4 @@ class Language(Rows):
             apart = max(1, len(ids) // len(rows))
             rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
         return of_decoder(cast(Decoder, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
-                          end=self.tokens.end)
+                          end=self.tokens.end, decode=lambda ids: self.tokens.decode([ids])[0])

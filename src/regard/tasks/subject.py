@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.generate.steps import Steps
+from regard.generate.text import Decode
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.mask import Mask
@@ -39,6 +40,8 @@ class Subject:
     """What a writer keeps of the sources."""
     end: int | None = None
     """The id that ends a writer's answer."""
+    decode: Decode | None = None
+    """The text of a writer's tokens."""
 
     def padded(self, rows: Rows) -> Int[Tensor, "rows length"]:
         longest = max(map(len, rows))
@@ -53,20 +56,21 @@ class Subject:
         return torch.tensor(rows, dtype=torch.long, device=next(self.model.parameters()).device)
 
 
-def of_encoder_decoder(model: EncoderDecoder, rows: Rows, sources: Rows, *, pad: int, end: int) -> Subject:
+def of_encoder_decoder(model: EncoderDecoder, rows: Rows, sources: Rows, *, pad: int, end: int,
+                       decode: Decode | None = None) -> Subject:
     def seen(source: Int[Tensor, "rows source"]) -> Mask:
         return Mask(keys=source != pad)
 
     return Subject(
-        model=model, rows=rows, sources=sources, pad=pad, end=end, writer=model,
+        model=model, rows=rows, sources=sources, pad=pad, end=end, decode=decode, writer=model,
         logits=lambda read, source: model.logits(model(source, read, mask=seen(source))),
         blind=lambda tokens, here: model.encoder(model.encoder.embed(tokens, here), positions=here),
         remember=lambda source: model.encode(source, seen(source)))
 
 
-def of_decoder(model: Decoder, rows: Rows, *, pad: int, end: int) -> Subject:
+def of_decoder(model: Decoder, rows: Rows, *, pad: int, end: int, decode: Decode | None = None) -> Subject:
     return Subject(
-        model=model, rows=rows, sources=[[] for _ in rows], pad=pad, end=end, writer=model,
+        model=model, rows=rows, sources=[[] for _ in rows], pad=pad, end=end, decode=decode, writer=model,
         logits=lambda read, _: model.logits(model(model.embed(read))),
         blind=lambda tokens, here: model(model.embed(tokens, here), mask=Mask(), positions=here))
 

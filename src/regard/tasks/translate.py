@@ -203,6 +203,7 @@ class Translate(Pairs):
         start, end = self.target_tokens.start, self.target_tokens.end
         return of_encoder_decoder(
             cast(EncoderDecoder, model), pad=self.source_tokens.pad, end=end,
+            decode=lambda ids: self.target_tokens.decode([ids])[0],
             rows=[[start, *row[:LONGEST]] for row in targets or made_up(len(self.target_tokens))],
             sources=[[*row[:LONGEST], end] for row in sources or made_up(len(self.source_tokens))])
 

@@ -40,7 +40,8 @@ def main(run: Path | None, device: str, json: bool) -> None:
 
 def line(check: "Check") -> str:
     """A check, how far off it is, and, where that is too far, what it means and where it is seen."""
-    verdict = "ok" if check.holds else f"FAILED: {check.otherwise} ({check.place})"
+    told = f" ({check.note})" if check.note else ""
+    verdict = f"ok{told}" if check.holds else f"FAILED: {check.otherwise} ({check.place})"
     return f"{check.name:{WIDTH}}{_short(check.difference):>18}{_short(check.tolerance):>10}  {verdict}"
 
 
@@ -51,4 +52,4 @@ def _short(number: float) -> str:
 def _record(check: "Check") -> dict[str, Any]:
     difference = check.difference if math.isfinite(check.difference) else None  # JSON has no infinity
     return {"name": check.name, "holds": check.holds, "difference": difference, "tolerance": check.tolerance,
-            "place": check.place, "otherwise": check.otherwise}
+            "place": check.place, "note": check.note, "otherwise": check.otherwise}
