@@ -145,7 +145,8 @@ class Rows(Task[RowBatch]):
 
     def _offset(self, epoch: int, length: int) -> int:
         """Where the first row of an epoch begins: at the beginning of the text, and then elsewhere each time."""
-        return int(np.random.default_rng([self.run.seed, epoch]).integers(length)) if epoch else 0
+        order = np.random.default_rng(self.run.seed).permutation(length)
+        return int(order[epoch % length] - order[0]) % length
 
     # Ids -> texts
 
