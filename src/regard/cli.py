@@ -45,7 +45,10 @@ def train(
         "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Train a model. The same command again goes on where it stopped."""
+    """Train a model. The same command again goes on where it stopped.
+
+    Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked to stop, 130 Ctrl-C.
+    """
     from regard.verbs.train import main
 
     main(task, data or [], source, target, recipe, setting or [], out, extend, json)
