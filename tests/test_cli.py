@@ -110,7 +110,8 @@ MISTAKES = {
     "unknown verb": (["trian"], ["trian", "Did you mean 'train'?", "regard --help"]),
     "unknown option": (["train", "--dta", "x"], ["--dta", "--data", "regard train --help"]),
     "unknown setting": (["train", "--set", "model.widht=3"], ["model.widht", "did you mean model.width?"]),
-    "unknown setting to explain": (["settings", "widht"], ["widht: no such setting", "did you mean model.width?"]),
+    "unknown setting to explain": (["settings", "widht"], ["widht: in the name of no setting", "mean model.width?"]),
+    "unknown word to explain": (["settings", "xyz"], ["xyz: in the name of no setting", "`regard settings` lists"]),
     "unknown section": (["train", "--set", "modle.width=3"], ["did you mean model.width?"]),
     "unknown task": (["train", "traslate"], ["traslate: no such task", "translate"]),
     "unknown preset": (["train", "--set", "model.preset=transfomer-base"], ["did you mean transformer-base?"]),
@@ -213,6 +214,14 @@ def test_a_folder_that_holds_another_run_is_left_alone_and_the_difference_shown(
     assert "train.clip: 1.0 → none" in message
     assert message.count("→") == 2
     assert "--out DIR" in message
+    assert "--extend" not in message
+
+
+def test_a_run_that_is_only_to_be_longer_is_told_how(pairs: Path, trained: Path) -> None:
+    shutil.copytree(trained, "mine")
+    steps = load(trained / "run.json").train.steps
+    message = refused("train", "--data", pairs, "--out", "mine", *TINY_OPTIONS, "--set", f"train.steps={steps + 5}")
+    assert f"\nGo on with it by --set train.steps={steps} --extend 5, or choose another place with --out" in message
 
 
 def test_a_run_json_that_is_broken_is_named_with_the_place(pairs: Path) -> None:
@@ -501,6 +510,11 @@ def test_ctrl_c_ends_a_run_with_130_and_no_traceback(pairs: Path) -> None:
         out, err = child.communicate(timeout=30)
     assert (child.returncode, out) == (130, b"")
     assert b"Traceback" not in err
+
+
+def test_the_help_of_train_says_what_ctrl_c_does_and_what_the_exit_codes_mean() -> None:
+    said = " ".join(run("train", "--help").out.split())
+    assert "Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked" in said
 
 
 def shown_on_terminal(**variables: str) -> str:

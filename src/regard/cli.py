@@ -45,7 +45,10 @@ def train(
         "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Train a model. The same command again goes on where it stopped."""
+    """Train a model. The same command again goes on where it stopped.
+
+    Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked to stop, 130 Ctrl-C.
+    """
     from regard.verbs.train import main
 
     main(task, data or [], source, target, recipe, setting or [], out, extend, json)
@@ -77,12 +80,30 @@ def evaluate(
     run: RunOption = None,
     split: Annotated[list[str] | None, typer.Option("--split", help="Which split; all tests if not given.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
+    shots: Annotated[str | None, typer.Option(
+        "--shots", metavar="0,1,4,8", help="Of a language model: how often it finds the label of a text after so many "
+                                           "labelled examples in its prompt. Needs --data.")] = None,
+    data: Annotated[Path | None, typer.Option(
+        "--data", help="With --shots: a .tsv of text, tab, label, a .jsonl, or a folder of train.tsv and "
+                       "test.tsv.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="With --shots: JSON key of the text.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="With --shots: JSON key of the label.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="With --shots: of the examples in the prompts.")] = 0,
+    plot: Annotated[Path | None, typer.Option(
+        "--plot", metavar="FILE.png", help="With --shots: draw the accuracy.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", json: JsonOption = False,
 ) -> None:
-    """Measure a trained model on its test data."""
-    from regard.verbs.evaluate import main
+    """Measure a trained model on its test data, or with --shots on labelled texts it was not trained for."""
+    if shots is None and (data or source or target or plot):
+        raise UserError("--data, --source, --target and --plot go with --shots, as in --shots 0,1,4 --data texts.tsv")
+    if shots is None:
+        from regard.verbs.evaluate import main
 
-    main(run, split or [], limit, device, precision, json)
+        main(run, split or [], limit, device, precision, json)
+    else:
+        from regard.verbs import shots as few
+
+        few.main(shots, data, source, target, run, limit, seed, plot, device, precision, json)
 
 
 @app.command()

@@ -201,6 +201,21 @@ def test_a_second_signal_ends_a_process(number: signal.Signals) -> None:
         assert child.wait() == -number
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_person_at_a_terminal_is_answered_at_once(is_terminal: bool) -> None:
+    ours, theirs = pytest.importorskip("pty").openpty() if is_terminal else os.pipe()
+    child = subprocess.Popen([sys.executable, "-c", HELD.replace("Stop()", "Stop('wait')")], text=True,
+                             env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdout=subprocess.PIPE, stderr=theirs)
+    with child:
+        assert child.stdout
+        for said in ("ready\n", "asked\n"):
+            assert child.stdout.readline() == said
+            child.send_signal(signal.SIGINT)
+    os.close(theirs)
+    assert os.read(ours, 100) == (b"\r\nwait\r\n" if is_terminal else b"")
+    os.close(ours)
+
+
 @pytest.mark.slow
 def test_a_second_signal_ends_a_run_inside_a_step(job: Job, tmp_path: Path) -> None:
     process = job.but("model.width=768", "model.depth=2").start(tmp_path / "run")  # a step takes some seconds

@@ -71,10 +71,15 @@ def differences(a: Run, b: Run) -> list[str]:
 
 def refuse_another(saved: Path, run: Run) -> None:
     """A folder holds one run: with other settings it is not gone on with, and not written over."""
-    changed = differences(load(saved), run) if saved.exists() else []
-    if changed:
+    if not saved.exists():
+        return
+    other = load(saved)
+    if changed := differences(other, run):
+        steps, more = other.train.steps, run.train.steps - other.train.steps
+        longer = f"Go on with it by --set train.steps={steps} --extend {more}, or choose"
+        is_longer = more > 0 and len(changed) == 1
         raise UserError(f"{saved.parent} holds another run. What differs:\n  " + "\n  ".join(changed)
-                        + "\nChoose another place with --out DIR, or delete that one.")
+                        + f"\n{longer if is_longer else 'Choose'} another place with --out DIR, or delete that one.")
 
 
 def table(section: Any) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """A trained run, ready to answer."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
 from regard.checkpoint import load_weights, read_json
@@ -40,26 +40,21 @@ class Predictor:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
             raise TypeError("a list of texts is wanted, as in predict([text])")
-        with self._searching(search):
+        with self.task.searching(**search):
             return self.task.predict(self.model, list(inputs))
 
     def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
         """The answers to one input as they are written: the number of the answer, and what is new of it."""
-        with self._searching(search):
+        with self.task.searching(**search):
             yield from self.task.stream(self.model, text)
 
     def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
         """How likely a language model finds each text, token by token."""
         return self.task.likelihoods(self.model, texts)
 
-    @contextmanager
-    def _searching(self, search: dict[str, object]) -> Iterator[None]:
-        """With other settings of the search."""
-        self.task.run = replace(self.run, search=replace(self.run.search, **search))  # type: ignore[arg-type]
-        try:
-            yield
-        finally:
-            self.task.run = self.run
+    def compare(self, prompts: Sequence[str], endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
+        """Of a language model: the log-probability of each ending after each prompt, up to a sum they share."""
+        return self.task.compare(self.model, prompts, endings)
 
     def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None) -> Record:

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -19,7 +21,7 @@ from regard.lock import hold
 from regard.nn.init import initialize
 from regard.settings.errors import Failure, NotFinite, Stopped
 from regard.settings.load import refuse_another, to_json
-from regard.settings.schema import Run, Train
+from regard.settings.schema import Run, Search, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import choose_device
@@ -48,7 +50,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
     check_precision(run.train, device)
-    with Stop() as stop, join(device) as world:
+    with Stop("finishing the step; again to end at once") as stop, join(device) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
         with hold(folder):
@@ -83,7 +85,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         model.eval()
         log.say("scoring the answers to the validation and test data …")
         with stop.at_once("stopped before the scores were known; the same command goes on from there"):
-            scores = _scores(task, model, log)
+            scores = _scores(task, model, log, run.search)
         write_json(folder / "scores.json", scores)
         log.say(f"trained in {time.monotonic() - began:.0f} s; the run is in {folder}")
     return scores
@@ -132,8 +134,9 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
             is_best = False
             if not stopping and progress.evaluated < progress.step and (
                     progress.step % evaluate_every == 0 or progress.step == how.steps):
-                loss = validation_loss(model, task, "val", tokens=how.batch_tokens, precision=precision, world=world,
-                                       stop=stop)
+                with _fits("a batch of the validation data", f"lower train.batch_tokens={how.batch_tokens}"):
+                    loss = validation_loss(model, task, "val", tokens=how.batch_tokens, precision=precision,
+                                           world=world, stop=stop)
                 stopping = loss is None
                 if loss is not None:
                     is_best = progress.judge(loss)
@@ -155,10 +158,9 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
             torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
             *counts, asked, due = world.sum([*batch.counts.values(), stop.asked, log.is_due(step + 1)])
             whole = dict(zip(batch.counts, counts, strict=True))
-            try:
+            with _fits(f"a batch ({_shapes(batch)})", f"lower train.batch_tokens={how.batch_tokens}, raise "
+                       f"train.accumulate={how.accumulate}, or set train.recompute=true"):
                 report = update(batch, step, whole)
-            except RuntimeError as error:
-                raise _too_large(error, batch, how) from error
             progress.step = step + 1
             health.note(progress.step, report.norm)
             log.count(progress.step, int(whole["nll"]), waited)
@@ -210,13 +212,19 @@ def _price(run: Run, device: torch.device, precision: torch.dtype) -> str:
     return f"train.deterministic: {1000 * strict:.2f} ms a step instead of {1000 * loose:.2f} ({more:+.0%})"
 
 
-def _too_large(error: RuntimeError, batch: Batch, how: Train) -> Exception:
-    """What to do about a batch that does not fit into memory; any other error stays itself."""
-    if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
-        return error
-    shapes = ", ".join(f"{name} {'×'.join(map(str, tensor.shape))}" for name, tensor in batch.tensors().items())
-    return Failure(f"a batch ({shapes}) does not fit into memory; lower train.batch_tokens={how.batch_tokens}, raise "
-                   f"train.accumulate={how.accumulate}, or set train.recompute=true")
+@contextmanager
+def _fits(what: str, advice: str) -> Iterator[None]:
+    """What to do where the memory does not suffice; any other error stays itself."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+            raise
+        raise Failure(f"{what} does not fit into memory; {advice}") from error
+
+
+def _shapes(batch: Batch) -> str:
+    return ", ".join(f"{name} {'×'.join(map(str, tensor.shape))}" for name, tensor in batch.tensors().items())
 
 
 def _introduce(log: Log, how: Train, task: Task[Any], sizes: Sizes, plan: Plan, device: torch.device,
@@ -248,9 +256,10 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
     return weights
 
 
-def _scores(task: Task[Any], model: nn.Module, log: Log) -> dict[str, Any]:
+def _scores(task: Task[Any], model: nn.Module, log: Log, how: Search) -> dict[str, Any]:
     scores = {}
     for split in [split for split in task.splits() if split != "train"]:
-        scores[split] = task.score(model, split)
+        with _fits("answering the examples", f"lower search.batch={how.batch} or search.beam={how.beam}"):
+            scores[split] = task.score(model, split)
         log.write("score", split=split, **scores[split])
     return scores
