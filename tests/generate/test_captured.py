@@ -5,6 +5,8 @@ import torch
 
 from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.capture import Captures
+from regard.generate.sample import Draws, Sampling, gather, padded, sample
+from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
@@ -64,3 +66,24 @@ def test_weights_that_change_in_place_or_move_are_seen() -> None:
     same(search(first, sources(0).cuda(), captures), expected)
     moved = translator(1).cuda()
     same(search(moved, sources(0).cuda(), captures), expected)
+
+
+@pytest.mark.parametrize("rules", [
+    {"temperature": 0.0}, {}, {"top_k": 20}, {"top_p": 0.9, "min_p": 0.05, "samples": 2}])
+@torch.no_grad()
+def test_recorded_draws_are_those_of_the_open_ones_whatever_the_lengths(rules: dict[str, float]) -> None:
+    torch.set_float32_matmul_precision("highest")
+    model, captures = Decoder(Tower(width=64, depth=2, heads=4, positions="rotary"), vocabulary=5000), Captures[Draws]()
+    initialize(model, seed=0)
+    model.eval()
+    how = Sampling(end=2, longest=21, **rules)  # type: ignore[arg-type]
+    batches = [[[5] * length for length in lengths] for lengths in ([1, 9, 4, 30], [7, 2, 8, 40], [3, 3, 3, 3])]
+
+    def written(rows: list[list[int]], device: str) -> list[list[int]]:
+        steps = sample(model.to(device), padded(rows).to(device), lengths=[*map(len, rows)], seeds=rows, how=how,
+                       captures=captures)
+        return [h.tokens for h in gather(steps, end=how.end)]
+
+    expected = [written(rows, "cpu") for rows in batches]
+    assert [written(rows, "cuda") for rows in batches] == expected
+    assert len(captures.kept) == 2  # rows in step are recorded apart from rows at positions of their own

@@ -2,14 +2,18 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.look.watch import band, mean_over_heads, sites, top, watch
+from regard.look.watch import Seen, band, mean_over_heads, sites, top, watch
+from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import SCORES
@@ -146,8 +150,71 @@ def test_large_weights_are_worked_out_in_pieces(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("regard.look.watch.PIECE", 200)
     with watch(model) as pieces:
         read(model)
+    with watch(model, heads=[2, 0, 1], rows=[1]) as single:  # less than the keys it is worked out from
+        read(model)
     for site in whole:
         assert torch.equal(whole[site], pieces[site])
+        assert torch.equal(whole[site][:, [2, 0, 1]][:, :, [1]], single[site])
+
+
+@given(cut=st.integers(1, 6), positions=st.sampled_from(["rotary", "relative", "alibi", "none"]))
+def test_texts_packed_into_one_row_have_the_weights_of_each_alone(cut: int, positions: str) -> None:
+    model = Decoder(Tower(width=32, depth=2, heads=4, positions=positions), vocabulary=VOCABULARY).eval()
+    initialize(model, seed=0)
+    tokens = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+    documents = (torch.arange(7) >= cut).long()[None]
+
+    def weights(tokens: Tensor, mask: Mask) -> Seen:
+        with torch.no_grad(), watch(model) as seen:
+            model(model.embed(tokens), mask=mask)
+        return seen
+
+    packed = weights(tokens, Mask(causal=True, documents=documents))
+    first, second = (weights(part, Mask(causal=True)) for part in (tokens[:, :cut], tokens[:, cut:]))
+    assert list(packed) == list(first) == list(second)
+    for site, whole in packed.items():
+        torch.testing.assert_close(whole[..., :cut, :cut], first[site], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(whole[..., cut:, cut:], second[site], rtol=1e-5, atol=1e-6)
+        assert whole[..., cut:, :cut].abs().max() == whole[..., :cut, cut:].abs().max() == 0
+
+
+def test_a_packed_row_is_watched_with_its_padding_and_one_query_at_a_time() -> None:
+    model = Decoder(TOWER, vocabulary=VOCABULARY).eval()
+    initialize(model, seed=0)
+    documents, real = torch.tensor([[0, 0, 1, 1, 2, 2]]), torch.tensor([[True] * 5 + [False]])
+    mask = Mask(causal=True, documents=documents, keys=real)
+    x = model.embed(torch.arange(3, 9)[None])
+    with torch.no_grad(), watch(model) as every:
+        model(x, mask=mask)
+    with torch.no_grad(), watch(model, rows=[3]) as one:
+        model(x, mask=mask)
+    for site, weights in every.items():
+        assert (weights > 0).any(1)[0].nonzero().tolist() == [[0, 0], [1, 0], [1, 1], [2, 2], [3, 2], [3, 3], [4, 4],
+                                                              [5, 4]]
+        torch.testing.assert_close(one[site], weights[:, :, [3]], rtol=1e-6, atol=1e-7)
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor of float32 that is made meanwhile, in bytes."""
+
+    size = 0
+
+    def __torch_dispatch__(self, act: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        made = act(*inputs, **(options or {}))
+        if isinstance(made, Tensor) and made.dtype == torch.float32:
+            self.size = max(self.size, made.untyped_storage().nbytes())
+        return made
+
+
+def test_one_row_of_a_long_text_takes_far_less_than_its_keys() -> None:
+    heads, keys = 8, 16_384
+    attend = SCORES["scaled-dot"]((32,) * heads)
+    q, k, v = (torch.randn(1, length, heads * 32, dtype=torch.bfloat16) for length in (1, keys, keys))
+    q, k, v = (x.unflatten(-1, (heads, 32)).transpose(1, 2) for x in (q, k, v))
+    with watch(attend, "", rows=[0]) as seen, Largest() as largest:
+        attend(q, k, v, mask=Mask())
+    assert seen[""].shape == (1, heads, 1, keys)
+    assert largest.size <= 4 << 20 < k.nbytes
 
 
 def test_an_unknown_site_or_head_is_refused_with_those_there_are() -> None:
@@ -187,3 +254,14 @@ def test_hooks_are_gone_afterwards_even_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), watch(model):
         raise ZeroDivisionError
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_benchmark_of_watching_finds_the_same_bits_everywhere() -> None:
+    sizes = {"rows": 2, "length": 32, "width": 32, "depth": 2, "heads": 4, "vocabulary": 128, "long": 64, "rounds": 1}
+    command = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "watch.py"),
+               *(part for name, value in sizes.items() for part in (f"--{name}", str(value)))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("same bits") == 8
+    assert "OTHER" not in done.stdout
+    assert "transformers, eager, output_attentions=True" in done.stdout

@@ -196,7 +196,7 @@ def test_fast_and_explicit_agree_in_bfloat16_as_far_as_it_goes(case: Case) -> No
 def test_a_row_of_weights_is_never_negative_and_sums_to_one_or_sees_nothing(case: Case) -> None:
     ours = call(case)
     weights = ours.weights()
-    queries, keys, _ = ours.positions or Places(whole(case.queries, CPU), whole(case.keys, CPU))
+    queries, keys, *_ = ours.positions or Places(whole(case.queries, CPU), whole(case.keys, CPU))
     dense = ours.mask.dense(queries, keys)
     allowed = torch.ones_like(weights, dtype=torch.bool) if dense is None else dense.expand_as(weights)
     assert (weights >= 0).all()

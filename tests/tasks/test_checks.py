@@ -88,7 +88,7 @@ def padding_seen_by_the_decoder_alone(patch: Patch) -> None:
 def values_not_reordered(patch: Patch) -> None:
     def reorder(self: GrowingCache, rows: Tensor) -> None:
         if self.stored is not None:
-            k, v, places, _ = self.stored
+            k, v, places, *_ = self.stored
             self.stored = Stored(k[rows], v, places)
 
     patch.setattr(GrowingCache, "reorder", reorder)

@@ -115,7 +115,7 @@ class Search:
         states = self.model.step(newest, self.state)
         logits = self.model.logits(states)[:, 0]
         for keep in self.filters:
-            logits = keep(logits, self.tokens.view(sources * size, capacity), length=self.length)
+            logits = keep(logits, self.tokens.view(sources * size, capacity), length=self.length[None])
 
         # Twice as many candidates as beams: however many of the best end here, enough live on.
         totals, parents, tokens = self.candidates(logits, 2 * size)

@@ -1,19 +1,30 @@
-"""Drawing the next token from the model's own probabilities, or taking the likeliest."""
+"""Writing token by token, each drawn from the model's own probabilities or the likeliest.
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+All of a step is tensors of fixed shape, so that on a GPU it is captured once and replayed, several tokens between
+two looks from the host; on a CPU prompts leave the batch as they end.
+"""
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.generate.beam import Hypothesis
+from regard.generate.capture import Captures, where
+from regard.generate.draw import Drawn, draw
 from regard.generate.filters import Filter
-from regard.generate.steps import Steps
+from regard.generate.prefill import prefill
+from regard.generate.steps import State, Steps
 
-__all__ = ["Drawn", "Sampling", "gather", "narrow", "sample"]
+__all__ = ["Drawn", "Draws", "Sampling", "gather", "padded", "sample"]
+
+AHEAD = 8  # tokens that a GPU writes between two copies to the host; as many again are queued while the host reads
+FEW_SHAPES = 64  # capacities of a captured step are multiples of this: prompts of like lengths share one recording
+LEAVE = 4  # on a CPU, ended prompts leave when they are one in so many: each leaving copies the cache
+BELOW_ONE = 1 - 2**-24  # the largest uniform number, so that in float32 too it is less than 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,44 +35,50 @@ class Sampling:
     """The id after which a row is finished; it then goes on with this id."""
     longest: int
     """New tokens at the most."""
+    samples: int = 1
+    """Rows that are written for each prompt, drawn apart."""
     temperature: float = 1.0
     """0: always the likeliest token (greedy)."""
     top_k: int | None = None
     """Only the k likeliest tokens."""
     top_p: float | None = None
     """Only the likeliest tokens that together have this probability (Holtzman et al. 2020)."""
+    min_p: float | None = None
+    """Only tokens at least this share as likely as the likeliest (Nguyen et al. 2024)."""
     seed: int = 0
-
-
-class Drawn(NamedTuple):
-    """The next token of every row, and its log-probability among what the filters allow (0 after the end)."""
-
-    tokens: Int[Tensor, " rows"]
-    log_probabilities: Float[Tensor, " rows"]
 
 
 @torch.no_grad()
 def sample(
-    model: Steps, prompt: Int[Tensor, "rows n"], *, how: Sampling, memory: object = None,
-    filters: Sequence[Filter] = (),
+    model: Steps, prompt: Int[Tensor, "prompts n"], *, how: Sampling, lengths: Sequence[int] | None = None,
+    memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
+    captures: "Captures[Draws] | None" = None, enough: Collection[int] = (),
 ) -> Iterator[Drawn]:
-    """Yields token after token, until all rows have ended."""
-    generator = torch.Generator(prompt.device).manual_seed(how.seed)
-    state = model.begin(prompt.shape[0], memory)
-    history, ended = prompt, torch.zeros_like(prompt[:, 0], dtype=torch.bool)
-    newest = prompt
-    for _ in range(how.longest):
-        logits = model.logits(model.step(newest, state)[:, -1:])[:, 0].float()
-        for keep in filters:
-            logits = keep(logits, history, length=torch.tensor(history.shape[1], device=prompt.device))
-        token = draw(logits, how, generator).masked_fill(ended, how.end)
-        chance = logits.log_softmax(-1).gather(1, token[:, None])[:, 0].masked_fill(ended, 0.0)
-        ended = ended | (token == how.end)
-        yield Drawn(token, chance)
+    """Yields the next token of every row, on the CPU, until all rows have ended. After its end a row's chance is 1.
+
+    `lengths` says how many tokens each prompt has; what stands after them in `prompt` is not read. `how.samples`
+    neighbouring rows share a prompt. A row is drawn by numbers made from `how.seed`, its sample's number and its
+    prompt's `seeds` (absent: the prompt's place): with seeds of its own, what a prompt gets does not depend on who
+    else is in the batch. Rows that the caller puts into `enough` on the way count as ended.
+
+    On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
+    """
+    draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds)
+    ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)
+    if prompt.device.type == "cuda":
+        keep = Captures() if captures is None else captures
+        key = (where(model), replace(how, seed=0), tuple(map(id, filters)))
+        steps = _ahead(*keep.adopt(draws, key=key), how.longest)
+    else:
+        steps = _one_by_one(draws, ended)
+    for drawn in steps:
+        tokens = drawn.tokens.masked_fill(ended, how.end)
+        chances = drawn.log_probabilities.masked_fill(ended, 0.0)
+        ended |= tokens == how.end
+        yield Drawn(tokens, chances)
+        ended[list(enough)] = True
         if bool(ended.all()):
             return
-        newest = token[:, None]
-        history = torch.cat([history, newest], dim=1)
 
 
 def gather(steps: Iterable[Drawn], *, end: int) -> list[Hypothesis]:
@@ -72,23 +89,121 @@ def gather(steps: Iterable[Drawn], *, end: int) -> list[Hypothesis]:
             for row, total in zip(tokens.tolist(), chances.sum(1).tolist(), strict=True)]
 
 
-def draw(logits: Float[Tensor, "rows vocabulary"], how: Sampling, generator: torch.Generator) -> Int[Tensor, " rows"]:
-    if how.temperature == 0:
-        return logits.argmax(-1)
-    chances = narrow(logits / how.temperature, top_k=how.top_k, top_p=how.top_p).softmax(-1)
-    return torch.multinomial(chances, 1, generator=generator)[:, 0]
+def padded(rows: Sequence[Sequence[int]], *, device: torch.device | None = None) -> Int[Tensor, "rows longest"]:
+    """Rows of different lengths, with zeros after their ends."""
+    whole = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+    for place, row in zip(whole, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(whole).to(device)
 
 
-def narrow(
-    logits: Float[Tensor, "rows vocabulary"], *, top_k: int | None = None, top_p: float | None = None
-) -> Float[Tensor, "rows vocabulary"]:
-    """Only the likeliest stay; the others become −∞. The likeliest of all always stays."""
-    if top_k is not None and top_k < logits.shape[1]:
-        logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], -math.inf)
-    if top_p is not None:
-        ordered, places = logits.sort(descending=True)
-        chances = ordered.softmax(-1)
-        before = chances.cumsum(-1) - chances
-        kept = (before < top_p) | (torch.arange(logits.shape[1], device=logits.device) == 0)
-        logits = logits.masked_fill(~kept.gather(1, places.argsort()), -math.inf)
-    return logits
+def _one_by_one(draws: "Draws", ended: Bool[Tensor, " rows"]) -> Iterator[Drawn]:
+    """Token by token, without the prompts that have ended."""
+    rows, samples, end = len(ended), draws.how.samples, draws.how.end
+    live = torch.arange(rows).view(-1, samples)  # the rows of each prompt that is still written
+    for step in range(draws.how.longest):
+        draws.advance()
+        tokens, chances = torch.full((rows,), end), torch.zeros(rows)
+        tokens[live.flatten()] = draws.tokens[:, step].cpu()
+        chances[live.flatten()] = draws.chances[:, step].cpu()
+        yield Drawn(tokens, chances)
+        gone = ended[live].all(1)
+        if int(gone.sum()) * LEAVE >= len(live):
+            kept = (~gone).nonzero()[:, 0]
+            draws.keep(kept.to(draws.tokens.device))
+            live = live[kept]
+
+
+def _ahead(draws: "Draws", advance: Callable[[], None], longest: int) -> Iterator[Drawn]:
+    """Several tokens per copy to the host; the next are already queued while the caller works on these."""
+    waiting: Iterator[Drawn] = iter(())
+    for start in range(0, longest, AHEAD):
+        stop = min(start + AHEAD, longest)
+        for _ in range(start, stop):
+            advance()
+        tokens, chances = (x[:, start:stop].to("cpu", non_blocking=True) for x in (draws.tokens, draws.chances))
+        there = torch.cuda.Event()
+        there.record()
+        yield from waiting
+        waiting = _arrived(tokens, chances, there)
+    yield from waiting
+
+
+def _arrived(tokens: Int[Tensor, "rows steps"], chances: Float[Tensor, "rows steps"],
+             there: torch.cuda.Event) -> Iterator[Drawn]:
+    there.synchronize()
+    yield from map(Drawn, tokens.unbind(1), chances.unbind(1))
+
+
+class Draws:
+    """What is written, for all rows at once. `advance` changes tensors in place only; it knows of no end."""
+
+    def __init__(
+        self, model: Steps, prompt: Int[Tensor, "prompts n"], how: Sampling, *, lengths: Sequence[int] | None = None,
+        memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        self.model, self.how, self.filters = model, how, filters
+        prompts, longest = prompt.shape
+        device = prompt.device
+        copies = torch.arange(prompts, device=device).repeat_interleave(how.samples)
+        read = torch.tensor(lengths or [longest] * prompts, device=device)
+        capacity = longest + how.longest
+        if device.type == "cuda":
+            capacity += -capacity % FEW_SHAPES
+        self.state: State = model.begin(prompts, memory, capacity=capacity)
+        # The last token of a prompt is read by the first step. Where it is not the longest, it is read twice.
+        prefill(model, prompt[:, :-1], self.state)
+        if len(set(lengths or ())) > 1:
+            # What was read beyond lies after every query: unseen, and overwritten in its turn.
+            self.state.truncate(read[:, None] - 1)
+        if how.samples > 1:
+            self.state.reorder(copies)
+        self.length: Int[Tensor, " rows"] = read[copies]
+        self.history: Int[Tensor, "rows capacity"] = prompt.new_full((len(copies), capacity), how.end)
+        self.history[:, :longest] = prompt[copies]
+        self.newest: Int[Tensor, "rows 1"] = self.history.gather(1, self.length[:, None] - 1)
+        self.tokens: Int[Tensor, "rows longest"] = prompt.new_full((len(copies), how.longest), how.end)
+        self.chances: Float[Tensor, "rows longest"] = torch.zeros(self.tokens.shape, device=device)
+        exact = torch.float32 if device.type == "mps" else torch.float64  # of the draw; MPS has no more
+        uniforms = _uniforms(seeds or [[i] for i in range(prompts)], how)
+        self.uniforms: Float[Tensor, "rows longest"] = uniforms.to(device, exact)
+        self.step = torch.zeros(1, dtype=torch.long, device=device)
+
+    def advance(self) -> None:
+        """One more token for every row."""
+        how = self.how
+        logits = self.model.logits(self.model.step(self.newest, self.state))[:, 0]
+        for keep in self.filters:
+            logits = keep(logits, self.history, length=self.length)
+        uniform = self.uniforms.index_select(1, self.step)
+        tokens, chances = draw(logits, uniform, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p,
+                               min_p=how.min_p)
+        self.newest.copy_(tokens[:, None])
+        self.tokens.index_copy_(1, self.step, tokens[:, None])
+        self.chances.index_copy_(1, self.step, chances[:, None])
+        self.step += 1
+        if self.filters:  # nobody else asks what came before
+            self.history.scatter_(1, self.length[:, None], self.newest)
+            self.length += 1
+
+    def keep(self, prompts: Int[Tensor, " kept"]) -> None:
+        """Go on with these prompts alone."""
+        samples = torch.arange(self.how.samples, device=prompts.device)
+        rows = (prompts[:, None] * self.how.samples + samples).flatten()
+        self.state.reorder(rows)
+        self.state.choose(prompts)
+        for name in ("length", "history", "newest", "tokens", "chances", "uniforms"):
+            setattr(self, name, getattr(self, name)[rows])
+
+    def tensors(self) -> list[Tensor]:
+        """All that a step reads or changes."""
+        return [self.length, self.history, self.newest, self.tokens, self.chances, self.uniforms, self.step,
+                *self.state.tensors()]
+
+
+def _uniforms(seeds: Sequence[Sequence[int]], how: Sampling) -> Float[Tensor, "rows longest"]:
+    """A number in [0, 1) for each row and step: from the row's seed alone, the same on every machine."""
+    rows = [np.random.PCG64(np.random.SeedSequence([how.seed, sample, *seed]))
+            for seed in seeds for sample in range(how.samples)]
+    table = np.stack([np.random.Generator(row).random(how.longest) for row in rows])
+    return torch.from_numpy(np.minimum(table, BELOW_ONE))

@@ -19,8 +19,8 @@ class State(Protocol):
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
         """Keep these sources of the memory only."""
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from `length` on."""
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Forget every position from `length` on, which may be another in each row."""
 
     def tensors(self) -> list[Tensor]:
         """All that the next step reads or changes, in an order that depends on nothing but their shapes."""

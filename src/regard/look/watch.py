@@ -5,10 +5,10 @@ that the fast path is about to use. Nothing in a model knows of it.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,9 +19,10 @@ from regard.nn.attend import Attend, Bias, Places
 from regard.nn.mask import whole
 from regard.settings.errors import UserError
 
-__all__ = ["Reduce", "Seen", "band", "mean_over_heads", "sites", "top", "watch"]
+__all__ = ["Reduce", "Seen", "band", "matching", "mean_over_heads", "sites", "top", "watch"]
 
-PIECE = 8 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
+PIECE = 16 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
+KEYS = 4 << 20  # and of keys, in float32
 LIMIT = 1 << 30
 CPU = torch.device("cpu")
 
@@ -103,23 +104,41 @@ class Seen(Mapping[str, Tensor]):
 
 def sites(model: nn.Module) -> dict[str, Attend]:
     """Every attention of a model by the path of its owner."""
-    found = ((name, module) for name, module in model.named_modules() if isinstance(module, Attend))
-    return {name.removesuffix("attend").removesuffix("."): module for name, module in found}
+    if isinstance(model, Attend):
+        return {"": model}
+    found: dict[str, Attend] = {}
+
+    def walk(owner: nn.Module, path: str) -> None:  # named_modules takes many times as long as a small forward pass
+        for name, part in owner._modules.items():
+            here = f"{path}.{name}" if path else name
+            if isinstance(part, Attend):
+                found[path if name == "attend" else here] = part
+            elif part is not None and part._modules:
+                walk(part, here)
+
+    walk(model, "")
+    return found
+
+
+def matching(known: Iterable[str], only: str | Sequence[str]) -> list[str]:
+    """The sites that one of these patterns names, as file names are: `decoder.*.cross`."""
+    patterns, known = [only] if isinstance(only, str) else list(only), list(known)
+    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
+    if not chosen:
+        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    return chosen
 
 
 @contextmanager
 def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[int] | None = None,
           rows: Sequence[int] | None = None, reduce: Reduce | None = None, limit: int = LIMIT) -> Iterator[Seen]:
-    """Keep the weights of the attentions whose site matches `only` (as file names match: `decoder.*.cross`).
+    """Keep the weights of the attentions whose site matches `only`.
 
     `heads` and `rows` (the positions of queries) choose among them, and nothing else is worked out; `reduce` keeps less
     of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code.
     """
-    patterns = [only] if isinstance(only, str) else list(only)
     known = sites(model)
-    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
-    if not chosen:
-        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    chosen = matching(known, only)
     seen = Seen(limit)
     hooks = []
     try:
@@ -142,28 +161,48 @@ def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *
           heads: list[int], rows: Sequence[int] | None, reduce: Reduce | None) -> None:
     q, k = inputs[:2]
     places: Places = options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
-    queries = _chosen(places.queries, rows)
-    if not len(queries):
+    if rows is not None:
+        queries = _chosen(places.queries, rows)
+        q, places = q.index_select(2, queries), places._replace(queries=places.queries[:, queries])
+    wanted = q.shape[2]
+    if not wanted:
         return
-    size = 4 * q.shape[0] * len(heads) * len(queries) * k.shape[2]
+    size = 4 * q.shape[0] * len(heads) * wanted * k.shape[2]
     kept = size if reduce is None else size * min(1.0, _share(reduce, k.shape[2], len(heads)))
     seen.refuse_beyond_limit(int(kept), site)
-    part, groups = attend.pick(heads), [head * k.shape[1] // q.shape[1] for head in heads]
-    keys = k[:, groups].float()
-    pieces = max(1, PIECE // max(1, size // len(queries)))
+    parts = [(attend.pick(few), few) for few in _by_memory(heads, k, max(KEYS, size))]
+
+    @lru_cache(maxsize=1)  # once where all heads go together, one after the other where they do not
+    def keys_of(part: int) -> Tensor:
+        return _heads(k, [head * k.shape[1] // q.shape[1] for head in parts[part][1]])
+
+    together = max(1, PIECE // max(1, size // wanted))
     with torch.autocast(q.device.type, enabled=False):
-        for some in queries.split(pieces):
-            here = places._replace(queries=places.queries[:, some])
-            weights = part.weights(q[:, heads][:, :, some].float(), keys, mask=options["mask"], positions=here,
-                                   bias=_of_heads(options.get("bias"), heads), previous=options.get("previous"))
-            seen.take(site, heads, Kept(weights) if reduce is None else reduce(weights, here), k.shape[2])
+        for asking, at in zip(q.split(together, dim=2), places.queries.split(together, dim=1), strict=True):
+            here = places._replace(queries=at)
+            weights = [part.weights(_heads(asking, few), keys_of(i), mask=options["mask"], positions=here,
+                                    bias=_of_heads(options.get("bias"), few), previous=options.get("previous"))
+                       for i, (part, few) in enumerate(parts)]
+            whole_piece = weights[0] if len(weights) == 1 else torch.cat(weights, dim=1)
+            seen.take(site, heads, Kept(whole_piece) if reduce is None else reduce(whole_piece, here), k.shape[2])
 
 
-def _chosen(positions: Int[Tensor, "#batch queries"], rows: Sequence[int] | None) -> Int[Tensor, " chosen"]:
+def _by_memory(heads: list[int], k: Float[Tensor, "rows groups keys head"], most: int) -> list[list[int]]:
+    """Heads whose float32 keys take `most` bytes together: those of a long text are larger than one row of weights."""
+    several = max(1, most // max(1, 4 * k.shape[0] * k.shape[2] * k.shape[3]))
+    return [heads[start: start + several] for start in range(0, len(heads), several)]
+
+
+def _heads(x: Float[Tensor, "rows all length head"], heads: list[int]) -> Float[Tensor, "rows some length head"]:
+    """In float32. By views, since a list of numbers as an index makes a GPU wait for it."""
+    if len(heads) == 1:
+        return x[:, heads[0] : heads[0] + 1].float()
+    return torch.stack([x[:, head] for head in heads], dim=1).float()
+
+
+def _chosen(positions: Int[Tensor, "#batch queries"], rows: Sequence[int]) -> Int[Tensor, " chosen"]:
     """Which queries of this call stand at the wanted positions."""
     here = positions[0]
-    if rows is None:
-        return torch.arange(len(here), device=here.device)
     return torch.isin(here, torch.tensor(list(rows), device=here.device)).nonzero()[:, 0]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.models.tower import blocks, input_positions, tokens
 from regard.nn.attention import CrossAttention, Memory
 from regard.nn.block import norm
-from regard.nn.cache import BlockCache, FixedCache, GrowingCache
+from regard.nn.cache import BlockCache, FixedCache, GrowingCache, Lineage
 from regard.nn.dropout import Dropout
 from regard.nn.embed import in_autocast
 from regard.nn.mask import Mask, whole
@@ -25,12 +25,20 @@ class DecoderState:
     caches: list[BlockCache]
     memory: Memory | None
     position: Int[Tensor, "#rows 1"]
+    lineage: Lineage | None = None
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
+        # Rows at positions of their own would write over slots in which others still have a key.
+        in_step = self.position.shape[0] == 1
+        if self.lineage is not None and in_step and len(rows) == len(self.lineage.own):
+            self.lineage.reorder(rows)
+            return
         for cache in self.caches:
             cache.own.reorder(rows)
-        if self.position.shape[0] > 1:
+        if self.lineage is not None:
+            self.lineage.restart(len(rows))
+        if not in_step:
             self.position = self.position[rows]
 
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
@@ -42,15 +50,15 @@ class DecoderState:
             keys = self.memory.mask.keys
             self.memory = Memory(self.memory.states[sources], Mask(keys=None if keys is None else keys[sources]))
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from `length` on."""
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Forget every position from `length` on, which may be another in each row."""
         for cache in self.caches:
             cache.own.truncate(length)
-        self.position.clamp_(max=length)
+        self.position = self.position.clamp(max=length)
 
     def tensors(self) -> list[Tensor]:
         """All that the next step reads or changes."""
-        found = [self.position]
+        found = [self.position, *(self.lineage.tensors() if self.lineage is not None else [])]
         for cache in self.caches:
             found += cache.own.tensors()
             found += [] if cache.cross is None else [cache.cross.keys, cache.cross.values]
@@ -96,17 +104,21 @@ class Decoder(nn.Module):
     def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
         """Ready for the first token of each row. With a capacity, no shape will change from step to step."""
         like = in_autocast(memory.states if memory is not None else self.tokens.table.weight)
+        lineage = None if capacity is None else Lineage(rows, capacity, like.device)
         caches = []
         for block in self.blocks:
-            own = GrowingCache() if capacity is None else FixedCache(rows, self.groups, capacity, self.head, like=like)
+            own = GrowingCache() if capacity is None else FixedCache(
+                rows, self.groups, capacity, self.head, like=like, lineage=lineage)
             cross: CrossAttention | None = block.cross  # type: ignore[assignment]
             remembered = cross.remember(memory.states) if cross is not None and memory is not None else None
             caches.append(BlockCache(own, remembered))
-        return DecoderState(caches, memory, torch.zeros(1, 1, dtype=torch.long, device=like.device))
+        return DecoderState(caches, memory, torch.zeros(1, 1, dtype=torch.long, device=like.device), lineage)
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
         """The states of the next n tokens of each row. The state moves on by n."""
         positions = state.position + torch.arange(tokens.shape[1], device=tokens.device)
+        if state.lineage is not None:
+            state.lineage.write(positions)
         x = self.embed(tokens, positions)
         x = self(x, state.memory, positions=positions, cache=state.caches)
         state.position += tokens.shape[1]  # in place: a captured step goes on reading the same memory

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.nn import few, short
-from regard.nn.mask import Mask, whole
+from regard.nn.mask import Mask, Places, whole
 
 __all__ = [
     "SCORES",
@@ -35,15 +35,6 @@ EXPLICIT = 128 * 128
 
 Bias = Callable[[Tensor, Tensor], Tensor]
 """From the positions of queries and keys to numbers that are added to the scores."""
-
-
-class Places(NamedTuple):
-    """The positions of the queries and of the keys. Where it is absent, both count 0, 1, 2 …"""
-
-    queries: Int[Tensor, "#batch queries"]
-    keys: Int[Tensor, "#batch keys"]
-    rows: Int[Tensor, "batch keys"] | None = None
-    """In which row of k and v each key lies, and its value. Absent: in the query's own."""
 
 
 class Attended(NamedTuple):
@@ -87,12 +78,14 @@ class Attend(nn.Module):
 
         `previous` holds the last step's weights, for scores that depend on where the model looked before.
         """
-        queries, keys, rows = positions or _from_zero(q, k)
+        queries, keys, rows, _ = positions or _from_zero(q, k)
         scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]))
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if bias is not None:
             scores = scores + bias(queries, keys)
-        return _softmax(scores / self.temperature, mask.dense(queries, keys)).to(q.dtype)
+        if self.temperature != 1.0:
+            scores = scores / self.temperature
+        return _softmax(scores, mask.dense(queries, keys)).to(q.dtype)
 
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
@@ -141,10 +134,10 @@ class DotAttend(Attend):
             return short.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
         causal = mask.only_causal and positions is None and bias is None
-        queries, keys, rows = positions or _from_zero(q, k)
-        allowed = None if causal else mask.dense(queries, keys)
         if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
-            return few.attend(q, k, v, allowed, rows, scale / self.temperature)
+            return few.attend(q, k, v, mask, positions, scale / self.temperature)
+        queries, keys, rows, _ = positions or _from_zero(q, k)
+        allowed = None if causal else mask.dense(queries, keys)
         k, v = _collect(k, rows), _collect(v, rows)
         added: Tensor | None = allowed
         if bias is not None:
@@ -243,7 +236,7 @@ def _softmax(scores: Float[Tensor, "batch heads queries keys"],
     if allowed is None:
         return scores.softmax(-1)
     # Not -inf: a row that may see nothing would be 0/0, and its gradient not a number.
-    return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed
+    return scores.where(allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed
 
 
 SCORES: dict[str, type[Attend]] = {

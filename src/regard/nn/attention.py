@@ -11,6 +11,7 @@ from regard.nn.cache import LayerCache, Remembered
 from regard.nn.mask import Mask, whole
 from regard.nn.norm import Norm
 from regard.nn.positions import Positions
+from regard.nn.product import product
 
 __all__ = ["Attention", "CrossAttention", "Memory"]
 
@@ -76,23 +77,28 @@ class Attention(Heads):
     def forward(
         self, x: Float[Tensor, "batch length width"], *, mask: Mask,
         positions: Int[Tensor, "#batch length"] | None = None, cache: LayerCache | None = None,
+        norm: Norm | None = None, add: Tensor | None = None,
     ) -> Float[Tensor, "batch length width"]:
-        """`positions` absent: the whole sequence is here, from position 0 on."""
+        """`positions` absent: the whole sequence is here, from position 0 on.
+
+        `norm` comes before it, and `add` is added to what comes out.
+        """
         here = whole(x.shape[1], x.device) if positions is None else positions
+        qkv = product(x, self.qkv, norm=norm)
         if self.equal:
-            heads = self.split(self.qkv(x)).split([self.heads, self.groups, self.groups], dim=1)
+            heads = self.split(qkv).split([self.heads, self.groups, self.groups], dim=1)
         else:
-            heads = tuple(self.split(part) for part in self.qkv(x).split(self.query_width, dim=-1))
+            heads = tuple(self.split(part) for part in qkv.split(self.query_width, dim=-1))
         q, k, v = self.query_norm(heads[0]), self.key_norm(heads[1]), heads[2]
         q, k = self.positions.rotate(q, here), self.positions.rotate(k, here)
         places: Places | None = None
         if cache is not None:
-            k, v, there, rows = cache.append(k, v, positions=here)
-            places = Places(here, there, rows)
+            k, v, there, rows, in_order = cache.append(k, v, positions=here)
+            places = Places(here, there, rows, in_order)
         elif positions is not None:
             places = Places(here, here)
         attended = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias())
-        return self.out(self.merge(attended.context))  # type: ignore[no-any-return]
+        return product(self.merge(attended.context), self.out, add=add)
 
 
 class CrossAttention(Heads):
@@ -116,11 +122,12 @@ class CrossAttention(Heads):
 
     def forward(
         self, x: Float[Tensor, "rows length width"], memory: Memory, *, cache: Remembered | None = None,
+        norm: Norm | None = None, add: Tensor | None = None,
     ) -> Float[Tensor, "rows length width"]:
         """With a cache, `memory` gives its mask alone. Where there are more rows than sources, neighbours share one."""
         known = cache or self.remember(memory.states)
         rows, sources = x.shape[0], known.keys.shape[0]
         # Rows that share a source become more queries of it: its keys and values are never copied.
-        q = self.split(self.q(x).reshape(sources, -1, self.query_width))
+        q = self.split(product(x, self.q, norm=norm).reshape(sources, -1, self.query_width))
         attended = self.attend(q, known.keys, known.values, mask=memory.mask)
-        return self.out(self.merge(attended.context)).reshape(rows, -1, self.out.out_features)  # type: ignore[no-any-return]
+        return product(self.merge(attended.context).reshape(rows, -1, self.query_width), self.out, add=add)

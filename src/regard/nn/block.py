@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -12,16 +11,14 @@ from regard.nn.dropout import Dropout
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.nn.positions import Positions
+from regard.nn.product import Activation, product
 from regard.settings.schema import Tower
 
 __all__ = ["Block", "FeedForward", "norm"]
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-}
+Part = Callable[[Tensor, Norm | None, Tensor | None], Tensor]
+"""What a block does to its input, given the norm that comes before and what is added after."""
+
 GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 
 
@@ -35,20 +32,17 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, *, activation: str = "relu", bias: bool = True,
                  dropout: float = 0.0) -> None:
         super().__init__()
-        self.gated = activation in GATES
-        self.activation = ACTIVATIONS[GATES.get(activation, activation)]
-        self.up = nn.Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
+        self.activation = Activation(GATES.get(activation, activation), gated=activation in GATES)
+        self.up = nn.Linear(width, 2 * hidden if self.activation.gated else hidden, bias=bias)
         self.down = nn.Linear(hidden, width, bias=bias)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length width"]:
-        x = self.up(x)
-        if self.gated:
-            gate, value = x.chunk(2, dim=-1)
-            x = self.activation(gate) * value
-        else:
-            x = self.activation(x)
-        return self.down(self.dropout(x))  # type: ignore[no-any-return]
+    def forward(
+        self, x: Float[Tensor, "batch length width"], *, norm: Norm | None = None, add: Tensor | None = None
+    ) -> Float[Tensor, "batch length width"]:
+        """`norm` comes before it, and `add` is added to what comes out."""
+        x = product(x, self.up, norm=norm, activation=self.activation)
+        return product(self.dropout(x), self.down, add=add)
 
 
 class Block(nn.Module):
@@ -84,14 +78,18 @@ class Block(nn.Module):
         positions: Int[Tensor, "#batch length"] | None = None, cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch length width"]:
         own = cache.own if cache is not None else None
-        x = self.residual(x, self.self_norm, lambda h: self.self(h, mask=mask, positions=positions, cache=own))
+        x = self.residual(x, self.self_norm, lambda h, norm, add: self.self(
+            h, mask=mask, positions=positions, cache=own, norm=norm, add=add))
         if (cross := self.cross) is not None:
             assert memory is not None, "a block with cross-attention needs a memory"
             remembered = cache.cross if cache is not None else None
-            x = self.residual(x, self.cross_norm, lambda h: cross(h, memory, cache=remembered))
-        return self.residual(x, self.feed_forward_norm, self.feed_forward)
+            x = self.residual(x, self.cross_norm, lambda h, norm, add: cross(
+                h, memory, cache=remembered, norm=norm, add=add))
+        return self.residual(x, self.feed_forward_norm, lambda h, norm, add: self.feed_forward(h, norm=norm, add=add))
 
-    def residual(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def residual(self, x: Tensor, norm: Norm, part: Part) -> Tensor:
         if self.post:
-            return norm(x + self.dropout(part(x)))  # type: ignore[no-any-return]
-        return x + self.dropout(part(norm(x)))  # type: ignore[no-any-return]
+            return norm.of_sum(x, self.dropout(part(x, None, None)))
+        if self.training:
+            return x + self.dropout(part(norm(x), None, None))  # type: ignore[no-any-return]
+        return part(x, norm, x)  # the same without dropout, where norm and sum can join the products beside them

@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Remembered", "Stored"]
+from regard.nn import few
+
+__all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Lineage", "Remembered", "Stored"]
 
 NEVER = 2**62  # a position that no query reaches
 
@@ -22,6 +24,8 @@ class Stored(NamedTuple):
     v: Float[Tensor, "rows groups keys value"]
     positions: Int[Tensor, "#rows keys"]
     rows: Int[Tensor, "rows keys"] | None = None
+    in_order: bool = False
+    """Key j stands at position j."""
 
 
 class LayerCache:
@@ -36,8 +40,8 @@ class LayerCache:
         """Row i becomes what row rows[i] was. There may be fewer rows, or more."""
         raise NotImplementedError
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from `length` on."""
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Forget every position from `length` on, which may be another in each row."""
         raise NotImplementedError
 
     def tensors(self) -> list[Tensor]:
@@ -56,7 +60,7 @@ class GrowingCache(LayerCache):
         if self.stored is None:
             self.stored = Stored(k, v, positions)
         else:
-            keys, values, places, _ = self.stored
+            keys, values, places, *_ = self.stored
             rows = max(places.shape[0], positions.shape[0])
             places = torch.cat([places.expand(rows, -1), positions.expand(rows, -1)], dim=1)
             self.stored = Stored(torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2), places)
@@ -64,75 +68,96 @@ class GrowingCache(LayerCache):
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         if self.stored is not None:
-            k, v, places, _ = self.stored
+            k, v, places, *_ = self.stored
             self.stored = Stored(k[rows], v[rows], places if places.shape[0] == 1 else places[rows])
 
-    def truncate(self, length: int) -> None:
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
         if self.stored is not None:
-            k, v, places, _ = self.stored
+            k, v, places, *_ = self.stored
             kept = (places < length).any(0)
             # Rows may stand at different positions: a slot that only some of them keep is out of sight for the others.
-            places = places[:, kept].masked_fill(places[:, kept] >= length, NEVER)
+            places = torch.where(places < length, places, NEVER)[:, kept]
             self.stored = Stored(k[:, :, kept], v[:, :, kept], places)
 
     def tensors(self) -> list[Tensor]:
         return [] if self.stored is None else list(self.stored[:3])
 
 
+class Lineage:
+    """Where the keys of each row lie. Rows that change places leave them where they are: nothing large is moved.
+
+    One for all layers of a model, whose rows change places together.
+    """
+
+    def __init__(self, rows: int, capacity: int, device: torch.device) -> None:
+        self.capacity, self.device = capacity, device
+        self.restart(rows)
+
+    def restart(self, rows: int) -> None:
+        """Every key lies in its own row."""
+        self.own: Int[Tensor, "rows 1"] = torch.arange(rows, device=self.device)[:, None]
+        self.rows: Int[Tensor, "rows capacity"] | None = None  # absent: each in its own
+
+    def write(self, positions: Int[Tensor, "#rows n"]) -> None:
+        """The keys at these positions are about to be written, each row's into its own."""
+        if self.rows is not None:
+            assert positions.shape[0] == 1, "rows that have changed places stay in step"
+            self.rows.index_copy_(1, positions[0], self.own.expand(-1, positions.shape[1]))
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        if self.rows is None:
+            self.rows = self.own.repeat(1, self.capacity)
+        self.rows.copy_(self.rows[rows])  # in place: a captured graph goes on reading the same memory
+
+    def tensors(self) -> list[Tensor]:
+        # Where every key lies in its own row there is nothing to change: a copy, that may be written to without harm.
+        return [self.own.repeat(1, self.capacity) if self.rows is None else self.rows]
+
+
 class FixedCache(LayerCache):
     """Has a slot for every position from the start, so that no shape changes and a step can be captured whole.
 
     Slot = position. An empty slot, or one that was truncated, lies after every query: a causal mask hides it.
-    Rows that change places leave their keys where they are, and remember where each of them lies.
     """
 
-    def __init__(self, rows: int, groups: int, capacity: int, head: int, *, like: Tensor) -> None:
+    def __init__(self, rows: int, groups: int, capacity: int, head: int, *, like: Tensor,
+                 lineage: Lineage | None = None) -> None:
         self.keys = like.new_zeros(rows, groups, capacity, head)
         self.values = like.new_zeros(rows, groups, capacity, head)
         self.places = torch.arange(capacity, device=like.device)[None]
-        self.in_step = True  # all rows have stood at the same positions so far
-        self.own: Int[Tensor, "rows 1"] = torch.arange(rows, device=like.device)[:, None]
-        self.rows: Int[Tensor, "rows capacity"] | None = None
+        self.lineage = lineage
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
-        if positions.shape[0] == 1:
+        if few.stores(k, v):
+            few.store(k, v, self.keys, self.values, positions)
+        elif positions.shape[0] == 1:
             self.keys.index_copy_(2, positions[0], k)
             self.values.index_copy_(2, positions[0], v)
-            if self.rows is not None:
-                self.rows.index_copy_(1, positions[0], self.own.expand(-1, positions.shape[1]))
         else:
-            # Rows at positions of their own would write over slots in which others still have a key.
-            self.in_step = False
-            self._move()
             slots = positions[:, None, :, None].expand_as(k)
             self.keys.scatter_(2, slots, k)
             self.values.scatter_(2, slots, v)
-        return Stored(self.keys, self.values, self.places, self.rows)
+        rows = None if self.lineage is None else self.lineage.rows
+        if k.device.type != "cpu":
+            return Stored(self.keys, self.values, self.places, rows, in_order=True)
+        filled = int(positions.max()) + 1  # a CPU records nothing: it may look, and pass over the empty slots
+        rows = None if rows is None else rows[:, :filled]
+        return Stored(self.keys[:, :, :filled], self.values[:, :, :filled], self.places[:, :filled], rows,
+                      in_order=True)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
-        if self.in_step and rows.shape[0] == self.keys.shape[0]:
-            if self.rows is None:
-                self.rows = self.own.repeat(1, self.places.shape[1])
-            self.rows.copy_(self.rows[rows])  # in place: a captured graph goes on reading the same memory
-        else:
-            self._move()
-            self.keys, self.values = self.keys[rows], self.values[rows]
-            self.own = torch.arange(len(rows), device=rows.device)[:, None]
+        """Moves the keys. Where they need not move, `Lineage.reorder` does instead."""
+        if self.lineage is not None and self.lineage.rows is not None:
+            lying = self.lineage.rows[:, None, :, None].expand_as(self.keys)
+            self.keys, self.values = self.keys.gather(0, lying), self.values.gather(0, lying)
+        self.keys, self.values = self.keys[rows], self.values[rows]
 
-    def _move(self) -> None:
-        """Every key into its own row."""
-        if self.rows is not None:
-            places = self.rows[:, None, :, None].expand_as(self.keys)
-            self.keys, self.values = self.keys.gather(0, places), self.values.gather(0, places)
-            self.rows = None
-
-    def truncate(self, length: int) -> None:
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
         """Nothing to do: what lies after the next query is hidden, and overwritten when its turn comes."""
 
     def tensors(self) -> list[Tensor]:
-        lying = self.own.expand(-1, self.places.shape[1]) if self.rows is None else self.rows
-        return [self.keys, self.values, lying]
+        return [self.keys, self.values]
 
 
 @dataclass

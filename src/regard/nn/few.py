@@ -1,11 +1,15 @@
 """Attention of a few new queries on a GPU, as when a text is written token by token: one program for each of them.
 
 The general kernels give a tile of 64 queries to each head, of which a step of generation fills one row. Here a program
-reads the keys that its query may see, once, from wherever they lie: a beam search need not move its cache.
+reads the keys that its query may see, once, from wherever they lie: a beam search need not move its cache. No mask is
+made: most are a comparison of positions.
 """
 
 import torch
 from torch import Tensor
+
+from regard.nn.mask import Mask, Places
+from regard.nn.product import starts_early
 
 try:
     import triton
@@ -13,9 +17,10 @@ try:
 except ImportError:  # a machine without a GPU
     triton = None
 
-__all__ = ["attend", "serves"]
+__all__ = ["attend", "serves", "store", "stores"]
 
 MOST = 16  # queries of a row beyond which reading the keys once for each is a waste
+BUSY = 256  # programs from which on they need not hurry, each by itself
 
 
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -26,50 +31,100 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and q.shape[3] in (16, 32, 64, 128) and q.stride(3) == k.stride(3) == v.stride(3) == 1)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, rows: Tensor | None, scale: float) -> Tensor:
-    """`allowed` (batch, 1, queries, keys) may broadcast; key j of row b lies in row rows[b, j] of k and v."""
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, places: Places | None, scale: float) -> Tensor:
+    """The context of each query. Key j of row b lies in row places.rows[b, j] of k and v."""
     batch, heads, queries, head = q.shape
+    keys, many = k.shape[2], batch * heads * queries > BUSY
     out = q.new_empty(batch, queries, heads, head).transpose(1, 2)
-    keys = k.shape[2]
-    seen = q if allowed is None else allowed.expand(batch, 1, queries, keys)
-    lie = q if rows is None else rows
+    absent = q  # a pointer that is never followed
+    rows = places.rows if places is not None else None
+    if places is not None and mask.causal and places.in_order and mask.only_near:
+        here, seen, window = places.queries.expand(batch, -1), None, keys if mask.window is None else mask.window
+    else:
+        at = places or Places(_count(queries, q), _count(keys, k))
+        here, seen, window = None, mask.dense(at.queries, at.keys), 0
+    seen = seen if seen is None else seen.expand(batch, 1, queries, keys)
+    lie, see, at_ = (absent if x is None else x for x in (rows, seen, here))
     _few[(batch * heads * queries,)](
-        q, k, v, seen, lie, out, scale, queries, keys, heads, heads // k.shape[1], *q.stride()[:3], *k.stride()[:3],
-        *v.stride()[:3], *out.stride()[:3], seen.stride(0), seen.stride(2), seen.stride(3), lie.stride(0),
-        lie.stride(1), N=min(64, max(16, triton.next_power_of_2(keys))), D=head, SEEN=allowed is not None,
-        ROWS=rows is not None, num_warps=2)
+        q, k, v, see, lie, at_, out, scale, window, queries, keys, heads, heads // k.shape[1],
+        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3], see.stride(0), see.stride(-2),
+        see.stride(-1), lie.stride(0), lie.stride(1), at_.stride(0), at_.stride(1),
+        N=max(16, min(64 if many else 16_384 // head, triton.next_power_of_2(keys))), D=head, NEAR=here is not None,
+        SEEN=seen is not None, ROWS=rows is not None, EARLY=(early := starts_early(q)), num_warps=2 if many else 8,
+        launch_pdl=early)
     return out
+
+
+def stores(k: Tensor, v: Tensor) -> bool:
+    """Whether `store` can do it."""
+    return (triton is not None and k.is_cuda and k.shape[2] <= MOST and not k.requires_grad and k.shape == v.shape
+            and k.shape[3] in (16, 32, 64, 128) and k.stride(3) == v.stride(3) == 1)
+
+
+def store(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, positions: Tensor) -> None:
+    """New keys and values (rows, groups, n, head) into their slots of (rows, groups, capacity, head)."""
+    rows, groups, n, head = k.shape
+    at = positions.expand(rows, -1)
+    _store[(rows * groups * n,)](
+        k, v, keys, values, at, groups, n, *k.stride()[:3], *v.stride()[:3], *keys.stride()[:3], *values.stride()[:3],
+        *at.stride(), D=head, EARLY=(early := starts_early(k)), num_warps=1, launch_pdl=early)
+
+
+def _count(length: int, like: Tensor) -> Tensor:
+    return torch.arange(length, device=like.device)[None]
 
 
 if triton is not None:
 
     @triton.jit
-    def _few(q_, k_, v_, seen_, rows_, out, scale, queries, keys, heads, share, qb, qh, qn, kb, kh, kn, vb, vh, vn,
-             ob, oh, on, sb, sn, sk, rb, rk,
-             N: tl.constexpr, D: tl.constexpr, SEEN: tl.constexpr, ROWS: tl.constexpr):
+    def _few(q_, k_, v_, seen_, rows_, here_, out, scale, window, queries, keys, heads, share, qb, qh, qn, kb, kh, kn,
+             vb, vh, vn, ob, oh, on, sb, sn, sk, rb, rk, pb, pn, N: tl.constexpr, D: tl.constexpr, NEAR: tl.constexpr,
+             SEEN: tl.constexpr, ROWS: tl.constexpr, EARLY: tl.constexpr):
+        if EARLY:  # the next kernel may fetch its weights; this one has nothing to do before its input is there
+            tl.extra.cuda.gdc_launch_dependents()
+            tl.extra.cuda.gdc_wait()
         place = tl.program_id(0)
         i, h, b = place % queries, (place // queries) % heads, (place // queries // heads).to(tl.int64)
         columns = tl.arange(0, D)
+        first, last = 0, keys
+        if NEAR:  # a query sees its own position, and `window` before it
+            here = tl.load(here_ + b * pb + i * pn).to(tl.int32)
+            first, last = tl.maximum(here - window, 0), tl.minimum(here + 1, keys)
         q = tl.load(q_ + b * qb + h * qh + i * qn + columns).to(tl.float32) * scale
         largest, total, mixed = -1e30, 0.0, tl.zeros([D], tl.float32)
-        for start in range(0, keys, N):
+        for start in range(first, last, N):
             j = start + tl.arange(0, N)
-            seen = j < keys
+            seen = j < last
             if SEEN:
                 seen = seen & tl.load(seen_ + b * sb + i * sn + j * sk, mask=seen, other=0).to(tl.int1)
             row = b
             if ROWS:
                 row = tl.load(rows_ + b * rb + j * rk, mask=seen, other=0).to(tl.int64)[:, None]
             there = row * kb + (h // share) * kh + j[:, None] * kn + columns[None, :]
-            k = tl.load(k_ + there, mask=seen[:, None], other=0.0).to(tl.float32)
-            scores = tl.where(seen, tl.sum(k * q[None, :], 1), -1e30)
+            k = tl.load(k_ + there, mask=seen[:, None], other=0.0)
+            there = row * vb + (h // share) * vh + j[:, None] * vn + columns[None, :]
+            v = tl.load(v_ + there, mask=seen[:, None], other=0.0)
+            scores = tl.where(seen, tl.sum(k.to(tl.float32) * q[None, :], 1), -1e30)
             larger = tl.maximum(largest, tl.max(scores, 0))
             weights = tl.where(seen, tl.exp(scores - larger), 0.0)
             kept = tl.exp(largest - larger)
-            there = row * vb + (h // share) * vh + j[:, None] * vn + columns[None, :]
-            v = tl.load(v_ + there, mask=seen[:, None], other=0.0).to(tl.float32)
             total = total * kept + tl.sum(weights, 0)
-            mixed = mixed * kept + tl.sum(v * weights[:, None], 0)
+            mixed = mixed * kept + tl.sum(v.to(tl.float32) * weights[:, None], 0)
             largest = larger
         mixed = mixed / tl.where(total == 0.0, 1.0, total)  # nothing seen: zeros
         tl.store(out + b * ob + h * oh + i * on + columns, mixed.to(out.dtype.element_ty))
+
+    @triton.jit
+    def _store(k_, v_, keys_, values_, at_, groups, n, kb, kg, kn, vb, vg, vn, kcb, kcg, kcn, vcb, vcg, vcn, pb, pn,
+               D: tl.constexpr, EARLY: tl.constexpr):
+        if EARLY:
+            tl.extra.cuda.gdc_launch_dependents()
+            tl.extra.cuda.gdc_wait()
+        place = tl.program_id(0)
+        i, g, b = place % n, (place // n) % groups, (place // n // groups).to(tl.int64)
+        columns = tl.arange(0, D)
+        slot = tl.load(at_ + b * pb + i * pn)
+        k = tl.load(k_ + b * kb + g * kg + i * kn + columns)
+        v = tl.load(v_ + b * vb + g * vg + i * vn + columns)
+        tl.store(keys_ + b * kcb + g * kcg + slot * kcn + columns, k)
+        tl.store(values_ + b * vcb + g * vcg + slot * vcn + columns, v)

@@ -1,17 +1,29 @@
 """Mask: which keys a query may see, described, not encoded."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-__all__ = ["Mask", "whole"]
+__all__ = ["Mask", "Places", "whole"]
 
 
 def whole(length: int, device: torch.device) -> Int[Tensor, "1 length"]:
     """The positions of a sequence that is there from its first token to its last."""
     return torch.arange(length, device=device)[None]
+
+
+class Places(NamedTuple):
+    """The positions of the queries and of the keys. Where it is absent, both count 0, 1, 2 …"""
+
+    queries: Int[Tensor, "#batch queries"]
+    keys: Int[Tensor, "#batch keys"]
+    rows: Int[Tensor, "batch keys"] | None = None
+    """In which row of k and v each key lies, and its value. Absent: in the query's own."""
+    in_order: bool = False
+    """Key j stands at position j."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,12 @@ class Mask:
     @property
     def only_causal(self) -> bool:
         """Whether nothing but causality is asked for: the case every fused kernel knows by itself."""
-        return self.causal and self._tensors() == () and self.window is None
+        return self.causal and self.only_near and self.window is None
+
+    @property
+    def only_near(self) -> bool:
+        """Whether nothing but positions decides: causality and the window."""
+        return self._tensors() == ()
 
     def _tensors(self) -> tuple[Tensor, ...]:
         return tuple(t for t in (self.keys, self.globals, self.spans, self.documents) if t is not None)

@@ -1,6 +1,7 @@
 """A trained run, ready to answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from regard.settings.errors import UserError
 from regard.settings.load import from_json
 from regard.settings.schema import Run
 from regard.tasks import make
-from regard.tasks.base import Answer, Scores, Task
+from regard.tasks.base import Answer, Likelihood, Scores, Task
 from regard.tasks.device import choose_device
 
 __all__ = ["Predictor", "load"]
@@ -39,9 +40,24 @@ class Predictor:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
             raise TypeError("a list of texts is wanted, as in predict([text])")
+        with self._searching(search):
+            return self.task.predict(self.model, list(inputs))
+
+    def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
+        """The answers to one input as they are written: the number of the answer, and what is new of it."""
+        with self._searching(search):
+            yield from self.task.stream(self.model, text)
+
+    def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
+        """How likely a language model finds each text, token by token."""
+        return self.task.likelihoods(self.model, texts)
+
+    @contextmanager
+    def _searching(self, search: dict[str, object]) -> Iterator[None]:
+        """With other settings of the search."""
         self.task.run = replace(self.run, search=replace(self.run.search, **search))  # type: ignore[arg-type]
         try:
-            return self.task.predict(self.model, list(inputs))
+            yield
         finally:
             self.task.run = self.run
 

@@ -1,0 +1,160 @@
+"""A linear layer with what stands around it: the norm before, the nonlinearity and the residual sum after.
+
+Where a text is written token by token on a GPU, a product has one row or a few, and takes as long as its weights take
+to arrive. Each launch costs as much again, so all of it is one kernel, which asks for its weights before the input is
+even there.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn.norm import Norm
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # a machine without a GPU
+    triton = None
+
+__all__ = ["Activation", "product", "starts_early"]
+
+MOST = 4  # rows; from more of them on, the library's products are as fast
+TILE = 8_192  # weights that one program holds in its registers
+NORMS = {"layer": 1, "rms": 2}
+ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu")
+
+
+class Activation(NamedTuple):
+    """φ(x); gated: φ of the first half of x, times the second half."""
+
+    name: str
+    gated: bool = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.gated:
+            x, value = x.chunk(2, dim=-1)
+            return self._bend(x) * value
+        return self._bend(x)
+
+    def _bend(self, x: Tensor) -> Tensor:
+        match self.name:
+            case "relu":
+                return F.relu(x)
+            case "silu":
+                return F.silu(x)
+            case _:
+                return F.gelu(x, approximate="tanh" if self.name == "gelu-tanh" else "none")
+
+
+def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation: Activation | None = None,
+            add: Tensor | None = None) -> Tensor:
+    """add + activation(layer(norm(x))), whichever of them there are."""
+    if type(layer) is nn.Linear and _serves(x, layer):
+        return _few_rows(x, layer, norm, activation, add)
+    x = x if norm is None else norm(x)
+    if activation is not None and type(layer) is nn.Linear and _bends(x, layer, activation):
+        flat = torch._addmm_activation(layer.bias, x.flatten(0, -2), layer.weight.T, use_gelu=activation.name != "relu")
+        y = flat.view(*x.shape[:-1], -1)
+    else:
+        y = layer(x) if activation is None else activation(layer(x))
+    return y if add is None else add + y
+
+
+def starts_early(x: Tensor) -> bool:
+    """Whether a kernel may begin while the one before it still runs, up to where it says that it needs its result."""
+    return torch.cuda.get_device_capability(x.device) >= (9, 0)
+
+
+def _serves(x: Tensor, layer: nn.Linear) -> bool:
+    """Whether the kernel can do it: a few rows, no gradient, numbers of one kind."""
+    weight = layer.weight
+    return (
+        triton is not None and x.is_cuda and x.numel() <= MOST * x.shape[-1] and not torch.is_grad_enabled()
+        and x.dtype == weight.dtype and not torch.is_autocast_enabled("cuda") and weight.is_contiguous()
+        and x.is_contiguous() and weight.shape[1] <= 2 * TILE)
+
+
+def _bends(x: Tensor, layer: nn.Linear, activation: Activation) -> bool:
+    """Whether the library's product can end with this nonlinearity. (The GELU it knows is the one with tanh.)"""
+    return (x.is_cuda and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda") and not activation.gated
+            and activation.name in ("relu", "gelu-tanh") and layer.bias is not None)
+
+
+def _few_rows(x: Tensor, layer: nn.Linear, norm: Norm | None, activation: Activation | None,
+              add: Tensor | None) -> Tensor:
+    weight, gated = layer.weight, activation is not None and activation.gated
+    outputs, inputs = weight.shape
+    outputs = outputs // 2 if gated else outputs
+    out = x.new_empty(*x.shape[:-1], outputs)
+    absent = x  # a pointer that is never followed
+    gain, shift = (absent, None) if norm is None else (norm.weight, norm.bias)
+    columns, rows, warps = _tile(outputs, inputs, gated)
+    _product[(triton.cdiv(outputs, rows),)](
+        x, weight, absent if layer.bias is None else layer.bias, gain, absent if shift is None else shift,
+        absent if add is None else add, out, outputs, inputs, 0.0 if norm is None else norm.epsilon,
+        M=x.numel() // inputs, N=rows, K=columns, NORM=0 if norm is None else NORMS[norm.kind], SHIFT=shift is not None,
+        BIAS=layer.bias is not None, ACTIVATION=0 if activation is None else 1 + ACTIVATIONS.index(activation.name),
+        GATED=gated, ADD=add is not None, EARLY=(early := starts_early(x)), num_warps=warps, launch_pdl=early)
+    return out
+
+
+def _tile(outputs: int, inputs: int, gated: bool) -> tuple[int, int, int]:
+    """Weights of a program: columns (all there are), rows; and its warps."""
+    columns = triton.next_power_of_2(inputs)
+    return columns, max(1, min(8, TILE // columns // (2 if gated else 1))), 4
+
+
+if triton is not None:
+
+    @triton.jit
+    def _product(x_, w_, b_, gain_, shift_, add_, out, outputs, inputs, epsilon, M: tl.constexpr, N: tl.constexpr,
+                 K: tl.constexpr, NORM: tl.constexpr, SHIFT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+                 GATED: tl.constexpr, ADD: tl.constexpr, EARLY: tl.constexpr):
+        if EARLY:
+            tl.extra.cuda.gdc_launch_dependents()
+        n, k = tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, K)
+        real, there = n < outputs, k < inputs
+        both = real[:, None] & there[None, :]
+        places = w_ + n.to(tl.int64)[:, None] * inputs + k[None, :]
+        w = tl.load(places, mask=both, other=0.0)
+        if GATED:
+            w2 = tl.load(places + outputs.to(tl.int64) * inputs, mask=both, other=0.0)
+        if NORM != 0:
+            gain = tl.load(gain_ + k, mask=there, other=0.0).to(tl.float32)
+        # Weights do not depend on the kernel before this one: only from here on its result is needed.
+        if EARLY:
+            tl.extra.cuda.gdc_wait()
+        for m in tl.static_range(M):
+            x = tl.load(x_ + m * inputs + k, mask=there, other=0.0).to(tl.float32)
+            if NORM == 1:
+                x = tl.where(there, x - tl.sum(x, 0) / inputs, 0.0)
+            if NORM != 0:
+                x = x * (gain / tl.sqrt(tl.sum(x * x, 0) / inputs + epsilon))
+            if SHIFT:
+                x += tl.load(shift_ + k, mask=there, other=0.0).to(tl.float32)
+            y = tl.sum(w.to(tl.float32) * x[None, :], 1)
+            if BIAS:
+                y += tl.load(b_ + n, mask=real, other=0.0).to(tl.float32)
+            if ACTIVATION != 0:
+                y = _bend(y, ACTIVATION)
+            if GATED:
+                value = tl.sum(w2.to(tl.float32) * x[None, :], 1)
+                if BIAS:
+                    value += tl.load(b_ + outputs + n, mask=real, other=0.0).to(tl.float32)
+                y *= value
+            if ADD:
+                y += tl.load(add_ + m * outputs + n, mask=real, other=0.0).to(tl.float32)
+            tl.store(out + m * outputs + n, y.to(out.dtype.element_ty), mask=real)
+
+    @triton.jit
+    def _bend(x, ACTIVATION: tl.constexpr):
+        if ACTIVATION == 1:
+            return tl.maximum(x, 0.0)
+        if ACTIVATION == 2:
+            return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+        if ACTIVATION == 3:  # tanh z = 2 σ(2z) − 1
+            return x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+        return x * tl.sigmoid(x)

@@ -1,0 +1,79 @@
+"""A product with its norm, nonlinearity and residual sum is the same as one after the other."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.nn.init import initialize
+from regard.nn.norm import Norm
+from regard.nn.product import Activation, _serves, product
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+def test_without_anything_around_it_a_product_is_the_layer() -> None:
+    layer, x = nn.Linear(6, 4), torch.randn(2, 3, 6)
+    assert torch.equal(product(x, layer), layer(x))
+    assert not _serves(x[:1, :1].contiguous(), layer)
+
+
+def test_the_norm_comes_first_and_the_sum_last() -> None:
+    layer, norm, x, add = nn.Linear(6, 4), Norm(6), torch.randn(2, 3, 6), torch.randn(2, 3, 4)
+    initialize(norm, seed=0)
+    relu = Activation("relu")
+    assert torch.equal(product(x, layer, norm=norm, activation=relu, add=add), add + layer(norm(x)).relu())
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("kind", "activation", "bias", "sums", "rows", "inputs", "outputs"), [
+    ("layer", None, True, False, 1, 768, 2304), ("rms", Activation("silu", True), False, False, 2, 64, 172),
+    (None, None, True, True, 3, 3072, 768), ("layer", Activation("gelu-tanh"), True, False, 1, 1600, 6400),
+    ("layer", Activation("gelu"), True, True, 4, 37, 5), ("rms", Activation("relu"), False, True, 1, 6400, 1600)])
+def test_one_kernel_gives_what_four_do(
+    dtype: torch.dtype, kind: str | None, activation: Activation | None, bias: bool, sums: bool, rows: int,
+    inputs: int, outputs: int,
+) -> None:
+    torch.manual_seed(0)
+    gated = activation is not None and activation.gated
+    layer = nn.Linear(inputs, 2 * outputs if gated else outputs, bias=bias).cuda().to(dtype)
+    norm = None
+    if kind is not None:
+        norm = Norm(inputs, kind=kind)
+        for parameter in norm.parameters():
+            nn.init.normal_(parameter)
+        norm.cuda().to(dtype)
+    x = torch.randn(rows, 1, inputs, device="cuda", dtype=dtype)
+    add = torch.randn(rows, 1, outputs, device="cuda", dtype=dtype) if sums else None
+    with torch.no_grad():
+        assert _serves(x, layer)
+        fast = product(x, layer, norm=norm, activation=activation, add=add)
+        exact = layer.double()
+        slow = product(x.double(), exact, norm=None if norm is None else norm.double(), activation=activation,
+                       add=None if add is None else add.double())
+    near = 2e-5 if dtype == torch.float32 else 3e-2
+    torch.testing.assert_close(fast.double(), slow, atol=near, rtol=near)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["relu", "gelu-tanh"])
+def test_many_rows_end_with_their_nonlinearity_too(name: str) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(64, 128).cuda(), torch.randn(5, 7, 64, device="cuda")
+    torch.set_float32_matmul_precision("highest")
+    slow = Activation(name)(layer(x))
+    with torch.no_grad():
+        torch.testing.assert_close(product(x, layer, activation=Activation(name)), slow, atol=1e-5, rtol=1e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_the_norm_of_a_sum_is_one_kernel_and_the_same(kind: str) -> None:
+    torch.manual_seed(0)
+    norm = Norm(37, kind=kind).cuda()
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    x, y = (torch.randn(3, 5, 37, device="cuda") for _ in range(2))
+    slow = norm(x + y)
+    with torch.no_grad():
+        torch.testing.assert_close(norm.of_sum(x, y), slow, atol=1e-5, rtol=1e-5)
