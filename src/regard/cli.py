@@ -150,6 +150,8 @@ def convert(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes: a folder that is not there yet.")],
     tokens: Annotated[Path | None, typer.Option(
         "--tokenizer", metavar="PATH", help="Where the tokenizer is, if it is not in SOURCE.")] = None,
+    data: Annotated[list[Path] | None, typer.Option(
+        "--data", help="Text that `regard eval` measures the new run on; if not given, the built-in text.")] = None,
     precision: Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
         "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
     json: JsonOption = False,
@@ -161,7 +163,7 @@ def convert(
     """
     from regard.verbs.convert import main
 
-    main(source, out, tokens, precision, json)
+    main(source, out, tokens, data or [], precision, json)
 
 
 @app.command()

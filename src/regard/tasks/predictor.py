@@ -29,8 +29,8 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Predictor:
     """A model with the task it was trained for. `.run`, `.task` and `.model` are there to be used."""
 
-    def __init__(self, run: Run, task: Task[Any], model: nn.Module) -> None:
-        self.run, self.task, self.model = run, task, model
+    def __init__(self, run: Run, task: Task[Any], model: nn.Module, folder: Path) -> None:
+        self.run, self.task, self.model, self.folder = run, task, model, folder
 
     def predict(self, inputs: Sequence[str], **search: object) -> list[str]:
         """The best answer to each input. Keywords are settings of the search, such as `beam=1`."""
@@ -68,7 +68,18 @@ class Predictor:
 
     def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
         """Scores on a split of the data that the run was trained with."""
+        if not self.task.splits():
+            self._prepare()
         return self.task.score(self.model, split, limit=limit)
+
+    def _prepare(self) -> None:
+        """Read the data: what was trained elsewhere comes without any, but with its tokens."""
+        tokens = replace(self.run.tokens, file=str(self.folder / "tokenizer.json"))
+        self.task.run = replace(self.run, tokens=tokens)
+        try:
+            self.task.prepare(self.folder)
+        finally:
+            self.task.run = self.run
 
 
 def load(path: str | Path, *, device: str = "auto", precision: str = "float32") -> Predictor:
@@ -79,12 +90,13 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32") 
     if not (folder / "run.json").is_file():
         raise UserError(f"{folder}: not a run directory (it has no run.json)")
     run = from_json(read_json(folder / "run.json"))
-    if not (folder / "model.safetensors").is_file():
-        raise UserError(f"{folder}: the run has not ended yet (it has no model.safetensors); "
-                        "start the same `regard train` again to go on with it")
+    for part in ("model.safetensors", "config.json"):
+        if not (folder / part).is_file():
+            raise UserError(f"{folder}: the run has not ended yet (it has no {part}); "
+                            "start the same `regard train` again to go on with it")
     task = make(run)
     sizes, weights = saved(folder, run)
     model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
     model.to(choose_device(device), PRECISIONS[precision]).eval()
-    return Predictor(run, task, model)
+    return Predictor(run, task, model, folder)
