@@ -22,11 +22,13 @@ RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; th
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PrecisionOption = Annotated[Literal["float32", "bfloat16"], typer.Option(
     "--precision", help="Of the arithmetic; bfloat16 is faster where the machine has units for it.")]
-TaskArgument = Annotated[str | None, typer.Argument(help="What to learn: translate (the default).")]
+TaskArgument = Annotated[str | None, typer.Argument(help="What to learn: translate (the default), language.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
-    "--data", help="Your files: a folder of train.en, train.de, val.en …; two such files; a .tsv; a .jsonl. "
-                   "Give it twice for two files. Without it, the built-in French-English phrase book.")]
-SourceOption = Annotated[str | None, typer.Option("--source", help="Language (file ending) or JSON key of the input.")]
+    "--data", help="Your files; give it several times for several. translate: a folder of train.en, train.de, "
+                   "val.en …; two such files; a .tsv; a .jsonl. language: any text, by file, folder or pattern. "
+                   "Without it, what is built in: a French-English phrase book; the source of Python.")]
+SourceOption = Annotated[str | None, typer.Option(
+    "--source", help="Language (file ending) or JSON key of the input; of a language model, the key of its texts.")]
 TargetOption = Annotated[str | None, typer.Option("--target", help="Language or key of the output.")]
 RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
 SetOption = Annotated[list[str] | None, typer.Option(
@@ -55,6 +57,8 @@ def plan(
     recipe: RecipeOption = None, setting: SetOption = None,
     length: Annotated[int | None, typer.Option(
         "--length", min=2, help="Tokens of an example; if not given, that of the built-in examples.")] = None,
+    tokens: Annotated[float | None, typer.Option(
+        "--tokens", min=1, help="Tokens to train on, as in 300e9; if not given, those of train.steps.")] = None,
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share each batch.")] = 1,
     on: Annotated[Literal["h200", "h100", "a100", "4090", "l4"] | None, typer.Option(
         "--on", help="A GPU that is not here: its time is computed, not measured.")] = None,
@@ -65,7 +69,7 @@ def plan(
     """Say what a run will need, before it starts: parameters, memory, time."""
     from regard.verbs.plan import main
 
-    main(task, data or [], source, target, recipe, setting or [], length, gpus, on, memory, json)
+    main(task, data or [], source, target, recipe, setting or [], length, tokens, gpus, on, memory, json)
 
 
 @app.command(name="eval")
@@ -90,7 +94,7 @@ def predict(
         "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", json: JsonOption = False,
 ) -> None:
-    """Answer: translate the arguments, or stdin line by line."""
+    """Answer the arguments, or stdin line by line: translate them, or go on with them."""
     from regard.verbs.predict import main
 
     main(inputs or [], run, setting or [], device, precision, json)

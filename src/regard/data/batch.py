@@ -57,10 +57,12 @@ class Chosen:
     indices: NDArray[np.int64]
     rows: int
     length: int
+    epoch: int = 0
+    """How often all examples came before: what is cut from one long text is cut elsewhere the next time."""
 
     def share(self, rank: int, size: int) -> "Chosen":
         """The part of one rank of `size`."""
-        return Chosen(self.indices[rank::size], -(-self.rows // size), self.length)
+        return replace(self, indices=self.indices[rank::size], rows=-(-self.rows // size))
 
 
 class Plan:
@@ -90,7 +92,7 @@ class Plan:
         batches = []
         for bucket in self.buckets:
             order = bucket.members[random.permutation(len(bucket.members))]
-            batches += [Chosen(order[i : i + bucket.rows], bucket.rows, bucket.length)
+            batches += [Chosen(order[i : i + bucket.rows], bucket.rows, bucket.length, epoch)
                         for i in range(0, len(order), bucket.rows)]
         return [batches[i] for i in random.permutation(len(batches))]
 

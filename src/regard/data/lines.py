@@ -1,4 +1,4 @@
-"""Bytes become lines of text, the same way for a file, a gzip and standard input.
+"""Bytes become text, line by line, the same way for a file, a gzip and standard input.
 
 A line ends at the byte `\\n` and nowhere else: U+2028, U+0085 and the like are characters of a line, because
 two parallel files must agree about what line 7 is.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from regard.settings.errors import UserError
 
-__all__ = ["read_lines"]
+__all__ = ["read_lines", "read_text"]
 
 GZIP = b"\x1f\x8b"
 # UTF-32's little-endian mark begins with UTF-16's: it must be tried first.
@@ -38,6 +38,22 @@ def read_lines(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
     regard.settings.errors.UserError: dogs.de:2: byte 0xf6 at offset 7 is not UTF-8; it looks like Latin-1:
     convert it with `iconv -f ISO-8859-1 -t UTF-8 dogs.de > NEW`
     """
+    for line in _read(source, name):
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def read_text(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
+    """The same with the line ends, each of them LF: put together, the lines are the text.
+
+    >>> from io import BytesIO
+    >>> list(read_text(BytesIO(b"ein Hund\\r\\n\\nzwei"), "dogs.de"))
+    ['ein Hund\\n', '\\n', 'zwei']
+    """
+    for line in _read(source, name):
+        yield f"{line[:-2]}\n" if line.endswith("\r\n") else line
+
+
+def _read(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
     try:
         if isinstance(source, Path):
             with open(source, "rb") as file:
@@ -82,7 +98,7 @@ def _decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
                 f"{name}:{number}: byte 0x{bad:02x} at offset {place} is not UTF-8; {_advice(line, name)}"
             ) from None
         offset += len(line)
-        yield text.removesuffix("\n").removesuffix("\r")
+        yield text
 
 
 def _refuse_wide(start: bytes, name: str) -> None:

@@ -63,6 +63,10 @@ class Tokenizer:
                 row += encoding.ids
         return rows
 
+    def after_space(self, part: str) -> str:
+        """A part of a text that was cut before a space, for `encode` to go on with: it puts a space there itself."""
+        return part.removeprefix(" ") if self._spaced else part
+
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row; special ids are skipped, and bytes that make no character become `�`."""
         return self._library.decode_batch(rows, skip_special_tokens=True)

@@ -17,7 +17,7 @@ from regard.settings.errors import UserError
 from regard.settings.files import once_each, parsed
 from regard.settings.knobs import DEFAULTS, KNOBS, SECTIONS, checked, none_if_said, of, shown, typed, written
 from regard.settings.near import unknown
-from regard.settings.presets import PRESETS
+from regard.settings.presets import FAMILIES, PRESETS
 from regard.settings.schema import Run, Tower, Train
 
 __all__ = ["differences", "from_json", "load", "refuse_another", "to_json"]
@@ -125,12 +125,24 @@ def override(text: str) -> tuple[str, Any]:
 def assembled(given: Mapping[str, Any], base: Run) -> Run:
     """The base with what was given, if it all fits together."""
     if "model.preset" in given:
-        base = replace(base, model=start(given["model.preset"], base.model))
+        base = started(given["model.preset"], base)
     run: Run = changed(base, given)
     check_heads(run.model)
     check_positions(run.model)
     check_optimizer(run.train)
     return run
+
+
+def started(preset: str | None, base: Run) -> Run:
+    """What the other settings start from: the shape of the model and, where it is published with one, the vocabulary.
+
+    Positions that are learned reach so far and no further: the rows of a language model are as long.
+    """
+    model = start(preset, base.model)
+    if preset not in FAMILIES:
+        return replace(base, model=model)
+    return replace(base, model=model, tokens=replace(base.tokens, vocabulary=FAMILIES[preset]),
+                   data=replace(base.data, longest=model.longest))
 
 
 def start(preset: str | None, model: Tower) -> Tower:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.settings.schema import Data, Run, Tokens, Tower, Train
 
-__all__ = ["PRESETS", "phrasebook"]
+__all__ = ["FAMILIES", "PRESETS", "base"]
 
 
 def transformer_base() -> Tower:
@@ -24,11 +24,70 @@ def transformer_tiny() -> Tower:
                    dropout=0.3)
 
 
+def gpt1() -> Tower:
+    """Radford et al. 2018, 4.1. Their GELU is the approximation by tanh, as in what followed."""
+    return Tower(preset="gpt1", width=768, depth=12, heads=12, activation="gelu-tanh", norm_place="post",
+                 positions="learned", longest=512, scale_embedding=False, attention_dropout=0.1)
+
+
+def gpt2() -> Tower:
+    """Radford et al. 2019, table 2. They count 117 M parameters there; it has 124 M."""
+    return replace(gpt1(), preset="gpt2", norm_place="pre", longest=1024)
+
+
+def gpt2_medium() -> Tower:
+    return replace(gpt2(), preset="gpt2-medium", width=1024, depth=24, heads=16)
+
+
+def gpt2_large() -> Tower:
+    return replace(gpt2(), preset="gpt2-large", width=1280, depth=36, heads=20)
+
+
+def gpt2_xl() -> Tower:
+    return replace(gpt2(), preset="gpt2-xl", width=1600, depth=48, heads=25)
+
+
+def gpt3() -> Tower:
+    """Brown et al. 2020, table 2.1. There every other layer sees a band of tokens only; here all see all."""
+    return replace(gpt2(), preset="gpt3", width=12_288, depth=96, heads=96, longest=2048)
+
+
+def modern_small() -> Tower:
+    """GPT-2's smallest size as it would be built today: Llama's block, with norms on queries and keys.
+
+    Four heads share a head of keys, a gated feed-forward has as many weights as GPT-2's. Input and output are one
+    matrix, which at this size is a third of the model.
+    """
+    return Tower(preset="modern-small", width=768, depth=12, heads=12, key_heads=3, hidden_width=2048,
+                 activation="swiglu", norm="rms", positions="rotary", qk_norm=True, bias=False, scale_embedding=False,
+                 dropout=0.0)
+
+
 PRESETS: dict[str, Callable[[], Tower]] = {
     "transformer-base": transformer_base,
     "transformer-big": transformer_big,
     "transformer-tiny": transformer_tiny,
+    "gpt1": gpt1,
+    "gpt2": gpt2,
+    "gpt2-medium": gpt2_medium,
+    "gpt2-large": gpt2_large,
+    "gpt2-xl": gpt2_xl,
+    "gpt3": gpt3,
+    "modern-small": modern_small,
 }
+
+FAMILIES = {"gpt1": 40_478, **dict.fromkeys(("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3"), 50_257)}
+"""How many tokens the published models of a preset's name know."""
+
+
+# Whole runs.
+
+
+def base(task: str, *, built_in: bool) -> Run:
+    """What a run of this task has where nobody says anything; `built_in`: on the data that it brings along."""
+    if task == "language":
+        return standard_library() if built_in else language()
+    return replace(phrasebook() if built_in else Run(), task=task)
 
 
 def phrasebook() -> Run:
@@ -38,3 +97,22 @@ def phrasebook() -> Run:
         model=Tower(width=128, depth=2, heads=4, dropout=0.0),
         train=Train(steps=1_100, batch_tokens=3_072, rate=3e-3, warmup=150, schedule="stable-decay", decay=0.4,
                     smoothing=0.05, evaluate_every=275))
+
+
+def language() -> Run:
+    """A small decoder of today's making. A next token is not smoothed: its probability is what is wanted."""
+    return Run(
+        task="language",
+        model=replace(modern_small(), preset=None, width=256, depth=4, heads=4, key_heads=2, hidden_width=None,
+                      dropout=0.1),
+        train=Train(batch_tokens=8_192, schedule="cosine", warmup=100, weight_decay=0.1, beta2=0.95, epsilon=1e-8,
+                    smoothing=0.0))
+
+
+def standard_library() -> Run:
+    """The run of a bare `regard train language`, for two cores and less than four minutes, too."""
+    plain = language()
+    return replace(
+        plain, data=Data(held_out=0.05, longest=256), tokens=Tokens(vocabulary=4_000),
+        model=replace(plain.model, width=128, depth=3, heads=4, dropout=0.0),
+        train=replace(plain.train, steps=900, batch_tokens=4_096, rate=4e-3, evaluate_every=300))

@@ -9,13 +9,16 @@ from regard.settings.schema import Run
 
 __all__ = ["TASKS", "make"]
 
-TASKS = {"translate": "regard.tasks.translate:Translate"}
+TASKS = {
+    "translate": "regard.tasks.translate:Translate",
+    "language": "regard.tasks.language:Language",
+}
 
 
 def make(run: Run) -> Any:
     """The task of a run; its module, and torch with it, is imported only now."""
     if run.task not in TASKS:
-        raise UserError(f"{run.task}: no such task; there is {', '.join(TASKS)}")
+        raise UserError(f"{run.task}: no such task; there are {', '.join(TASKS)}")
     from regard.nn.attend import SCORES
 
     if run.model.score not in SCORES:  # the schema leaves this open: a new score is a line in nn/attend.py alone

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen, Plan
+from regard.look.watch import sites
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import fast_bfloat16
@@ -24,6 +25,7 @@ __all__ = [
     "Machine",
     "Memory",
     "Parameters",
+    "attention_operations",
     "available",
     "bytes_sent",
     "estimate",
@@ -225,6 +227,16 @@ def bytes_sent(parameters: int, how: Train, gpus: int) -> float:
     precision, once for each pass, and the gradients are summed where they belong.
     """
     return (gpus - 1) / gpus * parameters * (2 * HALF + FLOAT if how.shard else 2 * FLOAT)
+
+
+def attention_operations(model: nn.Module, length: int, window: int | None = None) -> int:
+    """For a token, besides those of the weights, which are 6 for each parameter (Kaplan et al. 2020, 2.1).
+
+    Every query meets every key of its row, hidden ones included, in two products, and each of them again twice in the
+    backward pass: 12 × the width of all heads × the keys (Chowdhery et al. 2022, appendix B).
+    """
+    keys = length if window is None else min(length, window + 1)
+    return 12 * keys * sum(attend.heads * attend.width for attend in sites(model).values())
 
 
 def precision_of(how: Train, device: torch.device | None) -> torch.dtype:

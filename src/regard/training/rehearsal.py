@@ -14,9 +14,10 @@ from torch import nn
 from regard.data.batch import Batch, Chosen, Plan
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
-from regard.settings.schema import Data, Run
+from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
+from regard.training.estimate import Parameters
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import Update, is_compiled, make_update
@@ -40,12 +41,23 @@ class Rehearsal:
 
     task: Task[Any]
     sizes: Sizes
+    exact: Sizes
+    """The same without the ids that only round a vocabulary up."""
     shape: tuple[int, int]
     """Rows and length of a batch, of all processes together."""
+
+    @property
+    def shapes(self) -> int | None:
+        """Different lengths of batches, where that is known without the data: rows of text are all alike."""
+        return 1 if len(np.unique(self.task.lengths("train"))) == 1 else None
 
     def model(self, device: str = "meta") -> nn.Module:
         with torch.device(device):
             return self.task.build(self.sizes)
+
+    def parameters(self) -> Parameters:
+        with torch.device("meta"):
+            return Parameters.of(self.task.build(self.exact))
 
     def batch(self, processes: int = 1) -> Batch:
         """The share of one process."""
@@ -77,20 +89,23 @@ def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
     if (tokens := max(run.train.batch_tokens, length or 0)) > MOST_TOKENS:
         raise UserError(f"a batch of {tokens:,} tokens (train.batch_tokens, --length) is too large to plan; "
                         f"take at most {MOST_TOKENS:,}")
-    small = replace(run, data=Data(built_in_size=EXAMPLES, longest=run.data.longest),
+    small = replace(run, data=replace(run.data, paths=(), source=None, target=None, built_in_size=EXAMPLES),
                     tokens=replace(run.tokens, vocabulary=VOCABULARY))
     task: Task[Any] = make(small)
-    with tempfile.TemporaryDirectory() as folder:
+    # Windows does not delete what is still mapped.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         sizes = task.prepare(Path(folder))
     task.run = run
-    if run.tokens.kind != "bytes":  # there are 256 of them, whatever the settings ask for
-        assumed = -(-run.tokens.vocabulary // ROUND) * ROUND
+    assumed = -(-run.tokens.vocabulary // ROUND) * ROUND
+    # There are 256 bytes, and as many published tokens as there are, whatever the settings ask for.
+    if run.tokens.kind != "bytes" and run.tokens.file is None:
         sizes = {name: size if size % ROUND else assumed for name, size in sizes.items()}
+    exact = {name: run.tokens.vocabulary if size == assumed else size for name, size in sizes.items()}
     if length is None:
         length = 2 * math.ceil(np.median(task.lengths("train")) / 2)  # batches have even lengths
     tokens = run.train.batch_tokens  # where an example is longer, it is a batch by itself
     alike = np.full(max(1, tokens // length), length)  # as many as make up a batch
-    return Rehearsal(task, sizes, Plan(alike, tokens=tokens, seed=run.seed).shapes[0])
+    return Rehearsal(task, sizes, exact, Plan(alike, tokens=tokens, seed=run.seed).shapes[0])
 
 
 def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,

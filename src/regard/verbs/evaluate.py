@@ -33,8 +33,17 @@ def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
     width = max(len("split"), *map(len, scores))
     lines = ["  ".join([f"{'split':<{width}}", *(f"{name:>{max(9, len(name))}}" for name in numbers)])]
     for split, values in scores.items():
-        cells = [f"{values[name]:>{max(9, len(name))},.{0 if isinstance(values[name], int) else 2}f}"
-                 for name in numbers]
+        cells = [f"{_figure(values[name]):>{max(9, len(name))}}" for name in numbers]
         lines.append("  ".join([f"{split:<{width}}", *cells]))
     texts = {name: value for values in scores.values() for name, value in values.items() if isinstance(value, str)}
     return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {value}" for name, value in texts.items())])
+
+
+def _figure(value: float) -> str:
+    """
+    >>> [_figure(value) for value in (1_000, 41.0249, 1.46973)]
+    ['1,000', '41.02', '1.4697']
+    """
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4f}"  # a loss is told apart by its third digit

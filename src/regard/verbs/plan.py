@@ -23,18 +23,24 @@ if TYPE_CHECKING:  # importing torch takes seconds, and what is wrong in the opt
 __all__ = ["main"]
 
 DEFAULT_GPU = "h200"  # which one several are, where there is none to look at
-PATIENCE = 60.0  # seconds: a step that would take longer is computed
+PATIENCE = 20.0  # seconds: a step that would take longer is computed
+PETAFLOP_DAY = 1e15 * 86_400  # operations
 MOST_GPUS = 1024  # where the search for something that fits ends
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
-         overrides: Sequence[str], length: int | None, gpus: int, on: str | None, memory: float | None,
-         json: bool) -> None:
+         overrides: Sequence[str], length: int | None, tokens: float | None, gpus: int, on: str | None,
+         memory: float | None, json: bool) -> None:
     run = settled(task, data, source, target, recipe, overrides)
+    if tokens is not None and not math.isfinite(tokens):
+        raise UserError(f"--tokens {tokens}: not a number of tokens")
     from regard.training.rehearsal import rehearse
 
     place = _place(run, gpus, on, memory)
-    plan = Planned(run, rehearse(run, length=length), place)
+    rehearsal = rehearse(run, length=length)
+    if tokens is not None:
+        run = replace(run, train=replace(run.train, steps=math.ceil(tokens / math.prod(rehearsal.shape))))
+    plan = Planned(run, rehearsal, place)
     about = plan.about()
     if json:
         print(jsons.dumps(about, ensure_ascii=False))
@@ -95,7 +101,7 @@ class Planned:
 
         rehearsal = self.rehearsal
         return estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(gpus), how, device=self.place.device.type,
-                        precision=self.precision, gpus=gpus)
+                        precision=self.precision, gpus=gpus, shapes=rehearsal.shapes)
 
     def about(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
@@ -103,15 +109,27 @@ class Planned:
 
         found, rows, length = self.estimate, *self.rehearsal.shape
         step, how = self.seconds()
+        parameters = self.rehearsal.parameters()
         return {
             "task": self.run.task, "device": self.place.name, "gpus": self.place.gpus,
             "precision": str(self.precision).removeprefix("torch."),
             "compiled": is_compiled(self.run.train, self.place.device.type), "batch": {"rows": rows, "length": length},
-            "parameters": found.parameters.total, "parts": found.parameters.parts,
+            "parameters": parameters.total, "parts": parameters.parts, "work": self.work(parameters.total),
             "memory": {**asdict(found.memory), "available": self.place.memory}, "fits": self.fits,
             "instead": None if self.fits else self.instead(),
             "seconds": {"step": step, "run": step * self.run.train.steps, "how": how},
             "steps": self.run.train.steps, "assumed": self.assumed()}
+
+    def work(self, parameters: int) -> dict[str, float]:
+        """Floating-point operations of the whole run, in the products with the weights and between queries and keys."""
+        from regard.training.estimate import attention_operations
+
+        length = self.rehearsal.shape[1]
+        tokens = self.run.train.steps * math.prod(self.rehearsal.shape)
+        weights = 6.0 * parameters * tokens
+        attention = float(attention_operations(self.rehearsal.model(), length, self.run.model.window) * tokens)
+        return {"tokens": tokens, "weights": weights, "attention": attention,
+                "petaflop_days": weights / PETAFLOP_DAY, "petaflop_days_attention": attention / PETAFLOP_DAY}
 
     def assumed(self) -> list[str]:
         """What only the data could tell, and it was not read."""
@@ -184,6 +202,12 @@ def _table(about: dict[str, Any]) -> str:
                   "does not fit, and no other way of training it here would: a smaller model, or more GPUs"]
     lines += ["", f"{'a step':<16}{_duration(time['step']):>16}  ({time['how']})",
               f"{about['steps']:,} steps".ljust(16) + f"{_duration(time['run']):>16}  (without evaluations)"]
+    work = about["work"]
+    lines += ["", f"{work['tokens']:,} tokens",
+              f"{'  weights':<16}{work['weights']:>16.3g}  FLOP (6 × parameters × tokens)",
+              f"{'  ':<16}{work['petaflop_days']:>16,.4g}  petaflop/s-days",
+              f"{'  attention':<16}{work['attention']:>16.3g}  FLOP (every query with every key of its row)",
+              f"{'  ':<16}{work['petaflop_days_attention']:>16,.4g}  petaflop/s-days"]
     return "\n".join([*lines, "", f"assumed, as the data was not read: {'; '.join(about['assumed'])}"])
 
 

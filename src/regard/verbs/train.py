@@ -1,5 +1,6 @@
 """`regard train`: settings and files become a run directory."""
 
+import glob
 import json as jsons
 import os
 import re
@@ -14,14 +15,16 @@ from typing import Any
 from regard.lock import hold
 from regard.settings.errors import UserError
 from regard.settings.load import differences, load, refuse_another, to_json
-from regard.settings.presets import phrasebook
+from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
 
 __all__ = ["main", "settled"]
 
-BUILT_IN = "phrasebook"
+BUILT_IN = {"translate": "phrasebook", "language": "python"}  # the name of the data that a task brings along
 SCORES = "scores.json"  # what a run writes last
+SAMPLE = 160  # tokens
+SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
 # What a run leaves that ended before its first step.
 PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json", ".run.json.tmp"}
 
@@ -29,7 +32,7 @@ PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json", ".run.jso
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
          overrides: Sequence[str], out: Path | None, extend: int | None, json: bool) -> None:
     run = settled(task, data, source, target, recipe, overrides)
-    folder = out or ROOT / f"{run.task}-{_name(run.data)}"
+    folder = out or ROOT / f"{run.task}-{_name(run)}"
     if extend is not None:
         run = _extended(run, folder, extend)
     _look_before(folder, run)
@@ -42,6 +45,8 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
         from regard.verbs.evaluate import table
 
         print(table(scores), file=sys.stderr)
+        if run.task in SPEAKS_FIRST:
+            print(_sample(folder), file=sys.stderr)
         print(folder)
 
 
@@ -49,8 +54,9 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
             overrides: Sequence[str]) -> Run:
     """The run that the options describe."""
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
-    run = load(recipe, overrides, base=Run() if own_data else phrasebook())
-    return replace(run, task=task or run.task, data=_data(run.data, data, source, target))
+    task = task or load(recipe, overrides).task
+    run = load(recipe, overrides, base=base(task, built_in=not own_data))
+    return replace(run, task=task, data=_data(run.data, data, source, target))
 
 
 def _train(run: Run, folder: Path) -> dict[str, Any]:
@@ -76,6 +82,14 @@ def _importing_torch() -> Iterator[None]:
     with Stop() as stop:
         yield
     stop.check("stopped before the first step; the same command starts again")
+
+
+def _sample(folder: Path) -> str:
+    """A little of what the model says by itself."""
+    from regard.tasks.predictor import load
+
+    (text,) = load(folder).predict([""], longest=SAMPLE)
+    return f"it writes:\n{text.rstrip()}\n"
 
 
 def _extended(run: Run, folder: Path, more: int) -> Run:
@@ -116,7 +130,7 @@ def _scores(folder: Path, run: Run) -> dict[str, Any]:
 
 def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str | None) -> Data:
     for path in paths:
-        if not path.exists():
+        if not path.exists() and not glob.glob(str(path), recursive=True):
             raise UserError(f"{path}: no such file or folder")
         if not str(path).isprintable():  # it would not survive being written into run.json
             raise UserError(f"{str(path)!r}: a name with characters that are not text; rename it")
@@ -124,10 +138,12 @@ def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str
                    target=target or settings.target)
 
 
-def _name(data: Data) -> str:
+def _name(run: Run) -> str:
+    data = run.data
     if not data.paths:
-        return BUILT_IN
+        return BUILT_IN.get(run.task, "data")
     stem = re.sub(r"(\.gz|\.tsv|\.jsonl)+$", "", Path(data.paths[0]).resolve().name)
+    stem = re.sub(r"[*?\[\]]", "", stem).strip(".") or "data"  # of a pattern
     return "-".join([stem, *(side for side in (data.source, data.target) if side)])
 
 

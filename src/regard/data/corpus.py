@@ -1,0 +1,268 @@
+"""Raw text for a language model: files, folders and patterns become the documents of a few splits.
+
+A file is a document, and so is each line of a `.jsonl`; both may be gzipped. Nothing is held: whoever asks for the
+documents goes through the files again.
+"""
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+
+from regard.data.jsonl import read_texts
+from regard.data.layout import SPLITS, kind
+from regard.data.lines import read_lines, read_text
+from regard.settings.errors import UserError
+
+__all__ = ["Corpus", "Document", "Found", "Text", "find_texts", "pieces", "read_corpus"]
+
+PIECE = 1 << 16  # characters of a document that are worked on at once
+NAMED = re.compile(rf"({'|'.join(SPLITS)})([-_]?\d.*)?|(test.*)")
+
+Document = Iterator[str]
+"""A text in parts, such as lines with their ends: put together, they are the text."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file, the split that its name says, and whether the user named it or it only lay in a folder."""
+
+    path: Path
+    split: str | None = None
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class Text:
+    """The documents of a split, read anew each time, and about how many characters they have together."""
+
+    documents: Callable[[], Iterator[Document]]
+    characters: int
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Splits by name (`train`, `val`, and every `test…` as it was called), and what the user should know."""
+
+    splits: Mapping[str, Text]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    path: Path
+    split: str | None
+    documents: int
+    characters: int
+
+
+def find_texts(paths: Sequence[Path]) -> list[Found]:
+    """The files that the paths mean: themselves, all in a folder and below it, or what a pattern such as *.py fits."""
+    found: dict[Path, Found] = {}
+    for path in paths:
+        for text in _meant(path):
+            found.setdefault(text.path, text)
+    return list(found.values())
+
+
+def read_corpus(found: Sequence[Found], *, key: str = "text", held_out: float = 0.1) -> Corpus:
+    """The splits that the files' names say; without a `val`, the end of the text is held out as one.
+
+    The last documents are held out where there are enough of them, else the last characters. `key` is that of JSON.
+    What cannot be read is an error where the user has named it, and elsewhere left out with a note.
+    """
+    notes: list[str] = []
+    files = _chosen(_measured(found, key, notes), notes)
+    splits = {name: [file for file in files if (file.split or "train") == name]
+              for name in dict.fromkeys(["train", "val", *sorted(file.split or "train" for file in files)])}
+    if not splits["train"]:
+        names = ", ".join(str(text.path) for text in found[:3])
+        raise UserError(f"{names or 'data'}: no text to train on" + " beside the test data" * bool(files))
+    texts = {name: _whole(group, key) for name, group in splits.items() if group}
+    if "val" not in texts:
+        train, val = _parted(splits["train"], key, held_out)
+        texts = {"train": train, "val": val} | {name: text for name, text in texts.items() if name != "train"}
+    return Corpus(texts, tuple(notes))
+
+
+def pieces(document: Iterable[str], size: int = PIECE) -> Iterator[str]:
+    """A document in pieces of about `size` characters. All but the first begin with the space they were cut at.
+
+    >>> list(pieces(["one two\\n", "three  four five"], 12))
+    ['one two\\nthree  four', ' five']
+    """
+    held: list[str] = []
+    length, enough = 0, size
+    for part in document:
+        held.append(part)
+        length += len(part)
+        if length >= enough:
+            text = "".join(held)
+            if cut := _last_break(text):
+                yield text[:cut]
+            held, length = [text[cut:]], len(text) - cut
+            enough = max(size, 2 * length)  # where there is no break, one is not looked for at every line
+    yield "".join(held)
+
+
+def _last_break(text: str) -> int:
+    """Where a single space parts two words, for the last time; 0 where it never does."""
+    place = len(text) - 1
+    while (place := text.rfind(" ", 1, place)) > 0:
+        if not text[place - 1].isspace() and not text[place + 1].isspace():
+            return place
+    return 0
+
+
+# Which files there are.
+
+
+def _meant(path: Path) -> Iterator[Found]:
+    if not path.exists() and glob.has_magic(str(path)):
+        root = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
+        matches = sorted(map(Path, glob.glob(str(path), recursive=True)))
+        if not matches:
+            raise UserError(f"{path}: no file of this name")
+        for match in matches:
+            yield from (Found(file, _split(file, root)) for file in ([match] if match.is_file() else _below(match)))
+    elif path.is_dir():
+        yield from (Found(file, _split(file, path)) for file in _below(path))
+    elif path.is_file():
+        yield Found(path, _split(path, path.parent), named=True)
+    else:  # a pipe can be read once only, and a text is gone through several times
+        raise UserError(f"{path}: " + ("not a plain file" if path.exists() else "no such file or folder"))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Every file, in the order of the names; what is hidden stays so."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(place, name) for name in sorted(names) if not name.startswith("."))
+
+
+def _split(file: Path, root: Path) -> str | None:
+    """From the name of a file, or of the folder it lies in, right below what was given.
+
+    >>> root = Path("data")
+    >>> [_split(root / name, root) for name in ("valid.txt.gz", "wiki.train.raw", "test2016/a.txt", "latest.md")]
+    ['val', 'train', 'test2016', None]
+    """
+    for word in file.relative_to(root).parts[0].split("."):
+        if match := NAMED.fullmatch(word.lower()):
+            return SPLITS[match[1]] if match[1] else match[3]
+    return None
+
+
+def _chosen(files: list[_Measured], notes: list[str]) -> list[_Measured]:
+    """Where some are called train, what is called nothing is no part of the data."""
+    if not any(file.split == "train" for file in files):
+        return files
+    if others := [file for file in files if file.split is None]:
+        notes.append(_left_out(others[0].path, len(others), "others are called train"))
+    return [file for file in files if file.split is not None]
+
+
+# What is in them.
+
+
+def _documents(files: Iterable[Path], key: str) -> Iterator[Document]:
+    for file in files:
+        if kind(file) == "jsonl":
+            for (text,) in read_texts(read_lines(file, str(file)), (key,), str(file)):
+                if text and not text.isspace():
+                    yield iter((text,))
+        else:
+            yield read_text(file, str(file))
+
+
+def _measured(found: Sequence[Found], key: str, notes: list[str]) -> list[_Measured]:
+    """Every file once through, so that what is wrong with it is known before the work begins."""
+    files, unreadable, empty = [], [], []
+    for text in found:
+        try:
+            sizes = [_size(document) for document in _documents([text.path], key)]
+        except UserError as error:
+            if text.named or kind(text.path) == "jsonl":
+                raise
+            unreadable.append((text.path, error))
+            continue
+        if any(sizes):
+            files.append(_Measured(text.path, text.split, len(sizes), sum(sizes)))
+        elif text.named:
+            raise UserError(f"{text.path}: no text in it")
+        else:
+            empty.append(text.path)
+    if unreadable:
+        notes.append(f"{_left_out(unreadable[0][0], len(unreadable), 'not text')} ({unreadable[0][1]})")
+    if empty:
+        notes.append(_left_out(empty[0], len(empty), "empty"))
+    return files
+
+
+def _size(document: Document) -> int:
+    """Characters; none, where they are all white space."""
+    size, blank = 0, True
+    for part in document:
+        size += len(part)
+        blank = blank and part.isspace()
+    return 0 if blank else size
+
+
+def _left_out(first: Path, count: int, why: str) -> str:
+    return f"{first} left out: {why}" if count == 1 else f"{count:,} files left out: {why}; the first is {first}"
+
+
+# How it is parted.
+
+
+def _whole(files: Sequence[_Measured], key: str) -> Text:
+    paths = [file.path for file in files]
+    return Text(partial(_documents, paths, key), sum(file.characters for file in files))
+
+
+def _parted(files: Sequence[_Measured], key: str, held_out: float) -> tuple[Text, Text]:
+    """(what stays, what is held out)."""
+    whole, count = _whole(files, key), sum(file.documents for file in files)
+    kept = int(whole.characters * (1 - held_out))
+    if last := int(count * held_out):
+        return (Text(lambda: islice(whole.documents(), count - last), kept),
+                Text(lambda: islice(whole.documents(), count - last, None), whole.characters - kept))
+    if not 0 < kept < whole.characters:
+        raise UserError(f"{files[0].path}: {whole.characters:,} characters are too few to hold "
+                        f"data.held_out={held_out} of them out")
+    return (Text(lambda: _before(whole.documents(), kept), kept),
+            Text(lambda: _after(whole.documents(), kept), whole.characters - kept))
+
+
+def _before(documents: Iterable[Document], cut: int) -> Iterator[Document]:
+    """The first `cut` characters."""
+    left = cut
+
+    def until_cut(document: Document) -> Document:
+        nonlocal left
+        for part in document:
+            yield part[:left]
+            left -= len(part)
+            if left <= 0:
+                return
+
+    for document in documents:
+        if left <= 0:
+            return
+        yield until_cut(document)
+
+
+def _after(documents: Iterable[Document], cut: int) -> Iterator[Document]:
+    """What follows the first `cut` characters."""
+    left = cut
+    for document in documents:
+        for part in document:
+            if len(part) > left:
+                yield chain([part[left:]], document)
+                left = 0
+                break
+            left -= len(part)
