@@ -25,7 +25,7 @@ from regard.training.muon import Muon, orthogonal
 from regard.training.optimizer import adamw, make_optimizer, muon, muon_matrices, rate
 from regard.training.parallel import World
 from regard.training.resume import _restore, tensors_of
-from regard.training.update import Update
+from regard.training.update import CapturedUpdate, Update
 
 CPU = torch.device("cpu")
 HOW = Train(optimizer="muon", rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant", weight_decay=0.1,
@@ -229,6 +229,23 @@ def test_a_weight_without_a_gradient_stays_as_it_is() -> None:
     optimizer.step()
     assert [name for name, p in model.named_parameters() if not torch.equal(p, before[name])] == [
         "blocks.0.self.out.weight"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_a_recorded_step_is_the_step() -> None:
+    """With a gradient that is not finite among them."""
+    ends, how, device = [], replace(HOW, precision="bfloat16", deterministic=True), torch.device("cuda")
+    for kind in (Update, CapturedUpdate):
+        model = Decoder(MODERN, vocabulary=64)
+        initialize(model, seed=0)
+        model.to(device)
+        update = kind(model, Predict(Run()), make_optimizer(model, how, device=device), how, precision=torch.float32)
+        for step, batch in enumerate(BATCHES):
+            counts = {name: math.nan if step == 3 else count for name, count in batch.counts.items()}
+            update(batch, step, counts)
+        ends.append(everything(model, update))
+    for name, tensor in ends[0].items():
+        torch.testing.assert_close(ends[1][name], tensor, rtol=1e-2, atol=1e-3, msg=name)
 
 
 def test_matrices_that_are_cut_up_are_refused_before_anything_is_written(tmp_path: Path) -> None:
