@@ -3,7 +3,6 @@
 import math
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,8 +15,6 @@ from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.nn.loss import cross_entropy
-from regard.settings.errors import UserError
-from regard.settings.load import load
 from regard.settings.schema import Run, Tower, Train
 from regard.tasks.base import Loss, Term
 from regard.tasks.translate import Translate
@@ -246,8 +243,3 @@ def test_a_recorded_step_is_the_step() -> None:
         ends.append(everything(model, update))
     for name, tensor in ends[0].items():
         torch.testing.assert_close(ends[1][name], tensor, rtol=1e-2, atol=1e-3, msg=name)
-
-
-def test_matrices_that_are_cut_up_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"train\.optimizer: muon needs every matrix whole"):
-        load(None, ["train.optimizer=muon", "train.shard=true"], base=Run())
