@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import shlex
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,6 +18,8 @@ from regard.cli import main
 from regard.settings.load import load
 from regard.tasks import make
 from regard.training import rehearsal
+from regard.verbs import plan
+from regard.verbs.train import settled
 
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=640", "train.steps=30",
         "train.batch_tokens=256"]
@@ -72,6 +75,39 @@ def test_the_parameters_are_those_of_the_model_that_will_be_trained() -> None:
     assert planned(*GPU)["parameters"] == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.parametrize(("preset", "parameters"), [
+    ("gpt1", 116_534_784), ("gpt2", 124_439_808), ("gpt2-medium", 354_823_168), ("gpt2-large", 774_030_080),
+    ("gpt2-xl", 1_557_611_200), ("gpt3", 174_604_259_328)])
+def test_a_preset_has_the_parameters_of_the_published_model(preset: str, parameters: int) -> None:
+    """Without the ids that round 50,257 up to a multiple of 64."""
+    run = settled("language", [], None, None, None, [f"model.preset={preset}"])
+    assert rehearsal.rehearse(run).parameters().total == parameters
+
+
+@pytest.mark.parametrize(("preset", "tokens", "petaflop_days"), [
+    # Radford et al. 2018 went over some 1.2 B tokens of books a hundred times; for GPT-2, 1.5e21 FLOP are told; Brown
+    # et al. 2020, table D.1, count 3,640 petaflop/s-days, without the attention.
+    ("gpt1", 1.2e11, 1.0), ("gpt2-xl", 1.6e11, 1.5e21 / 8.64e19), ("gpt3", 3e11, 3640)])
+def test_the_work_of_a_preset_is_the_published_figure(preset: str, tokens: float, petaflop_days: float) -> None:
+    run = settled("language", [], None, None, None, [f"model.preset={preset}"])
+    small = rehearsal.rehearse(run)
+    work = plan.work(small, small.parameters().total, steps=round(tokens / math.prod(small.shape)))
+    assert work["petaflop_days"] == pytest.approx(petaflop_days, rel=0.03)
+    assert 0.01 < work["petaflop_days_attention"] / work["petaflop_days"] < 0.11
+
+
+def test_so_many_tokens_are_so_many_steps() -> None:
+    about = planned("language", *GPU, "--set", "data.longest=32", "--tokens", "1e6")
+    rows, length = about["batch"]["rows"], about["batch"]["length"]
+    assert length == 32
+    assert about["steps"] == math.ceil(1e6 / (rows * length))
+    assert about["work"]["tokens"] == about["steps"] * rows * length
+    assert about["work"]["weights"] == 6 * about["parameters"] * about["work"]["tokens"]
+    # Two products of 16 numbers with 32 keys in the forward pass, and each of them twice again.
+    assert about["work"]["attention"] == 12 * 16 * 32 * about["work"]["tokens"]
+    assert about["memory"]["reserved"] == about["memory"]["total"]  # rows are all alike: there is one graph
+
+
 def test_for_a_gpu_that_is_not_here_the_time_is_computed() -> None:
     fast, slow = planned("--on", "h200"), planned("--on", "l4")
     assert fast["seconds"]["how"] == slow["seconds"]["how"] == "computed"
@@ -112,7 +148,7 @@ def test_a_person_gets_a_table_that_says_what_was_assumed() -> None:
     outcome = run(*SETTINGS, *GPU, "--length", "30")
     assert outcome.code == 0
     for text in ("parameters", "embeddings", "activations", "available", "(computed)", "30 steps", "8 × 30 tokens",
-                 "tokens.vocabulary=640"):
+                 "petaflop/s-days", "tokens.vocabulary=640"):
         assert text in outcome.out
 
 
@@ -120,6 +156,7 @@ def test_a_person_gets_a_table_that_says_what_was_assumed() -> None:
     (["--set", "model.widht=3"], "did you mean model.width?"),
     (["--on", "h300"], "h300"),
     (["--gpus", "0"], "--gpus"),
+    (["--tokens", "nan"], "--tokens"),
     (["--memory", "inf"], "--memory inf"),
     (["--set", "train.batch_tokens=100000000000"], "too large to plan"),
     (["--data", "nowhere.tsv"], "nowhere.tsv: no such file"),

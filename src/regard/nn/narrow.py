@@ -88,4 +88,4 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
 
 def _float16(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None) -> Product:
     packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
-    return lambda x: torch.ops.quantized.linear_dynamic_fp16(x, packed)  # type: ignore[no-any-return]
+    return lambda x: torch.ops.quantized.linear_dynamic_fp16(x, packed)

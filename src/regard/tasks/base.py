@@ -1,21 +1,24 @@
 """Task: what a model is trained to do. It turns files into batches, batches into a loss, inputs into answers."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen
 from regard.look.choices import Output
 from regard.look.record import Record
+from regard.settings.errors import UserError
 from regard.settings.schema import Run
 
-__all__ = ["Answer", "Loss", "Scores", "Sizes", "Task", "Term"]
+__all__ = ["Answer", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term"]
 
 B = TypeVar("B", bound=Batch)
 
@@ -49,6 +52,23 @@ class Answer:
     text: str
     score: float | None = None
     others: "tuple[Answer, ...]" = ()
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How likely a model finds a text: the log-probability of each of its tokens after those before it."""
+
+    tokens: tuple[str, ...]
+    log_probabilities: tuple[float, ...]
+    bytes: int
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.log_probabilities)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return -self.total / math.log(2) / max(1, self.bytes)
 
 
 class Task(ABC, Generic[B]):
@@ -101,6 +121,26 @@ class Task(ABC, Generic[B]):
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5) -> list[Output]:
         """These outputs, or without any the model's own answers, with the likeliest tokens at each place of them."""
+
+    streams = False
+    """Whether its answers are texts that go on from their input, to be shown as they are written."""
+
+    def stream(self, model: nn.Module, text: str) -> Iterator[tuple[int, str]]:
+        """The answers to one input as they are written: the number of the answer, and what is new of it."""
+        answer = self.predict(model, [text])[0]
+        return enumerate(each.text for each in (answer, *answer.others))
+
+    def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
+        """How likely the model finds each text."""
+        raise self._is_no_language_model()
+
+    def compare(self, model: nn.Module, prompts: Sequence[str],
+                endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
+        """The log-probability of each ending after each prompt, up to a sum that all endings of a prompt share."""
+        raise self._is_no_language_model()
+
+    def _is_no_language_model(self) -> UserError:
+        return UserError(f"a run of {self.run.task} does not say how likely a text is; one of language does")
 
     @abstractmethod
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:

@@ -5,7 +5,8 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
@@ -24,18 +25,20 @@ from regard.data.corpus import Corpus, Found, Text, find_texts, pieces, read_cor
 from regard.data.progress import progress
 from regard.data.shards import Counts, Shards, write_shards
 from regard.data.tokenizer import Tokenizer
-from regard.generate.beam import Hypothesis
-from regard.generate.filters import Filter, Forbid, NoRepeat
-from regard.generate.sample import Sampling, gather, sample
+from regard.generate.capture import Captures
+from regard.generate.filters import Filter, Forbid, NoRepeat, PenalizeRepeats
+from regard.generate.sample import Draws, Sampling, padded, sample
+from regard.generate.score import compare, scores
+from regard.generate.text import Writing, follow
 from regard.look.choices import Choice, Output
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.decoder import Decoder
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
-from regard.settings.errors import UserError
+from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run
-from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term
+from regard.tasks.base import Answer, Likelihood, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["Language", "RowBatch"]
 
@@ -64,6 +67,8 @@ class Language(Task[RowBatch]):
                             f"data.longest={run.data.longest}; raise the one or lower the other")
         self.ids: dict[str, Shards] = {}
         self.counts: dict[str, Counts] = {}
+        self.filters: dict[Hashable, tuple[Filter, ...]] = {}
+        self.captures: Captures[Draws] = Captures()
 
     # Files -> ids
 
@@ -161,7 +166,8 @@ class Language(Task[RowBatch]):
 
     def _offset(self, epoch: int, length: int) -> int:
         """Where the first row of an epoch begins: at the beginning of the text, and then elsewhere each time."""
-        return int(np.random.default_rng([self.run.seed, epoch]).integers(length)) if epoch else 0
+        order = np.random.default_rng(self.run.seed).permutation(length)
+        return int(order[epoch % length] - order[0]) % length
 
     def _states(self, model: nn.Module, read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
         decoder = cast(Decoder, model)
@@ -206,17 +212,57 @@ class Language(Task[RowBatch]):
 
     # Prompts -> what follows
 
+    streams = True
+
     def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
-        """How the model goes on with each prompt. Prompts of one length are worked off together."""
+        """How the model goes on with each prompt. Prompts of like lengths are worked off together."""
         how, prompts = self.run.search, [self._prompt(text) for text in inputs]
         answers = [Answer("") for _ in inputs]
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-        for _, alike in itertools.groupby(order, lambda i: len(prompts[i])):
-            while places := list(itertools.islice(alike, how.batch)):
-                for place, found in zip(places, self._go_on(model, [prompts[i] for i in places]), strict=True):
-                    first, *others = (Answer(self._text(prompts[place], new.tokens), new.score) for new in found)
-                    answers[place] = Answer(first.text, first.score, tuple(others))
+        size = max(1, how.batch // how.best)
+        for places in (order[at : at + size] for at in range(0, len(order), size)):
+            written = self._written(model, [prompts[i] for i in places])
+            for number, place in enumerate(places):
+                mine = written[number * how.best : (number + 1) * how.best]
+                first, *others = (Answer(each.text, each.score) for each in mine)
+                answers[place] = Answer(first.text, first.score, tuple(others))
         return answers
+
+    def stream(self, model: nn.Module, text: str) -> Iterator[tuple[int, str]]:
+        return self._write_on(model, [self._prompt(text)])[1]
+
+    @torch.no_grad()
+    def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
+        """Beyond the positions that a model has learned, a token is scored after those of its own row alone."""
+        tower, rows, owners = self.run.model, list[list[int]](), list[int]()
+        encoded = self.tokens.encode(list(texts))
+        for number, ids in enumerate(encoded):
+            whole = [self.tokens.start, *ids]
+            most = tower.longest if tower.positions == "learned" else len(whole)
+            for start in range(0, max(1, len(ids)), most):
+                rows.append(whole[start : start + most + 1])
+                owners.append(number)
+        chances: list[list[float]] = [[] for _ in texts]
+        for owner, row in zip(owners, scores(cast(Decoder, model), rows), strict=True):
+            chances[owner] += row.tolist()
+        return [Likelihood(tuple(self.tokens.pieces(ids)), tuple(found), len(text.encode()))
+                for text, ids, found in zip(texts, encoded, chances, strict=True)]
+
+    def compare(self, model: nn.Module, prompts: Sequence[str],
+                endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
+        """Each ending is read together with its prompt; from where the endings differ on, their tokens count."""
+        most = self.run.model.longest if self.run.model.positions == "learned" else sys.maxsize
+        begun, rests = list[list[int]](), list[list[list[int]]]()
+        for prompt in prompts:
+            rows = [[self.tokens.start, *ids] for ids in self.tokens.encode([prompt + ending for ending in endings])]
+            same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False))
+            shared = min(len(list(same)), min(map(len, rows)) - 1)
+            rests.append([row[shared:] for row in rows])
+            room = most + 1 - max(map(len, rests[-1]))  # the last token is not read
+            begun.append(rows[0][max(0, shared - room) : shared])
+        if (cut := sum(prompt[0] != self.tokens.start for prompt in begun)):
+            self.notes.append(f"{cut:,} of {len(prompts):,} prompts cut to the last {most:,} tokens (model.longest)")
+        return compare(cast(Decoder, model), begun, rests)
 
     def _prompt(self, text: str) -> list[int]:
         """What the decoder reads before it writes; of a text that is too long for its positions, the end."""
@@ -227,22 +273,45 @@ class Language(Task[RowBatch]):
             ids = ids[-most:]
         return ids
 
-    def _go_on(self, model: nn.Module, prompts: Sequence[list[int]]) -> list[list[Hypothesis]]:
-        """`search.best` continuations of each prompt."""
-        how, tower, tokens = self.run.search, self.run.model, self.tokens
-        device, decoder = next(model.parameters()).device, cast(Decoder, model)
-        # The last token is written only: it needs no position.
-        room = tower.longest + 1 - len(prompts[0]) if tower.positions == "learned" else how.longest
-        draws = [sample(decoder, torch.tensor(prompts, device=device), filters=self._filters(decoder), how=Sampling(
-            end=tokens.end, longest=min(how.longest, room), top_k=how.top_k, top_p=how.top_p, seed=how.seed + draw,
-            temperature=TEMPERATURE if how.temperature is None else how.temperature)) for draw in range(how.best)]
-        return [[*row] for row in zip(*(gather(draw, end=tokens.end) for draw in draws), strict=True)]
+    def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]]) -> list[Writing]:
+        """`search.best` answers to each prompt, one after the other."""
+        written, pieces = self._write_on(model, prompts)
+        for _ in pieces:
+            pass
+        if any(math.isnan(each.log_probability) for each in written):
+            raise NotFinite("the model's probabilities are not numbers: its training went wrong")
+        return written
 
-    def _filters(self, model: Decoder) -> list[Filter]:
-        never = [*self._never(), *range(len(self.tokens), model.output.out_features)]
-        forbid = Forbid(never, vocabulary=model.output.out_features, device=model.output.weight.device)
-        no_repeat = self.run.search.no_repeat
-        return [forbid] if no_repeat is None else [forbid, NoRepeat(no_repeat)]
+    def _write_on(self, model: nn.Module,
+                  prompts: Sequence[Sequence[int]]) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
+        """The same, to be written while their pieces are asked for."""
+        how, tower, tokens, decoder = self.run.search, self.run.model, self.tokens, cast(Decoder, model)
+        # The last token is written only: it needs no position.
+        most = [min(how.longest, tower.longest + 1 - len(prompt)) if tower.positions == "learned" else how.longest
+                for prompt in prompts]
+        written = [Writing(lambda ids: tokens.decode([ids])[0], end=tokens.end, longest=longest, after=prompt,
+                           stop=how.stop)
+                   for prompt, longest in zip(prompts, most, strict=True) for _ in range(how.best)]
+        enough: set[int] = set()
+        sampling = Sampling(
+            end=tokens.end, longest=max(most), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
+            temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)
+        steps = sample(decoder, padded(prompts, device=decoder.output.weight.device), lengths=[*map(len, prompts)],
+                       how=sampling, filters=self._filters(decoder), seeds=[[_checksum(prompt)] for prompt in prompts],
+                       captures=self.captures, enough=enough)
+        return written, follow(steps, written, enough=enough)
+
+    def _filters(self, model: Decoder) -> tuple[Filter, ...]:
+        """The same objects for every batch: a recorded step goes on reading their tensors."""
+        how, vocabulary, device = self.run.search, model.output.out_features, model.output.weight.device
+        key = (vocabulary, device, how.no_repeat, how.repetition_penalty)
+        if key not in self.filters:
+            never = [*self._never(), *range(len(self.tokens), vocabulary)]
+            filters: list[Filter] = [Forbid(never, vocabulary=vocabulary, device=device)]
+            filters += [] if how.no_repeat is None else [NoRepeat(how.no_repeat)]
+            filters += [] if how.repetition_penalty == 1 else [PenalizeRepeats(how.repetition_penalty)]
+            self.filters[key] = tuple(filters)
+        return self.filters[key]
 
     def _never(self) -> list[int]:
         """Tokens of the vocabulary that no text has."""
@@ -281,7 +350,7 @@ class Language(Task[RowBatch]):
         for number, text in enumerate(inputs):
             prompt = self._prompt(text)
             if outputs is None:
-                yield prompt, self._go_on(model, [prompt])[0][0].tokens or [self.tokens.end]
+                yield prompt, self._written(model, [prompt])[0].tokens or [self.tokens.end]
             else:
                 # Read together: a word may be begun by the prompt and ended by the output.
                 whole = self._prompt(text + outputs[number])
@@ -307,6 +376,12 @@ def _told(texts: Iterator[str], tell: Callable[[int], None]) -> Iterator[str]:
     for text in texts:
         yield text
         tell(len(text))
+
+
+def _checksum(prompt: Sequence[int]) -> int:
+    """Other prompts have others: what is drawn for one tells nothing about the next."""
+    ids = np.array(prompt, dtype=np.int64).tobytes()
+    return int.from_bytes(hashlib.blake2b(ids, digest_size=16).digest(), "little")
 
 
 def _digest(run: Run, files: Sequence[Path]) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and what is wrong in the opt
     from regard.training.estimate import Estimate, Machine
     from regard.training.rehearsal import Rehearsal
 
-__all__ = ["main"]
+__all__ = ["main", "work"]
 
 DEFAULT_GPU = "h200"  # which one several are, where there is none to look at
 PATIENCE = 20.0  # seconds: a step that would take longer is computed
@@ -114,22 +114,12 @@ class Planned:
             "task": self.run.task, "device": self.place.name, "gpus": self.place.gpus,
             "precision": str(self.precision).removeprefix("torch."),
             "compiled": is_compiled(self.run.train, self.place.device.type), "batch": {"rows": rows, "length": length},
-            "parameters": parameters.total, "parts": parameters.parts, "work": self.work(parameters.total),
+            "parameters": parameters.total, "parts": parameters.parts,
+            "work": work(self.rehearsal, parameters.total, steps=self.run.train.steps),
             "memory": {**asdict(found.memory), "available": self.place.memory}, "fits": self.fits,
             "instead": None if self.fits else self.instead(),
             "seconds": {"step": step, "run": step * self.run.train.steps, "how": how},
             "steps": self.run.train.steps, "assumed": self.assumed()}
-
-    def work(self, parameters: int) -> dict[str, float]:
-        """Floating-point operations of the whole run, in the products with the weights and between queries and keys."""
-        from regard.training.estimate import attention_operations
-
-        length = self.rehearsal.shape[1]
-        tokens = self.run.train.steps * math.prod(self.rehearsal.shape)
-        weights = 6.0 * parameters * tokens
-        attention = float(attention_operations(self.rehearsal.model(), length, self.run.model.window) * tokens)
-        return {"tokens": tokens, "weights": weights, "attention": attention,
-                "petaflop_days": weights / PETAFLOP_DAY, "petaflop_days_attention": attention / PETAFLOP_DAY}
 
     def assumed(self) -> list[str]:
         """What only the data could tell, and it was not read."""
@@ -181,6 +171,17 @@ class Planned:
             yield [(replace(how, shard=True), gpus)] if gpus > 1 else []
             counts = [gpus * 2**i for i in range(11) if 1 < gpus * 2**i <= MOST_GPUS]
             yield [(replace(how, recompute=True, shard=True), count) for count in counts]
+
+
+def work(rehearsal: "Rehearsal", parameters: int, *, steps: int) -> dict[str, float]:
+    """Floating-point operations of a whole run: in the products with the weights, and between queries and keys."""
+    from regard.training.estimate import attention_operations
+
+    tokens = steps * math.prod(rehearsal.shape)
+    weights = 6.0 * parameters * tokens
+    each = attention_operations(rehearsal.model(), rehearsal.shape[1], rehearsal.task.run.model.window)
+    return {"tokens": tokens, "weights": weights, "attention": float(each * tokens),
+            "petaflop_days": weights / PETAFLOP_DAY, "petaflop_days_attention": each * tokens / PETAFLOP_DAY}
 
 
 def _table(about: dict[str, Any]) -> str:

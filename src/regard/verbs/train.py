@@ -26,7 +26,8 @@ SCORES = "scores.json"  # what a run writes last
 SAMPLE = 160  # tokens
 SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
 # What a run leaves that ended before its first step.
-PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json", ".run.json.tmp"}
+PREPARED = {"data", "lock", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
+            "source_tokenizer_config.json", ".run.json.tmp"}
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,

@@ -1,0 +1,58 @@
+"""Documents as flat ids: whole, in order, in small files that are mapped."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import shards
+from regard.data.shards import Shards, write_shards
+from regard.data.tokenizer import Tokenizer, train
+
+DOCUMENTS = ["one two three\n" * 30, "four", "fünf six " * 200]
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tokenizer:
+    return train(DOCUMENTS, kind="bpe", vocabulary=300)
+
+
+def test_a_document_is_its_start_its_ids_and_its_end(tokens: Tokenizer, tmp_path: Path) -> None:
+    counts = write_shards(tmp_path / "train", (iter([text]) for text in DOCUMENTS), tokens)
+    expected = [id for row in tokens.encode(DOCUMENTS) for id in (tokens.start, *row, tokens.end)]
+    ids = Shards.load(tmp_path / "train")
+    assert ids.around(0, len(ids)).tolist() == expected
+    assert counts.documents == 3
+    assert counts.ids == len(ids) == len(expected)
+    assert counts.bytes == sum(len(text.encode()) for text in DOCUMENTS)
+
+
+def test_how_many_files_and_batches_there_are_changes_nothing(
+        tokens: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    write_shards(tmp_path / "one", (iter([text]) for text in DOCUMENTS), tokens)
+    monkeypatch.setattr(shards, "SHARD", 100)
+    monkeypatch.setattr(shards, "TOGETHER", 50)
+    write_shards(tmp_path / "many", (iter(text.splitlines(keepends=True)) for text in DOCUMENTS), tokens, told.append)
+    one, many = Shards.load(tmp_path / "one"), Shards.load(tmp_path / "many")
+    assert len(one.parts) == 1 < len(many.parts)
+    assert all(len(part) <= 100 for part in many.parts)
+    assert one.around(0, len(one)).tolist() == many.around(0, len(many)).tolist()
+    assert sum(told) == sum(map(len, DOCUMENTS))
+
+
+def test_ids_take_two_bytes_and_are_mapped(tokens: Tokenizer, tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", [iter(["some text"])], tokens)
+    (part,) = Shards.load(tmp_path / "train").parts
+    assert part.dtype == np.uint16
+    assert isinstance(part, np.memmap)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 40), st.integers(0, 40))
+def test_shards_are_a_ring(sizes: list[int], start: int, count: int) -> None:
+    flat = np.arange(sum(sizes))
+    ring = Shards(np.split(flat, np.cumsum(sizes)[:-1]))
+    assert len(ring) == len(flat)
+    assert ring.around(start, count).tolist() == [int(flat[(start + i) % len(flat)]) for i in range(count)]
