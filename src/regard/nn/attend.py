@@ -220,7 +220,7 @@ def _from_zero(q: Tensor, k: Tensor) -> Places:
 
 
 def _sees_all(mask: Mask, places: Places | None) -> bool:
-    """Whether it is the newest token that looks, and every key stands before it. Only a CPU can tell without waiting."""
+    """Whether the newest token looks, and every key stands before it. Only a CPU can tell without waiting."""
     return (
         places is not None and places.in_order and places.queries.shape[1] == 1 and places.queries.device.type == "cpu"
         and mask.only_causal and int(places.queries.min()) + 1 >= places.keys.shape[1])

@@ -296,14 +296,14 @@ class Language(Task[RowBatch]):
         sampling = Sampling(
             end=tokens.end, longest=max(most), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
             temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)
-        steps = sample(decoder, padded(prompts, device=decoder.output.weight.device), lengths=[*map(len, prompts)],
+        steps = sample(decoder, padded(prompts, device=next(model.parameters()).device), lengths=[*map(len, prompts)],
                        how=sampling, filters=self._filters(decoder), seeds=[[_checksum(prompt)] for prompt in prompts],
                        captures=self.captures, enough=enough)
         return written, follow(steps, written, enough=enough)
 
     def _filters(self, model: Decoder) -> tuple[Filter, ...]:
         """The same objects for every batch: a recorded step goes on reading their tensors."""
-        how, vocabulary, device = self.run.search, model.output.out_features, model.output.weight.device
+        how, vocabulary, device = self.run.search, model.output.out_features, next(model.parameters()).device
         key = (vocabulary, device, how.no_repeat, how.repetition_penalty)
         if key not in self.filters:
             never = [*self._never(), *range(len(self.tokens), vocabulary)]
@@ -359,7 +359,7 @@ class Language(Task[RowBatch]):
                 yield whole[:shared], whole[shared:]
 
     def _weighed(self, model: Decoder, prompt: list[int], new: list[int], best: int) -> Output:
-        tokens, device = self.tokens, model.output.weight.device
+        tokens, device = self.tokens, next(model.parameters()).device
         states = self._states(model, torch.tensor([[*prompt, *new][:-1]], device=device))[:, len(prompt) - 1 :]
         logits = model.logits(states)[0].float()
         never = [*self._never(), *range(len(tokens), logits.shape[1])]  # the search does not say them either
