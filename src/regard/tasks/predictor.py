@@ -1,6 +1,7 @@
 """A trained run, ready to answer."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from regard.checkpoint import load_weights, read_json
 from regard.convert.run import saved
 from regard.look.choices import Output
 from regard.look.record import Record
+from regard.nn.narrow import quantize as narrow
 from regard.settings.errors import UserError
 from regard.settings.load import from_json
 from regard.settings.schema import Run
@@ -82,8 +84,12 @@ class Predictor:
             self.task.run = self.run
 
 
-def load(path: str | Path, *, device: str = "auto", precision: str = "float32") -> Predictor:
-    """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three."""
+def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
+         quantize: str | None = None) -> Predictor:
+    """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three.
+
+    `quantize` narrows its weights, on a CPU: to `int8`, or to `float16`.
+    """
     if precision not in PRECISIONS:
         raise UserError(f"precision={precision}: there are {' and '.join(PRECISIONS)}")
     folder = Path(path)
@@ -98,5 +104,8 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32") 
     sizes, weights = saved(folder, run)
     model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
-    model.to(choose_device(device), PRECISIONS[precision]).eval()
+    model.to(choose_device("cpu" if quantize is not None and device == "auto" else device)).eval()
+    if quantize is not None:
+        narrow(model, quantize)
+    model.to(PRECISIONS[precision])
     return Predictor(run, task, model, folder)

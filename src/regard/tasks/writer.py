@@ -40,14 +40,14 @@ class Writer:
         sampling = Sampling(
             end=tokens.end, longest=max(longest), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
             temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)
-        steps = sample(model, padded(prompts, device=model.output.weight.device), lengths=[*map(len, prompts)],
+        steps = sample(model, padded(prompts, device=next(model.parameters()).device), lengths=[*map(len, prompts)],
                        how=sampling, filters=self._filters(model, how, tuple(never)), captures=self.captures,
                        seeds=[[_checksum(prompt)] for prompt in prompts], enough=enough)
         return written, follow(steps, written, enough=enough)
 
     def _filters(self, model: Decoder, how: Search, never: tuple[int, ...]) -> tuple[Filter, ...]:
         """The same objects for every batch: a recorded step goes on reading their tensors."""
-        vocabulary, device = model.output.out_features, model.output.weight.device
+        vocabulary, device = model.output.out_features, next(model.parameters()).device
         key = (vocabulary, device, never, how.no_repeat, how.repetition_penalty)
         if key not in self.filters:
             filters: list[Filter] = [Forbid(never, vocabulary=vocabulary, device=device)] if never else []
