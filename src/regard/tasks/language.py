@@ -61,9 +61,10 @@ class Language(Rows):
         return decoder(decoder.embed(read, since), mask=mask)  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: RowBatch) -> Loss:
-        states = self._states(model, batch.read)
-        total, plain = cross_entropy(states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(),
-                                     ignore=IGNORED, smoothing=self.run.train.smoothing)
+        states, how = self._states(model, batch.read), self.run.train
+        total, plain = cross_entropy(
+            states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(), ignore=IGNORED,
+            smoothing=how.smoothing, float8=how.precision == "float8")
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()

@@ -33,7 +33,7 @@ class Writer:
         written = [Writing(lambda ids: tokens.decode([ids])[0], end=tokens.end, longest=most, after=prompt,
                            stop=how.stop)
                    for prompt, most in zip(prompts, longest, strict=True) for _ in range(how.best)]
-        device, enough = model.output.weight.device, set[int]()
+        device, enough = next(model.parameters()).device, set[int]()
         filters = self.filters.of(never=never, vocabulary=model.output.out_features, device=device,
                                   no_repeat=how.no_repeat, repetition_penalty=how.repetition_penalty)
         sampling = Sampling(

@@ -20,7 +20,7 @@ MOST_LABELS = 100  # more are no labels: each is read after each text
 
 
 def main(shots: str, data: Path | None, source: str | None, target: str | None, run: Path | None, limit: int | None,
-         seed: int, plot: Path | None, device: str, precision: str, json: bool) -> None:
+         seed: int, plot: Path | None, device: str, precision: str, quantize: str | None, json: bool) -> None:
     wanted = counts(shots)
     if data is None:
         raise UserError("--shots: needs labelled texts, as in --data texts.tsv (text, tab, label)")
@@ -38,7 +38,7 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
     names = labels([*pool, *questions])
     if not 1 < len(names) <= MOST_LABELS:
         raise UserError(f"{data}: {len(names):,} different labels; two are the least, and {MOST_LABELS} the most")
-    predictor = load(folder, device=device, precision=precision)
+    predictor = load(folder, device=device, precision=precision, quantize=quantize)
     print(f"asking {folder} for the labels of {len(questions):,} texts: {', '.join(names[:12])}", file=sys.stderr)
     found = []
     for number in wanted:
