@@ -14,7 +14,7 @@ from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import DotAttend
 from regard.nn.attention import Memory
-from regard.nn.cache import GrowingCache, Stored
+from regard.nn.cache import GrowingCache
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
@@ -130,9 +130,8 @@ def padding_seen_by_the_decoder_alone(patch: Patch) -> None:
 
 def values_not_reordered(patch: Patch) -> None:
     def reorder(self: GrowingCache, rows: Tensor) -> None:
-        if self.stored is not None:
-            k, v, places, *_ = self.stored
-            self.stored = Stored(k[rows], v, places)
+        if self.keys is not None:
+            self.keys = self.keys[rows]
 
     patch.setattr(GrowingCache, "reorder", reorder)
 
