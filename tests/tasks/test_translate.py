@@ -229,6 +229,27 @@ def test_a_translation_holds_only_tokens_of_the_target(translator: tuple[Transla
     assert max(drawn) < len(task.target_tokens) < model.decoder.output.out_features
 
 
+def test_a_drawn_translation_is_the_same_alone_and_among_others(translator: tuple[Translate, EncoderDecoder]) -> None:
+    task, model = translator
+    texts = [f"{sentence(n)} {n}" for n in range(12)]
+    how = {"temperature": 2.0, "top_k": 50, "min_p": 0.001, "best": 3, "repetition_penalty": 1.1, "longest": 12}
+    with task.searching(**how):
+        together = task.predict(model, texts)
+        for text, answer in zip(texts, together, strict=True):
+            [alone] = task.predict(model, [text])
+            assert (alone.text, [other.text for other in alone.others]) == (
+                answer.text, [other.text for other in answer.others])
+            assert len({alone.text, *(other.text for other in alone.others)}) == 3
+
+
+def test_a_translation_ends_before_a_stop_text(translator: tuple[Translate, EncoderDecoder]) -> None:
+    task, model = translator
+    [whole] = task.predict(model, [sentence(1)])
+    stop = whole.text[2:4]
+    with task.searching(stop=(stop,)):
+        assert task.predict(model, [sentence(1)])[0].text == whole.text[: whole.text.index(stop)]
+
+
 # What is kept on the disk.
 
 

@@ -45,7 +45,7 @@ def said(run: Path, monkeypatch: pytest.MonkeyPatch, *inputs: str, stdin: bytes 
     told = Told()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     monkeypatch.setattr(sys, "stdout", told)
-    main(inputs, run, overrides, stop, score, "cpu", "float32", json)
+    main(inputs, run, overrides, stop, score, "cpu", "float32", None, json)
     monkeypatch.undo()
     return told
 

@@ -4,6 +4,7 @@ All of a step is tensors of fixed shape, so that on a GPU it is captured once an
 two looks from the host; on a CPU prompts leave the batch as they end.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -58,8 +59,8 @@ def sample(
 
     `lengths` says how many tokens each prompt has; what stands after them in `prompt` is not read. `how.samples`
     neighbouring rows share a prompt. A row is drawn by numbers made from `how.seed`, its sample's number and its
-    prompt's `seeds` (absent: the prompt's place): with seeds of its own, what a prompt gets does not depend on who
-    else is in the batch. Rows that the caller puts into `enough` on the way count as ended.
+    prompt's `seeds` (absent: the prompt's place): with seeds of its own, such as its tokens, what a prompt gets does
+    not depend on who else is in the batch. Rows that the caller puts into `enough` on the way count as ended.
 
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
@@ -203,7 +204,8 @@ class Draws:
 
 def _uniforms(seeds: Sequence[Sequence[int]], how: Sampling) -> Float[Tensor, "rows longest"]:
     """A number in [0, 1) for each row and step: from the row's seed alone, the same on every machine."""
-    rows = [np.random.PCG64(np.random.SeedSequence([how.seed, sample, *seed]))
-            for seed in seeds for sample in range(how.samples)]
+    sums = [hashlib.blake2b(np.array(seed, dtype="<i8").tobytes(), digest_size=16).digest() for seed in seeds]
+    rows = [np.random.PCG64(np.random.SeedSequence([how.seed, sample, int.from_bytes(sum, "little")]))
+            for sum in sums for sample in range(how.samples)]
     table = np.stack([np.random.Generator(row).random(how.longest) for row in rows])
     return torch.from_numpy(np.minimum(table, BELOW_ONE))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from regard.generate.draw import Drawn
 
-__all__ = ["Decode", "Pieces", "Stop", "Writing", "follow"]
+__all__ = ["Decode", "Pieces", "Stop", "Writing", "follow", "until"]
 
 Decode = Callable[[Sequence[int]], str]
 """The text of tokens; bytes that make no character become `�`."""
@@ -79,6 +79,16 @@ class Stop:
         """What was held back, at the end of the text."""
         held, self.held = self.held, ""
         return held
+
+
+def until(text: str, stops: Sequence[str]) -> str:
+    """A whole text, up to the first of the stop texts.
+
+    >>> until("one END two", ["END"]), until("one two", ["END"])
+    ('one ', 'one two')
+    """
+    stop = Stop(stops)
+    return stop.push(text) + stop.flush()
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.capture import Captures, where
-from regard.generate.filters import Filter, Forbid, NoRepeat
-from regard.generate.sample import Sampling, gather, sample
+from regard.generate.filters import Filters
+from regard.generate.sample import Draws, Sampling, gather, sample
+from regard.generate.text import until
 from regard.look.choices import Output
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
@@ -44,8 +45,9 @@ class Translate(Pairs):
         if run.model.positions == "learned" and run.model.longest < run.data.longest:
             raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
                             f"data.longest={run.data.longest}; raise the one or lower the other")
-        self.filters: dict[tuple[int, int | None, torch.device], tuple[Filter, ...]] = {}
+        self.filters = Filters()
         self.captures: Captures[Search] = Captures()
+        self.draws: Captures[Draws] = Captures()
 
     # Batches -> loss
 
@@ -88,7 +90,8 @@ class Translate(Pairs):
                     texts = self.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
                     if not hypotheses:
                         raise NotFinite("the model's probabilities are not numbers: its training went wrong")
-                    first, *others = (Answer(text, h.score) for text, h in zip(texts, hypotheses, strict=False))
+                    first, *others = (Answer(until(text, how.stop), h.score)
+                                      for text, h in zip(texts, hypotheses, strict=False))
                     answers[place] = replace(first, others=tuple(others))
         return answers
 
@@ -103,23 +106,17 @@ class Translate(Pairs):
                                     key=where(model))
         memory = Memory(states, Mask(keys=real))
         size = model.decoder.output.out_features
-        filters = self._filters(size, how.no_repeat, device)
+        filters = self.filters.of(never=self._never(size), vocabulary=size, device=device, no_repeat=how.no_repeat,
+                                  repetition_penalty=how.repetition_penalty)
         prompt = torch.full((len(rows), 1), tokens.start, device=device)
         if how.temperature is None:
             return beam(model, prompt, memory=memory, filters=filters, captures=self.captures, how=Beam(
                 end=tokens.end, longest=longest, size=max(how.beam, how.best), length_penalty=how.length_penalty))
-        draws = [sample(model, prompt, memory=memory, filters=filters, how=Sampling(
-            end=tokens.end, longest=longest, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p,
-            seed=how.seed + draw)) for draw in range(how.best)]
-        return [[*row] for row in zip(*(gather(draw, end=tokens.end) for draw in draws), strict=True)]
-
-    def _filters(self, vocabulary: int, no_repeat: int | None, device: torch.device) -> tuple[Filter, ...]:
-        """The same objects for every batch: a recorded search goes on reading their tensors."""
-        key = (vocabulary, no_repeat, device)
-        if key not in self.filters:
-            forbid = Forbid(self._never(vocabulary), vocabulary=vocabulary, device=device)
-            self.filters[key] = (forbid,) if no_repeat is None else (forbid, NoRepeat(no_repeat))
-        return self.filters[key]
+        drawn = gather(sample(model, prompt, memory=memory, filters=filters, captures=self.draws, seeds=[
+            row.tolist() for row in rows], how=Sampling(
+                end=tokens.end, longest=longest, samples=how.best, temperature=how.temperature, top_k=how.top_k,
+                top_p=how.top_p, min_p=how.min_p, seed=how.seed)), end=tokens.end)
+        return [drawn[first : first + how.best] for first in range(0, len(drawn), how.best)]
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no answer has."""

@@ -1,13 +1,10 @@
 """writer: how a decoder goes on with prompts, by the settings of the search."""
 
-import hashlib
-from collections.abc import Hashable, Iterator, Sequence
-
-import numpy as np
+from collections.abc import Iterator, Sequence
 
 from regard.data.tokenizer import Tokenizer
 from regard.generate.capture import Captures
-from regard.generate.filters import Filter, Forbid, NoRepeat, PenalizeRepeats
+from regard.generate.filters import Filters
 from regard.generate.sample import Draws, Sampling, padded, sample
 from regard.generate.text import Writing, follow
 from regard.models.decoder import Decoder
@@ -22,7 +19,7 @@ class Writer:
     """Keeps what was recorded on a GPU from one batch to the next."""
 
     def __init__(self) -> None:
-        self.filters: dict[Hashable, tuple[Filter, ...]] = {}
+        self.filters = Filters()
         self.captures: Captures[Draws] = Captures()
 
     def write(
@@ -36,28 +33,12 @@ class Writer:
         written = [Writing(lambda ids: tokens.decode([ids])[0], end=tokens.end, longest=most, after=prompt,
                            stop=how.stop)
                    for prompt, most in zip(prompts, longest, strict=True) for _ in range(how.best)]
-        enough: set[int] = set()
+        device, enough = next(model.parameters()).device, set[int]()
+        filters = self.filters.of(never=never, vocabulary=model.output.out_features, device=device,
+                                  no_repeat=how.no_repeat, repetition_penalty=how.repetition_penalty)
         sampling = Sampling(
             end=tokens.end, longest=max(longest), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
             temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)
-        steps = sample(model, padded(prompts, device=next(model.parameters()).device), lengths=[*map(len, prompts)],
-                       how=sampling, filters=self._filters(model, how, tuple(never)), captures=self.captures,
-                       seeds=[[_checksum(prompt)] for prompt in prompts], enough=enough)
+        steps = sample(model, padded(prompts, device=device), lengths=[*map(len, prompts)], how=sampling,
+                       filters=filters, seeds=prompts, captures=self.captures, enough=enough)
         return written, follow(steps, written, enough=enough)
-
-    def _filters(self, model: Decoder, how: Search, never: tuple[int, ...]) -> tuple[Filter, ...]:
-        """The same objects for every batch: a recorded step goes on reading their tensors."""
-        vocabulary, device = model.output.out_features, next(model.parameters()).device
-        key = (vocabulary, device, never, how.no_repeat, how.repetition_penalty)
-        if key not in self.filters:
-            filters: list[Filter] = [Forbid(never, vocabulary=vocabulary, device=device)] if never else []
-            filters += [] if how.no_repeat is None else [NoRepeat(how.no_repeat)]
-            filters += [] if how.repetition_penalty == 1 else [PenalizeRepeats(how.repetition_penalty)]
-            self.filters[key] = tuple(filters)
-        return self.filters[key]
-
-
-def _checksum(prompt: Sequence[int]) -> int:
-    """Other prompts have others: what is drawn for one tells nothing about the next."""
-    ids = np.array(prompt, dtype=np.int64).tobytes()
-    return int.from_bytes(hashlib.blake2b(ids, digest_size=16).digest(), "little")
