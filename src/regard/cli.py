@@ -91,16 +91,59 @@ def evaluate(
 @app.command()
 def predict(
     inputs: Annotated[list[str] | None, typer.Argument(
-        metavar="[INPUT]...", help="Texts; without any, lines of stdin.")] = None,
+        metavar="[INPUT]...", help="Texts; without any, each line of stdin is one; `-` is all of stdin.")] = None,
     run: RunOption = None,
+    samples: Annotated[int | None, typer.Option(
+        "--samples", min=1, help="Answers to each input (search.best).")] = None,
+    longest: Annotated[int | None, typer.Option(
+        "--longest", min=1, metavar="TOKENS", help="Tokens of an answer at the most (search.longest).")] = None,
+    temperature: Annotated[float | None, typer.Option(
+        "--temperature", min=0, help="1 draws as the model says, 0 takes the likeliest (search.temperature).")] = None,
+    top_k: Annotated[int | None, typer.Option(
+        "--top-k", min=1, help="Only the k likeliest tokens (search.top_k).")] = None,
+    top_p: Annotated[float | None, typer.Option(
+        "--top-p", help="Only the likeliest tokens with this probability together (search.top_p).")] = None,
+    min_p: Annotated[float | None, typer.Option(
+        "--min-p", help="Only tokens at least this share as likely as the likeliest (search.min_p).")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(
+        "--repetition-penalty", help="Above 1, what came before is less likely (search.repetition_penalty).")] = None,
+    stop: Annotated[list[str] | None, typer.Option(
+        "--stop", metavar="TEXT", help="An answer ends before this text; may be given several times.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the drawing (search.seed).")] = None,
     setting: Annotated[list[str] | None, typer.Option(
         "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
+    score: Annotated[bool, typer.Option(
+        "--score", help="Do not answer: say how likely a language model finds each input.")] = False,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", json: JsonOption = False,
 ) -> None:
-    """Answer the arguments, or stdin line by line: translate them, or go on with them."""
+    """Answer: translate, or go on with, the arguments or stdin line by line. A single text streams."""
     from regard.verbs.predict import main
 
-    main(inputs or [], run, setting or [], device, precision, json)
+    said = {"best": samples, "longest": longest, "temperature": temperature, "top_k": top_k, "top_p": top_p,
+            "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
+    short = [f"search.{name}={value}" for name, value in said.items() if value is not None]
+    main(inputs or [], run, [*(setting or []), *short], stop or [], score, device, precision, json)
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(
+        metavar="SOURCE", help="A Hugging Face directory, a .bin of llama2.c, or a run directory.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes: a folder that is not there yet.")],
+    tokens: Annotated[Path | None, typer.Option(
+        "--tokenizer", metavar="PATH", help="Where the tokenizer is, if it is not in SOURCE.")] = None,
+    precision: Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
+        "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Turn published weights (GPT-2, Llama, Qwen3) into a run, or a run into a directory that transformers opens.
+
+    A run directory becomes a Hugging Face directory, all else a run directory. A run of a known family needs no
+    conversion: transformers opens it as it is.
+    """
+    from regard.verbs.convert import main
+
+    main(source, out, tokens, precision, json)
 
 
 @app.command()
@@ -182,14 +225,18 @@ def look(
         "--output", metavar="TEXT", help="Look at this output; if not given, at the model's own answer.")] = None,
     only: Annotated[str, typer.Option(
         "--only", metavar="GLOB", help="Only the attentions of this name, as in 'decoder.*.cross'.")] = "*",
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = Path("look.html"),
+    head: Annotated[int | None, typer.Option("--head", min=0, help="Only this head, counted from 0.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE.html", help="Where the page goes; look.html if not given.")] = None,
+    terminal: Annotated[bool, typer.Option(
+        "--terminal", help="Print a heat map instead of writing a page.")] = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page, where there is a screen.")] = True,
     device: DeviceOption = "auto", json: JsonOption = False,
 ) -> None:
     """See what a model attends to: one page that needs no network. Prints where it is."""
     from regard.verbs.look import main
 
-    main(text, run, output, only, out, show, device, json)
+    main(text, run, output, only, out, show, device, json, head=head, terminal=terminal)
 
 
 @app.command()

@@ -281,14 +281,16 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: bytes) 
 
 
 def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    assert "cannot be read" in refusal(tmp_path)
+    assert "has no tokenizer.json, nor vocab.json and merges.txt" in refusal(tmp_path)
     assert "No such file" in refusal(tmp_path / "none")
 
 
-def test_anothers_tokenizer_is_refused_for_its_special_tokens(tmp_path: Path) -> None:
+def test_a_tokenizer_whose_end_nobody_knows_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     Library.from_str(tokenizers["words"]._library.to_str().replace("<s>", "[CLS]")).save(str(path))
-    assert "<pad> as 0, <s> as 1, </s> as 2" in refusal(path)
+    assert "which of its tokens ends a text?" in refusal(path)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "</s>", "bos_token": "[CLS]"}')
+    assert Tokenizer.load(path).specials == (2, 1, 2)
 
 
 def test_ids_with_a_gap_are_refused(tmp_path: Path) -> None:

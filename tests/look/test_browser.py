@@ -10,17 +10,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from regard.look.choices import Choice, Output
-from regard.look.page import page
+from regard.look.explain import Caught, Steps, catch_all
+from regard.look.page import Page, page
 from regard.look.record import Labels, Record
+from regard.look.vectors import vectors
+from regard.look.watch import watch
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.attend import ScaledDotAttend
+from regard.nn.init import initialize
+from regard.nn.mask import Mask
+from regard.settings.schema import Tower
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe: pip install '.[dev]'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
-VIEWS = ["alignment", "heads", "matrix", "steps", "measures"]
+VIEWS = ["alignment", "heads", "matrix", "steps", "measures", "explain"]
 SOURCES = (" je", " ne", " dors", " pas", "</s>")
 TARGETS = (" I", " do", " not", " sleep", "</s>")
 HOSTILE = (" <img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", " <b>bold</b>", " \u202eabc", "</s>")
@@ -28,18 +37,31 @@ CROSS, OWN = "decoder.blocks.1.cross", "decoder.blocks.0.self"
 SMOOTH = 50.0  # milliseconds of a frame
 
 
-def attention(heads: int, rows: int, columns: int, *, causal: bool = False) -> np.ndarray:
+def attention(heads: int, rows: int, columns: int) -> np.ndarray:
     scores = np.random.default_rng(rows).normal(size=(heads, rows, columns)).astype(np.float32) * 2
-    if causal:
-        scores[:, np.triu(np.ones((rows, columns), bool), 1)] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
 
 
+def call(site: str) -> Caught:
+    """A call of four heads, five queries and five keys."""
+    attend, mask, draw = ScaledDotAttend((8,) * 4), Mask(causal=site == OWN), torch.Generator().manual_seed(len(site))
+    q, k, v = (torch.randn(1, 4, 5, 8, generator=draw) * 1.5 for _ in range(3))
+    return Caught(attend, (q, k, v), {"mask": mask}, attend(q, k, v, mask=mask))
+
+
 def translation(targets: tuple[str, ...] = TARGETS, sources: tuple[str, ...] = SOURCES) -> Record:
-    weights = {OWN: attention(4, 5, 5, causal=True), CROSS: attention(4, len(targets), len(sources))}
+    weights = {}
+    for site in (OWN, CROSS):
+        one = call(site)
+        weights[site] = one.attend.weights(*one.inputs[:2], mask=one.options["mask"])[0].numpy()
     labels = {OWN: Labels(targets, ("<s>", *targets[:-1])), CROSS: Labels(targets, sources)}
     return Record(weights, labels, dict.fromkeys(weights, (0, 1, 2, 3)))
+
+
+def written_page(targets: tuple[str, ...] = TARGETS, sources: tuple[str, ...] = SOURCES, **more: Any) -> Page:
+    record = translation(targets, sources)
+    return page(record, output=told(targets), vectors=vectors({site: call(site) for site in record}, record), **more)
 
 
 def told(targets: tuple[str, ...] = TARGETS) -> Output:
@@ -98,7 +120,7 @@ class Tab:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("page") / "look.html"
-    file.write_text(page(translation(), source="je ne dors pas", output=told()).html, encoding="utf-8")
+    file.write_text(written_page(source="je ne dors pas").html, encoding="utf-8")
     return file
 
 
@@ -232,8 +254,149 @@ def test_the_measures_are_those_of_the_weights(tab: Tab) -> None:
     assert column == sorted(column)
 
 
+def column(tab: Tab, heading: str) -> list[float | None]:
+    """The numbers below a heading of the six steps, for each key; none where the key is hidden."""
+    headings = [text.split("\n")[0] for text in tab.page.locator(".six thead th").all_inner_texts()]
+    place = next(i for i, text in enumerate(headings) if text.endswith(heading))
+    cells = tab.page.locator(f".six tr[data-row] > :nth-child({place + 1}), .six tr.rest > :nth-child({place + 1})")
+    return [number(text) for text in cells.all_inner_texts()]
+
+
+def number(text: str) -> float | None:
+    return float(text.replace("−", "-")) if re.search(r"\d", text) else None
+
+
+def assert_shown(tab: Tab, steps: Steps, place: int = 0) -> None:
+    """The steps are in the table, to the digits that it has; and its parts add up to its sum."""
+    close = {"abs": 6e-5}
+    seen = steps.seen.tolist()
+    assert column(tab, "key") == pytest.approx(steps.keys[:, place].tolist(), **close)
+    assert column(tab, "value") == pytest.approx(steps.values[:, place].tolist(), **close)
+    assert column(tab, "score") == pytest.approx(steps.scores.tolist(), rel=1e-5, **close)
+    if steps.divisor != 1:
+        assert column(tab, "divide") == pytest.approx(steps.divided.tolist(), rel=1e-5, **close)
+    for heading, values in (("softmax", steps.weights), ("weigh", steps.parts[:, place])):
+        shown = column(tab, heading)
+        assert [each is not None for each in shown] == seen
+        assert [each or 0.0 for each in shown] == pytest.approx(values.tolist(), **close)
+    total = number(tab.page.locator(".six tfoot td").last.inner_text())
+    assert total == pytest.approx(float(steps.sum[place]), **close)
+    assert sum(part or 0.0 for part in column(tab, "weigh")) == pytest.approx(total, abs=6e-5 * len(seen))
+
+
+@pytest.mark.parametrize(("site", "head", "row"), [(CROSS, 0, 2), (CROSS, 3, 4), (OWN, 1, 0), (OWN, 2, 3)])
+def test_the_six_steps_are_the_model_s_own(tab: Tab, written: Path, site: str, head: int, row: int) -> None:
+    tab.open(written, f"#view=explain&site={site}&head={head}&row={row}")
+    steps = call(site).steps(head=head, row=row)
+    assert_shown(tab, steps)
+    own = call(site).context(head=head, row=row)
+    assert number(tab.page.locator(".six tfoot td").last.inner_text()) == pytest.approx(float(own[0]), abs=6e-5)
+    note = tab.page.locator("#panel-explain .note").last.inner_text()
+    [difference] = re.findall(r"differs from the sum by (\S+) at the most", note)
+    assert float(difference.replace("−", "-")) < 1e-5
+    assert "÷ √8" in tab.page.locator(".six thead").inner_text()
+
+
+def test_the_six_steps_follow_what_is_chosen_elsewhere(tab: Tab, written: Path) -> None:
+    tab.page.locator("[data-key=target2]").click()
+    tab.press("6")
+    assert tab.page.locator(".chips [aria-pressed=true]").inner_text() == "not"
+    assert f"site={CROSS}&head=0&row=2" in tab.address  # a mean has no steps: the first head has
+    assert_shown(tab, call(CROSS).steps(head=0, row=2))
+    tab.press("]", "ArrowRight", "ArrowDown")
+    assert f"view=explain&site={CROSS}&head=1&row=3&column=0" in tab.address
+    assert_shown(tab, call(CROSS).steps(head=1, row=3))
+    assert tab.page.locator(".six tr.chosen").get_attribute("data-row") == "0"
+    assert tab.status.startswith("“sleep” looks")
+    tab.page.locator(".chips").get_by_role("button", name="I", exact=True).click()
+    tab.page.locator("#kind").select_option("decoder self")
+    tab.settle()
+    assert_shown(tab, call(OWN).steps(head=1, row=0))
+    tab.press("ArrowDown")
+    assert tab.status == "“I” may not see “I”."
+    assert_shown(tab.open(written, tab.address), call(OWN).steps(head=1, row=0))
+    tab.page.locator("#head").select_option("mean")
+    tab.settle()
+    assert tab.status == "A mean of heads has no steps of its own: choose a head."
+
+
+def test_any_number_of_the_vectors_can_be_read(tab: Tab, written: Path) -> None:
+    steps = call(CROSS).steps(head=2, row=1)
+    tab.open(written, f"#view=explain&site={CROSS}&head=2&row=1")
+    strip = tab.page.locator(".six tr[data-row='3'] .strip").last
+    box = strip.bounding_box()
+    tab.page.mouse.move(box["x"] + box["width"] * 5.5 / 8, box["y"] + 5)
+    tab.settle()
+    assert_shown(tab, steps, 5)
+    said = re.search(r"score (\S+), weight .*Number 6: q (\S+), k (\S+), v (\S+), w · v (\S+), z (\S+)\.$", tab.status)
+    assert said is not None
+    wanted = [steps.scores[3], steps.query[5], steps.keys[3, 5], steps.values[3, 5], steps.parts[3, 5], steps.sum[5]]
+    assert [number(text) for text in said.groups()] == pytest.approx([float(each) for each in wanted], abs=6e-5)
+    tab.press("Shift+ArrowLeft", "Shift+ArrowLeft")
+    assert_shown(tab, steps, 3)
+    assert re.match(r"weigh of pas: 8 numbers from −?\d", str(strip.get_attribute("aria-label")))
+
+
+def test_the_temperature_is_a_step_of_its_own(tab: Tab, written: Path) -> None:
+    tab.open(written, f"#view=explain&site={CROSS}&head=0&row=0&temperature=2")
+    one = call(CROSS)
+    one.attend.temperature = 2.0
+    steps = one.steps(head=0, row=0)
+    assert_shown(tab, steps)
+    assert column(tab, "temperature") == pytest.approx(steps.logits.tolist(), abs=6e-5)
+    assert "at 1 the sum is the model's own output" in tab.page.locator("#panel-explain").inner_text()
+
+
+@pytest.mark.parametrize(("score", "positions", "key_heads"), [
+    ("additive", "relative", 2), ("distance", "alibi", None), ("dot", "rotary", 1), ("bilinear", "none", None)])
+def test_every_score_has_its_steps_and_so_has_every_site(browser: Any, tmp_path: Path, score: str, positions: str,
+                                                         key_heads: int | None) -> None:
+    tower = Tower(width=32, depth=1, heads=4, score=score, positions=positions, key_heads=key_heads, temperature=0.8)
+    model = EncoderDecoder(tower, sources=40, targets=40).eval()
+    initialize(model, seed=0)
+    with torch.no_grad(), catch_all(model) as caught, watch(model) as seen:
+        model(torch.tensor([[3, 4, 5, 6, 7]]), torch.tensor([[1, 11, 12, 13]]))
+    labels = {site: Labels(TARGETS[: weights.shape[2]], SOURCES[: weights.shape[3]]) for site, weights in seen.items()}
+    record = Record({site: weights[0].numpy() for site, weights in seen.items()}, labels, seen.heads)
+    file = tmp_path / "scores.html"
+    file.write_text(page(record, vectors=vectors(caught, record)).html, encoding="utf-8")
+    tab = Tab(browser)
+    for site in record:
+        tab.open(file, f"#view=explain&site={site}&head=3&row=2")
+        with torch.no_grad():
+            steps = caught[site].steps(head=3, row=2)
+        assert_shown(tab, steps)
+        assert column(tab, "temperature") == pytest.approx(steps.logits.tolist(), rel=1e-5, abs=6e-5)
+        assert steps.bias is None or column(tab, "add") == pytest.approx(
+            (steps.divided + steps.bias).tolist(), rel=1e-5, abs=6e-5)
+        assert "There is no step 3" in tab.page.locator("#panel-explain").inner_text()
+    assert tab.complaints == []
+    tab.context.close()
+
+
+def test_many_keys_are_the_heaviest_and_one_row_for_the_rest(browser: Any, tmp_path: Path) -> None:
+    words = tuple(f" w{i}" for i in range(300))
+    attend, mask = ScaledDotAttend((4,)), Mask(causal=True)
+    q, k, v = (torch.randn(1, 1, 300, 4) for _ in range(3))
+    caught = Caught(attend, (q, k, v), {"mask": mask}, attend(q, k, v, mask=mask))
+    record = Record({"blocks.0.self": attend.weights(q, k, mask=mask)[0].numpy()},
+                    {"blocks.0.self": Labels(words, words)}, {"blocks.0.self": (0,)})
+    file = tmp_path / "long.html"
+    file.write_text(page(record, vectors=vectors({"blocks.0.self": caught}, record)).html, encoding="utf-8")
+    tab = Tab(browser).open(file, "#view=explain&row=280&column=290")
+    steps = caught.steps(head=0, row=280)
+    weights, parts = column(tab, "softmax"), column(tab, "weigh")
+    assert len(weights) == 40 + 1 + 1  # the chosen one is shown, too, though it is hidden
+    assert sum(weight or 0.0 for weight in weights) == pytest.approx(1, abs=2e-3)
+    assert sum(part or 0.0 for part in parts) == pytest.approx(float(steps.sum[0]), abs=3e-3)
+    assert tab.page.locator(".six tr.rest th").inner_text() == "259 others"
+    assert tab.page.locator(".chips small").inner_text() == "241 to 300 of 300"
+    assert tab.complaints == []
+    tab.context.close()
+
+
 def test_what_is_shown_can_be_kept_as_a_picture(tab: Tab, tmp_path: Path) -> None:
-    for view in range(1, 6):
+    for view in range(1, 7):
         tab.press(str(view))
         for kind in ("svg", "png") if VIEWS[view - 1] in ("alignment", "matrix") else ("svg",):
             with tab.page.expect_download() as download:
@@ -280,13 +443,13 @@ def test_every_tone_is_darker_or_lighter_than_the_last_to_every_eye(tab: Tab) ->
 
 def test_a_hostile_word_is_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
     file = tmp_path / "hostile.html"
-    made = page(translation(HOSTILE, HOSTILE), source=HOSTILE[1], output=told(HOSTILE), about=HOSTILE[0])
+    made = written_page(HOSTILE, HOSTILE, source=HOSTILE[1], about=HOSTILE[0])
     file.write_text(made.html, encoding="utf-8")
     tab = Tab(browser).open(file)
-    for view in "12345":
+    for view in "123456":
         tab.press(view, "ArrowRight")
-        assert tab.page.locator("img, b, i").count() == 0
-        assert tab.page.locator("script").count() == 2 + len(translation())
+        assert tab.page.locator("img, b:not(.step b), i").count() == 0
+        assert tab.page.locator("script").count() == 2 + 2 * len(translation())
     assert HOSTILE[1] in tab.page.locator("h1").inner_text()
     assert tab.complaints == []
     tab.context.close()

@@ -2,8 +2,10 @@
 
 import base64
 import hashlib
+import io
 import json
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.look.choices import Output
-from regard.look.page import STATIC, Page, pack, page
+from regard.look.document import STATIC
+from regard.look.page import Page, pack, page
 from regard.look.record import Labels, Record
+from regard.look.terminal import draw
 from regard.settings.errors import UserError
 from regard.settings.load import load as settings
 from regard.tasks.predictor import Predictor, load
@@ -119,7 +123,7 @@ def test_every_module_is_in_the_page() -> None:
     html = page(record_of()).html
     assert not re.search(r"^(import|export) ", html, re.MULTILINE)
     for file in STATIC.iterdir():
-        if file.name.endswith(".js"):
+        if file.name.endswith(".js") and file.name != "gallery.js":
             assert file.read_text(encoding="utf-8").splitlines()[0] in html, file.name
 
 
@@ -150,6 +154,51 @@ def test_the_command_writes_a_page_and_prints_its_path(
     assert (said["page"], said["output"], said["bytes"]) == (str(file), "she sleeps", file.stat().st_size)
     assert re.findall(r'"name": "(.*?)"', file.read_text(encoding="utf-8")) == ["decoder.blocks.0.cross"]
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
+
+
+def test_the_command_prints_a_heat_map_instead(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    main("il dort", run, "she sleeps", "*", None, True, "cpu", False, terminal=True)
+    first, blank, *drawn = capsys.readouterr().out.splitlines()
+    assert (first, blank) == ("decoder.blocks.0.cross, mean of 2 heads", "")
+    record = load(run, device="cpu").look("il dort", "she sleeps")
+    assert drawn == draw(record.mean(), "decoder.blocks.0.cross", -1).splitlines()
+    monkeypatch.setenv("COLUMNS", "16")
+    main("il dort", run, "she sleeps", "decoder.*", None, True, "cpu", False, head=1, terminal=True)
+    said = capsys.readouterr().out
+    assert re.findall(r"^(\S+), (.*)$", said, re.MULTILINE) == [
+        ("decoder.blocks.0.self", "head 1"), ("decoder.blocks.0.cross", "head 1")]
+    assert draw(record, "decoder.blocks.0.cross", 1, 16) in said
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("environment", "is_coloured"), [
+    ({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
+def test_a_terminal_has_colours_unless_it_wants_none(run: Path, monkeypatch: pytest.MonkeyPatch,
+                                                     environment: dict[str, str], is_coloured: bool) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    screen = io.StringIO()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    with redirect_stdout(screen):
+        main("il dort", run, None, "*", None, True, "cpu", False, terminal=True)
+    assert ("\033[" in screen.getvalue()) == is_coloured
+
+
+def test_a_heat_map_has_no_file_and_no_json(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--out"):
+        main("il dort", run, None, "*", tmp_path / "x.html", False, "cpu", False, terminal=True)
+    with pytest.raises(UserError, match="--json"):
+        main("il dort", run, None, "*", None, False, "cpu", True, terminal=True)
+
+
+def test_a_page_of_one_head_has_its_weights_and_its_six_steps(run: Path, tmp_path: Path) -> None:
+    main("il dort", run, None, "*.cross", tmp_path / "x.html", False, "cpu", False, head=1)
+    [site] = facts(Page((tmp_path / "x.html").read_text(encoding="utf-8"), ()))["sites"]  # type: ignore[misc]
+    assert site["heads"] == [1]
+    assert (site["steps"]["score"], site["steps"]["groups"]) == ("scaled-dot", [1])
 
 
 @pytest.mark.parametrize(("text", "only", "out", "message"), [

@@ -1,11 +1,13 @@
 """A heat map for the terminal fits it, keeps its columns straight and darkens with the weight."""
 
+import re
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.look.record import Labels, Record
-from regard.look.terminal import SHADES, _columns, draw
+from regard.look.terminal import SHADES, _columns, draw, telling
 
 SITE = "decoder.blocks.0.cross"
 WORD = st.text(st.sampled_from("abcé日本"), min_size=1, max_size=16).map(lambda word: f" {word}")
@@ -38,6 +40,25 @@ def test_it_fits_the_width_and_shows_every_word(sources: list[str], targets: lis
 def test_wide_characters_leave_the_columns_straight() -> None:
     lines = draw(record([[0.0, 1.0]], ["日"], [" 日本語", " b"]), SITE, 5).splitlines()
     assert _columns(lines[0][: lines[0].index("b")]) == _columns(lines[1][: lines[1].index(SHADES[-1])])
+
+
+@given(st.lists(WORD, min_size=1, max_size=6), st.lists(WORD, min_size=1, max_size=4))
+def test_colour_changes_no_character(sources: list[str], targets: list[str]) -> None:
+    weights = np.random.default_rng(1).dirichlet(np.ones(len(sources)), len(targets)).tolist()
+    some = record(weights, targets, sources)
+    coloured = draw(some, SITE, 5, colour=True)
+    assert "\033[" in coloured
+    assert re.sub(r"\033\[\d+m", "", coloured) == draw(some, SITE, 5)
+
+
+def test_the_last_attention_between_two_texts_tells_most() -> None:
+    one, other = (" a", " b"), (" c", " d")
+    labels = {"encoder.0": Labels(one, one), "cross.0": Labels(other, one), "cross.1": Labels(other, one),
+              "decoder.1": Labels(other, ("<s>", " c"))}
+    weights = dict.fromkeys(labels, np.full((1, 2, 2), 0.5, np.float32))
+    assert telling(Record(weights, labels, dict.fromkeys(labels, (0,)))) == "cross.1"
+    own = {site: labels[site] for site in ("encoder.0", "decoder.1")}
+    assert telling(Record(dict.fromkeys(own, weights["cross.0"]), own, dict.fromkeys(own, (0,)))) == "decoder.1"
 
 
 def test_weights_that_are_all_zero_are_white() -> None:

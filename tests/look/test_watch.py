@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.look.watch import band, mean_over_heads, sites, top, watch
+from regard.look.watch import Seen, band, mean_over_heads, sites, top, watch
+from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import SCORES
@@ -154,6 +155,43 @@ def test_large_weights_are_worked_out_in_pieces(monkeypatch: pytest.MonkeyPatch)
     for site in whole:
         assert torch.equal(whole[site], pieces[site])
         assert torch.equal(whole[site][:, [2, 0, 1]][:, :, [1]], single[site])
+
+
+@given(cut=st.integers(1, 6), positions=st.sampled_from(["rotary", "relative", "alibi", "none"]))
+def test_texts_packed_into_one_row_have_the_weights_of_each_alone(cut: int, positions: str) -> None:
+    model = Decoder(Tower(width=32, depth=2, heads=4, positions=positions), vocabulary=VOCABULARY).eval()
+    initialize(model, seed=0)
+    tokens = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+    documents = (torch.arange(7) >= cut).long()[None]
+
+    def weights(tokens: Tensor, mask: Mask) -> Seen:
+        with torch.no_grad(), watch(model) as seen:
+            model(model.embed(tokens), mask=mask)
+        return seen
+
+    packed = weights(tokens, Mask(causal=True, documents=documents))
+    first, second = (weights(part, Mask(causal=True)) for part in (tokens[:, :cut], tokens[:, cut:]))
+    assert list(packed) == list(first) == list(second)
+    for site, whole in packed.items():
+        torch.testing.assert_close(whole[..., :cut, :cut], first[site], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(whole[..., cut:, cut:], second[site], rtol=1e-5, atol=1e-6)
+        assert whole[..., cut:, :cut].abs().max() == whole[..., :cut, cut:].abs().max() == 0
+
+
+def test_a_packed_row_is_watched_with_its_padding_and_one_query_at_a_time() -> None:
+    model = Decoder(TOWER, vocabulary=VOCABULARY).eval()
+    initialize(model, seed=0)
+    documents, real = torch.tensor([[0, 0, 1, 1, 2, 2]]), torch.tensor([[True] * 5 + [False]])
+    mask = Mask(causal=True, documents=documents, keys=real)
+    x = model.embed(torch.arange(3, 9)[None])
+    with torch.no_grad(), watch(model) as every:
+        model(x, mask=mask)
+    with torch.no_grad(), watch(model, rows=[3]) as one:
+        model(x, mask=mask)
+    for site, weights in every.items():
+        assert (weights > 0).any(1)[0].nonzero().tolist() == [[0, 0], [1, 0], [1, 1], [2, 2], [3, 2], [3, 3], [4, 4],
+                                                              [5, 4]]
+        torch.testing.assert_close(one[site], weights[:, :, [3]], rtol=1e-6, atol=1e-7)
 
 
 class Largest(TorchDispatchMode):

@@ -233,6 +233,13 @@ def test_two_processes_that_share_the_weights_in_pieces_learn_what_one_learns(sh
 
 
 @pytest.mark.slow
+def test_with_muon_two_processes_learn_what_one_learns_and_hold_the_same_weights(place: Place, job: str) -> None:
+    alone, two = (trained(place, job, processes, "train.optimizer=muon") for processes in (1, 2))
+    assert_same_losses(two, alone)
+    assert len({(line["step"], line["weights"]) for line in two.diary()}) == STEPS
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3, 4])
 @pytest.mark.parametrize("settings", [
     (), ("train.accumulate=2",), ("train.recompute=true",), ("train.shard=true",),

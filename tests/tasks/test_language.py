@@ -267,7 +267,7 @@ def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: P
         (answer,) = task.predict(model, ["the cat sat " * 20])
         assert len(task.tokens.encode([answer.text])[0]) <= 2
         assert "cut to its last 16" in task.notes[-1]
-        assert len(task._go_on(model, [[1, 5, 6]])[0][0].tokens) <= 14
+        assert len(task._written(model, [[1, 5, 6]])[0].tokens) <= 14
 
 
 # A look inside.

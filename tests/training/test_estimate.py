@@ -29,6 +29,8 @@ from regard.training.estimate import (
     outlook,
     seconds,
 )
+from regard.training.muon import operations, orthogonal
+from regard.training.optimizer import muon_matrices
 from regard.training.rehearsal import Rehearsal, rehearse
 from regard.training.trace import Ledger, Trace, trace
 
@@ -164,6 +166,23 @@ def test_a_parameter_costs_sixteen_bytes(rehearsed: Rehearsal) -> None:
     needed = found.memory
     assert needed.weights + needed.gradients + needed.optimizer == 16 * found.parameters.total
     assert needed.total >= 16 * found.parameters.total
+
+
+def test_muon_keeps_one_number_for_each_of_its_own_and_takes_longer(rehearsed: Rehearsal) -> None:
+    adamw, muon = (estimated(rehearsed, Train(optimizer=name)) for name in ("adamw", "muon"))
+    matrices = sum(p.numel() for p in muon_matrices(rehearsed.model()))
+    assert 0 < matrices < adamw.parameters.total
+    assert adamw.memory.optimizer - muon.memory.optimizer == 4 * matrices
+    times = [seconds(found.parameters, found.traced, Train(optimizer=name), MACHINES["h200"], precision=HALF)
+             for name, found in (("adamw", adamw), ("muon", muon))]
+    assert times[0] < times[1]
+
+
+def test_muons_operations_are_those_that_it_does() -> None:
+    for rows, columns in ((6, 10), (10, 6)):
+        with FlopCounterMode(display=False) as counter:
+            orthogonal(torch.randn(3, rows, columns))
+        assert 3 * operations(rows, columns) == counter.get_total_flops()
 
 
 def test_smaller_pieces_and_recomputation_need_less(rehearsed: Rehearsal) -> None:

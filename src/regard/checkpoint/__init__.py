@@ -9,7 +9,7 @@
 from regard.checkpoint.files import read_json, write_json, write_tensors
 from regard.checkpoint.folder import PARTS, Checkpoint, average, newest, prune, save_checkpoint, versions
 from regard.checkpoint.saver import Saver
-from regard.checkpoint.weights import load_weights, named_tensors, write_model
+from regard.checkpoint.weights import load_weights, named_tensors, refuse_misfits, write_model
 
 __all__ = ["PARTS", "Checkpoint", "Saver", "average", "load_weights", "named_tensors", "newest", "prune", "read_json",
-           "save_checkpoint", "versions", "write_json", "write_model", "write_tensors"]
+           "refuse_misfits", "save_checkpoint", "versions", "write_json", "write_model", "write_tensors"]

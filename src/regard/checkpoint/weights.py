@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.checkpoint.files import write_json, write_tensors
 from regard.settings.errors import UserError
 
-__all__ = ["load_weights", "named_tensors", "write_model"]
+__all__ = ["load_weights", "named_tensors", "refuse_misfits", "write_model"]
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -21,8 +21,13 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> None:
-    """Every tensor into its place; what is missing, left over or of another shape is named."""
-    wanted = named_tensors(model)
+    """Every tensor into its place."""
+    refuse_misfits(named_tensors(model), tensors, origin=origin)
+    model.load_state_dict(dict(tensors), strict=False)
+
+
+def refuse_misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, origin: str) -> None:
+    """What is missing, left over or of another shape is named."""
     wrong = [f"{name}: {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
              for name in wanted.keys() & tensors.keys() if tensors[name].shape != wanted[name].shape]
     wrong += [f"{name}: missing" for name in wanted.keys() - tensors.keys()]
@@ -30,10 +35,9 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
     if wrong:
         more = f" (and {len(wrong) - 8} more)" if len(wrong) > 8 else ""
         raise UserError(f"{origin} does not fit the model: {'; '.join(sorted(wrong)[:8])}{more}")
-    model.load_state_dict(dict(tensors), strict=False)
 
 
 def write_model(run: Path, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    """The finished model, in the layout other tools know."""
-    write_tensors(run / "model.safetensors", weights)
+    """The finished model, in the layout other tools know. The weights come last: where they are, all is there."""
     write_json(run / "config.json", config)
+    write_tensors(run / "model.safetensors", weights)

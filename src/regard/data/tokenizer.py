@@ -1,18 +1,21 @@
-"""Text becomes numbers and comes back unchanged: a tokenizer learned from the user's own text.
+"""Text becomes numbers and comes back unchanged: a tokenizer learned from the user's own text, or a published one.
 
 It is saved as a plain `tokenizer.json` of the Hugging Face `tokenizers` library, which reads it alone and
 gives the same ids. One difference: that library takes a literal `</s>` in a text for the special token unless
 it is told `encode_special_tokens = True`; here a text is text.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer as Library
 
-from regard.data.vocabulary import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
+from regard.data.published import Specials, library_at, specials_of
+from regard.data.vocabulary import BYTES, KINDS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
 
 __all__ = ["KINDS", "Tokenizer", "train"]
@@ -20,6 +23,8 @@ __all__ = ["KINDS", "Tokenizer", "train"]
 BATCH = 1_024  # texts handed over at once: the library's answers are large, and many of them slow it down
 PART = 100_000  # characters of a text handed over at once: the library needs about 200 bytes for each
 BREAK = re.compile(r"(?<=\S) (?=\S)")
+OWN = Specials(pad=0, start=1, end=2)
+ONE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of a vocabulary that falls back to bytes for rare characters
 
 
 class Tokenizer:
@@ -35,15 +40,14 @@ class Tokenizer:
     ['a cat\\t</s>']
     """
 
-    pad = 0
-    start = 1
-    end = 2
-
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, specials: Specials = OWN) -> None:
         library.encode_special_tokens = True
-        self._library = library
-        self._spaced = library.normalizer is not None and library.normalizer.normalize_str("a") == " a"
+        self._library, self.specials = library, specials
+        self.pad, self.start, self.end = specials
         self.unknown: int | None = library.token_to_id(UNKNOWN)
+        self._never = {id for id, token in library.get_added_tokens_decoder().items() if token.special}
+        self._spaced = library.normalizer is not None and library.normalizer.normalize_str("a") in (" a", "▁a")
+        self._in_bytes = library.decoder is not None and library.decoder.decode(["aĠ"]) == "a "
 
     def __len__(self) -> int:
         return self._library.get_vocab_size()
@@ -76,48 +80,62 @@ class Tokenizer:
         return [self._piece(id) for id in ids]
 
     def save(self, path: Path) -> None:
-        """Write a tokenizer.json."""
+        """Write a tokenizer.json, and beside it a tokenizer_config.json, which says what its special tokens are for."""
+        names = {role: self._library.id_to_token(id) for role, id in self.specials._asdict().items()}
+        about = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names["start"], "eos_token": names["end"],
+                 "pad_token": names["pad"], "clean_up_tokenization_spaces": False}
         try:
+            path.with_name(f"{path.stem}_config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
             path.write_text(self._library.to_str(pretty=True), encoding="utf-8", newline="\n")
         except OSError as error:
             raise Failure(f"{path}: cannot be written: {error.strerror or error}") from None
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """Read a tokenizer.json that `save` wrote."""
-        try:
-            library = Library.from_str(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except Exception as error:  # the library raises nothing narrower
-            raise UserError(f"{path}: not a tokenizer.json: {error}") from error
+        """Read a tokenizer.json that `save` or another tool wrote, or a folder with a published tokenizer."""
+        library = library_at(path)
         ids = library.get_vocab()
-        if [ids.get(special) for special in SPECIALS] != [cls.pad, cls.start, cls.end]:
-            wanted = ", ".join(f"{special} as {id}" for id, special in enumerate(SPECIALS))
-            raise UserError(f"{path}: not a tokenizer of regard's, which has {wanted}")
         if set(ids.values()) != set(range(len(ids))):
             raise UserError(f"{path}: the ids of its {len(ids):,} tokens must run from 0 to {len(ids) - 1:,}")
-        return cls(library)
+        specials = specials_of(path, ids)
+        special = {id for id, token in library.get_added_tokens_decoder().items() if token.special}
+        library.add_special_tokens([library.id_to_token(id) for id in sorted({*specials} - special)])
+        return cls(library, specials)
 
-    def __reduce__(self) -> tuple[Callable[[str], "Tokenizer"], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[[str, Specials], "Tokenizer"], tuple[str, Specials]]:
         # The library's own copies forget that special tokens in a text are text.
-        return _from_json, (self._library.to_str(),)
+        return _from_json, (self._library.to_str(), self.specials)
 
     def _parts(self, text: str) -> Iterator[str]:
         """A long text in parts whose ids, put together, are those of the whole."""
         start = 0
-        while len(text) - start > PART and (space := BREAK.search(text, start + PART)):
+        while len(text) - start > PART and self.cuts_at_spaces and (space := BREAK.search(text, start + PART)):
             yield text[start : space.start()]
             # The space that is put before the next part is the one it was cut at.
             start = space.end() if self._spaced else space.start()
         yield text[start:]
 
+    @cached_property
+    def cuts_at_spaces(self) -> bool:
+        """Whether a text can be cut at a space: no token reaches over the end of a word."""
+        return not any(re.search(r"\S ", self._text(token)) for token in self._library.get_vocab(False))
+
+    def _text(self, token: str) -> str:
+        """What a token of the vocabulary stands for."""
+        if self._in_bytes:
+            if not BYTES.keys() >= {*token}:  # one that was added as it is
+                return token
+            return bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
+        if byte := ONE_BYTE.fullmatch(token):
+            return bytes.fromhex(byte[1]).decode("utf-8", errors="backslashreplace")
+        return token.replace("▁", " ")
+
     def _piece(self, id: int) -> str:
         token = self._library.id_to_token(id)
         assert token is not None, f"{id}: no such id"
-        if id < len(SPECIALS) or id == self.unknown:
+        if id in self._never or id == self.unknown:
             return token
-        text = bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
+        text = self._text(token)
         if text.strip(" ") == "":
             return "␣" * len(text)
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -143,8 +161,8 @@ def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool =
     return Tokenizer(learn(beginnings, kind=kind, vocabulary=vocabulary, lowercase=lowercase))
 
 
-def _from_json(text: str) -> Tokenizer:
-    return Tokenizer(Library.from_str(text))
+def _from_json(text: str, specials: Specials) -> Tokenizer:
+    return Tokenizer(Library.from_str(text), specials)
 
 
 def _refuse_surrogates(texts: Sequence[str]) -> None:

@@ -4,8 +4,8 @@ The same code explains the two words of a lecture and one word of a trained mode
 are, is said by the module itself (`Attend.scores`, `Attend.weights`).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.look.watch import sites
+from regard.look.watch import matching, sites
 from regard.nn.attend import SCORES, Attend, Attended, Bias, Places, ScaledDotAttend
 from regard.nn.mask import Mask, whole
 from regard.settings.errors import UserError
 
-__all__ = ["Caught", "Steps", "catch", "example", "explain"]
+__all__ = ["FORMULAS", "Caught", "Steps", "catch", "catch_all", "example", "explain", "score_name"]
 
 FORMULAS = {"scaled-dot": "q·k", "dot": "q·k", "bilinear": "q·Wk", "additive": "w·tanh(Wk + Uq)",
             "distance": "−‖q − k‖²/2"}
@@ -68,9 +68,12 @@ def explain(
     logits = (divided if added is None else divided + added) / attend.temperature
     weights = attend.weights(query, keys, mask=mask, positions=places, bias=bias)[0, 0, 0]
     parts = weights[:, None] * v.float()
-    name = next(name for name, kind in SCORES.items() if kind is type(attend))
-    return Steps(name, q, k, v, divided / scale, 1 / scale, divided, added, attend.temperature, logits, seen, weights,
-                 parts, parts.sum(0))
+    return Steps(score_name(attend), q, k, v, divided / scale, 1 / scale, divided, added, attend.temperature, logits,
+                 seen, weights, parts, parts.sum(0))
+
+
+def score_name(attend: Attend) -> str:
+    return next(name for name, kind in SCORES.items() if kind is type(attend))
 
 
 def example() -> Steps:
@@ -133,3 +136,10 @@ def catch(model: nn.Module, site: str) -> Iterator[Caught]:
         yield caught
     finally:
         hook.remove()
+
+
+@contextmanager
+def catch_all(model: nn.Module, only: str | Sequence[str] = "*") -> Iterator[dict[str, Caught]]:
+    """The same of every attention whose site matches."""
+    with ExitStack() as stack:
+        yield {site: stack.enter_context(catch(model, site)) for site in matching(sites(model), only)}

@@ -1,7 +1,5 @@
 """The gallery of mistakes: one HTML file that needs no network, each mistake with its attention beside it."""
 
-import base64
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
+from regard.look.document import document
 from regard.look.record import Labels
 
 __all__ = ["Mistake", "page", "spread"]
@@ -54,34 +53,8 @@ def spread(weights: Float[np.ndarray, "targets sources"]) -> float:
 def page(mistakes: Sequence[Mistake], *, title: str, summary: str) -> str:
     """All of it, the highest loss first."""
     ordered = sorted(mistakes, key=lambda mistake: -mistake.loss)
-    policy = (f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SCRIPT)}'; "
-              "base-uri 'none'; form-action 'none'")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width">
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header>
-<h1>{escape(title)}</h1>
-<p>{escape(summary)}</p>
-<p class="sort">Sort by
-<button type="button" data-by="loss" aria-pressed="true">loss</button>
-<button type="button" data-by="length" aria-pressed="false">length</button>
-<button type="button" data-by="spread" aria-pressed="false">how diffuse the attention was</button></p>
-</header>
-<main>
-{"".join(map(_card, ordered))}</main>
-<footer>Loss: −log of the reference's probability, per token. Spread: over how many source tokens the attention to the
-source goes while a token of the answer is written (e to its entropy; mean over layers and heads).</footer>
-<script>{SCRIPT}</script>
-</body>
-</html>
-"""
+    return document("gallery", script="gallery", style="gallery", title=title, summary=escape(summary),
+                    cards="".join(map(_card, ordered)))
 
 
 def _card(mistake: Mistake) -> str:
@@ -142,50 +115,3 @@ def _map(mistake: Mistake) -> str:
                          f'fill-opacity="{weight:.2f}"><title>{escape(word)} ← {escape(sources[column])} '
                          f'{weight:.2f}</title></rect>')
     return "".join([*parts, "</svg>"])
-
-
-def _hash(content: str) -> str:
-    """As a policy names what it allows."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-
-
-STYLE = """
-:root { color-scheme: light dark;
-  --heat: #1f5fa8; --ground: #eef1f5; --line: #d8dde4; --mark: #ffe2a8; --quiet: #5d6672 }
-@media (prefers-color-scheme: dark) {
-  :root { --heat: #8ec5ff; --ground: #1d232b; --line: #333b46; --mark: #6b4e00; --quiet: #9aa5b1 }
-}
-body { font: 16px/1.45 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.4rem; margin: 0 }
-header p { margin: .4rem 0 }
-.figures, dt, footer { color: var(--quiet) }
-button { font: inherit; padding: .15rem .7rem; border: 1px solid var(--line); border-radius: 1rem; background: none;
-  color: inherit; cursor: pointer }
-button[aria-pressed=true] { background: var(--heat); border-color: var(--heat); color: Canvas }
-article { display: grid; grid-template-columns: 34rem minmax(0, 1fr); gap: 1rem 2rem;
-  align-items: center; border-top: 1px solid var(--line); padding: 1.2rem 0 }
-@media (max-width: 60rem) { article { grid-template-columns: minmax(0, 1fr) } }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; margin: 0 }
-dd { margin: 0; overflow-wrap: anywhere }
-mark { background: var(--mark); color: inherit; border-radius: .2rem; padding: 0 .15rem }
-.figures { margin: .8rem 0 0; font-size: .9rem; word-spacing: .1rem }
-.figures b { color: CanvasText; font-weight: 600 }
-.figures b:not(:first-child) { margin-left: .9rem }
-figure { margin: 0; overflow: auto; max-height: 32rem }
-svg { display: block; font: 12px system-ui, sans-serif; fill: currentColor }
-svg rect { fill: var(--heat) }
-svg rect.ground { fill: var(--ground) }
-svg .row { text-anchor: end }
-footer { border-top: 1px solid var(--line); padding: 1rem 0; font-size: .85rem }
-"""
-
-SCRIPT = """
-const list = document.querySelector("main"), buttons = document.querySelectorAll("button");
-for (const button of buttons) {
-  button.addEventListener("click", () => {
-    const by = button.dataset.by;
-    list.append(...[...list.children].sort((a, b) => b.dataset[by] - a.dataset[by]));
-    for (const each of buttons) each.setAttribute("aria-pressed", each === button);
-  });
-}
-"""

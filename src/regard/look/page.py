@@ -4,29 +4,24 @@ The weights travel as logarithms in 16 bits or 8. Weights themselves in 8 bits w
 left of a zero when the page changes the temperature.
 """
 
-import hashlib
-import json
-import re
-from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from html import escape
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from regard.look.choices import Output
+from regard.look.document import data, document, packed
 from regard.look.record import Labels, Record
+from regard.look.vectors import Vectors
 from regard.settings.errors import UserError
 
 __all__ = ["LIMIT", "Page", "page"]
 
 LIMIT = 50_000_000  # bytes of a page
+VECTORS = 10_000_000  # bytes of vectors at the most: a page is to be sent along, and they are the larger part of it
 ROOM_FOR_NOTES = 2_000  # bytes in which a page says what it left out
-STATIC = files("regard.look") / "static"
-IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -37,30 +32,45 @@ class Page:
 
 
 def page(record: Record, *, source: str = "", output: Output | None = None, about: str = "",
-         limit: int = LIMIT) -> Page:
-    """Everything about one example: its record, its text, what else could have been said.
+         vectors: Mapping[str, Vectors] | None = None, limit: int = LIMIT) -> Page:
+    """Everything about one example: its record, its text, what else could have been said, the vectors behind it.
 
     `about` is a line that says where it is from. What does not fit within `limit` bytes is left out, and said.
     """
     if not record:
         raise UserError("the record is empty: nothing was watched")
 
-    def document(kept: Record, bits: int, packed: list[Packed], left_out: list[str]) -> str:
+    def html(kept: Record, bits: int, weights: list[Packed], explained: Mapping[str, Vectors],
+             left_out: list[str]) -> str:
         texts: dict[tuple[str, ...], int] = {}  # most sites share their words
-        sites = [{"name": site, "heads": kept.heads[site], "floor": codes.floor,
+        sites = [{"name": site, "heads": kept.heads[site], "floor": each.floor,
                   "first": record[site].shape[1] - kept[site].shape[1],
                   "targets": texts.setdefault(kept.labels[site].targets, len(texts)),
-                  "sources": texts.setdefault(kept.labels[site].sources, len(texts))}
-                 for site, codes in zip(kept, packed, strict=True)]
+                  "sources": texts.setdefault(kept.labels[site].sources, len(texts)),
+                  "steps": explained[site].facts if site in explained else None}
+                 for site, each in zip(kept, weights, strict=True)]
         facts = {"source": source, "about": about, "output": None if output is None else asdict(output),
                  "leftOut": left_out, "bits": bits, "sites": sites, "texts": list(texts)}
-        return _document(source, facts, [each.codes for each in packed])
+        blobs = [packed("weights", each.codes) for each in weights]
+        blobs += [packed("vectors", explained[site].pack()) for site in kept if site in explained]
+        return document("page", script="main", style="page", title=f"{source} – regard" if source else "regard",
+                        pictures=True, facts=data(facts), packed="\n".join(blobs))
 
-    bare = document(record, 16, [Packed(b"", -100 / 3)] * len(record), [])
-    room = limit - len(bare.encode()) - ROOM_FOR_NOTES
-    kept, bits, left_out = _fit(record, max(room, 0) // 4 * 3)
-    html = document(kept, bits, [pack(kept[site], bits) for site in kept], left_out)
-    return Page(html, tuple(left_out))
+    def room(html: str) -> int:
+        """Bytes of anything packed that still fit."""
+        return max(limit - len(html.encode()) - ROOM_FOR_NOTES, 0) // 4 * 3
+
+    bare = html(record, 16, [Packed(b"", -100 / 3)] * len(record), {}, [])
+    kept, bits, left_out = _fit(record, room(bare))
+    weights = [pack(kept[site], bits) for site in kept]
+    explained, unexplained = {}, []
+    if vectors:
+        whole = {site: vectors[site] for site in kept if site in vectors and kept[site].shape == record[site].shape}
+        explained = _last_that_fit(whole, min(room(html(kept, bits, weights, {}, left_out)), VECTORS))
+        unexplained = [site for site in vectors if site not in explained]
+    if unexplained:
+        left_out.append(f"the six steps of {_some(unexplained, len(vectors or ()))}")
+    return Page(html(kept, bits, weights, explained, left_out), tuple(left_out))
 
 
 class Packed(NamedTuple):
@@ -96,7 +106,7 @@ def _fit(record: Record, room: int) -> tuple[Record, int, list[str]]:
     while len(names) > 1 and _cells(record.only(names)) > room:
         names.pop(0)
     if gone := list(record)[: -len(names)]:
-        left_out.append(f"{len(gone)} of {len(record)} attentions: {', '.join(gone[:5])}{' …' * (len(gone) > 5)}")
+        left_out.append(_some(gone, len(record)))
         record = record.only(names)
     if _cells(record) > room:
         heads, rows, columns = record[names[0]].shape
@@ -106,6 +116,21 @@ def _fit(record: Record, room: int) -> tuple[Record, int, list[str]]:
     return record, bits, left_out
 
 
+def _last_that_fit(vectors: Mapping[str, Vectors], room: int) -> dict[str, Vectors]:
+    """Those of the last sites: where a model decides."""
+    kept: dict[str, Vectors] = {}
+    for site, each in reversed(list(vectors.items())):
+        room -= len(each.pack())
+        if room < 0:
+            break
+        kept[site] = each
+    return kept
+
+
+def _some(sites: Sequence[str], all: int) -> str:
+    return f"{len(sites)} of {all} attentions: {', '.join(sites[:5])}{' …' * (len(sites) > 5)}"
+
+
 def _cells(record: Record) -> int:
     return sum(array.size for array in record.values())
 
@@ -113,47 +138,3 @@ def _cells(record: Record) -> int:
 def _last_rows(record: Record, count: int) -> Record:
     labels = {site: Labels(words.targets[-count:], words.sources) for site, words in record.labels.items()}
     return replace(record, weights={site: array[:, -count:] for site, array in record.items()}, labels=labels)
-
-
-def _document(title: str, facts: dict[str, Any], blobs: Sequence[bytes]) -> str:
-    script, style = _bundle("main"), _text("page.css")
-    weights = (f'<script type="text/plain" class="weights">{b64encode(codes).decode()}</script>' for codes in blobs)
-    return _fill(_text("page.html"), {
-        # No request may leave the page, and no script runs in it but its own.
-        "policy": f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
-                  "img-src data: blob:; base-uri 'none'; form-action 'none'",
-        "title": escape(f"{title} – regard" if title else "regard").encode(errors="replace").decode(),
-        "style": style,
-        # A word may hold anything, even the end of a script: here no tag begins or ends.
-        "facts": json.dumps(facts).replace("<", "\\u003c"),
-        "weights": "\n".join(weights),
-        "script": script,
-    })
-
-
-def _bundle(name: str) -> str:
-    """A module and those it imports, in one: modules do not load from a file that was double-clicked."""
-    return "".join(_modules(name, set()))
-
-
-def _modules(name: str, met: set[str]) -> Iterator[str]:
-    if name in met:
-        return
-    met.add(name)
-    text = _text(f"{name}.js")
-    for imported in IMPORT.findall(text):
-        yield from _modules(imported, met)
-    yield re.sub(r"^export ", "", IMPORT.sub("", text), flags=re.MULTILINE)
-
-
-def _text(name: str) -> str:
-    return (STATIC / name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _fill(template: str, values: dict[str, str]) -> str:
-    """In one pass: a value that looks like a place to fill stays what it is."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: values[place[1]], template)

@@ -9,34 +9,43 @@ from jaxtyping import Float
 from regard.look.record import Record
 from regard.look.words import readable
 
-__all__ = ["draw"]
+__all__ = ["draw", "telling"]
 
 SHADES = " ░▒▓█"  # a fifth of the largest weight each; a terminal without colour shows them, too
 LONGEST = 12  # columns of a word
 GAP = " "
+COLOUR, PLAIN = "\033[36m", "\033[0m"  # cyan is read on a dark and on a light ground
 
 
-def draw(record: Record, site: str, head: int, width: int = 80) -> str:
+def telling(record: Record) -> str:
+    """The site to show when none is asked for: the last between two texts, as translation has it; else the last."""
+    facing = [site for site, labels in record.labels.items()
+              if labels.targets != labels.sources and labels.targets[:-1] != labels.sources[1:]]
+    return (facing or list(record))[-1]
+
+
+def draw(record: Record, site: str, head: int, width: int = 80, *, colour: bool = False) -> str:
     """The weights of a site's head, a row for each target; where not all sources fit, in parts below each other.
 
-    The last line says from which weight on a cell has each shade.
+    The last line says from which weight on a cell has each shade. A head of -1 is the mean, where a record holds it.
     """
     weights = record[site][record.heads[site].index(head)]
     targets = [_fit(word, LONGEST) for word in readable(record.labels[site].targets)]
     sources = [_fit(word, LONGEST) for word in readable(record.labels[site].sources)]
     margin, most = max(map(_columns, targets), default=0), float(weights.max(initial=0.0))
-    parts = [_part(targets, sources[some], weights[:, some] / (most or 1), margin)
+    parts = [_part(targets, sources[some], weights[:, some] / (most or 1), margin, colour)
              for some in _parts([_columns(word) for word in sources], width - margin)]
     legend = (f"{shade} {most * level / len(SHADES):.2g}" for level, shade in enumerate(SHADES[1:], 1))
     return "\n\n".join([*parts, "  ".join(legend)])
 
 
 def _part(targets: Sequence[str], sources: Sequence[str], weights: Float[np.ndarray, "targets sources"],
-          margin: int) -> str:
+          margin: int, colour: bool) -> str:
     lines = [" " * margin + "".join(GAP + word for word in sources)]
     for word, row in zip(targets, weights.tolist(), strict=True):
-        cells = (GAP + _shade(weight) * _columns(source) for source, weight in zip(sources, row, strict=True))
-        lines.append((" " * (margin - _columns(word)) + word + "".join(cells)).rstrip())
+        cells = "".join(GAP + _shade(weight) * _columns(source) for source, weight in zip(sources, row, strict=True))
+        cells = f"{COLOUR}{cells.rstrip()}{PLAIN}" if colour and cells.strip() else cells
+        lines.append((" " * (margin - _columns(word)) + word + cells).rstrip())
     return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ that the fast path is about to use. Nothing in a model knows of it.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
@@ -19,7 +19,7 @@ from regard.nn.attend import Attend, Bias, Places
 from regard.nn.mask import whole
 from regard.settings.errors import UserError, amount
 
-__all__ = ["Reduce", "Seen", "band", "mean_over_heads", "sites", "top", "watch"]
+__all__ = ["Reduce", "Seen", "band", "matching", "mean_over_heads", "sites", "top", "watch"]
 
 PIECE = 16 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
 KEYS = 4 << 20  # and of keys, in float32
@@ -104,32 +104,41 @@ class Seen(Mapping[str, Tensor]):
 
 def sites(model: nn.Module) -> dict[str, Attend]:
     """Every attention of a model by the path of its owner."""
+    if isinstance(model, Attend):
+        return {"": model}
     found: dict[str, Attend] = {}
 
-    def walk(module: nn.Module, path: str, owner: str) -> None:  # named_modules takes several times as long
-        if isinstance(module, Attend):
-            found[owner if path.endswith("attend") else path] = module
-        for name, part in module._modules.items():
-            if part is not None:
-                walk(part, f"{path}.{name}" if path else name, path)
+    def walk(owner: nn.Module, path: str) -> None:  # named_modules takes many times as long as a small forward pass
+        for name, part in owner._modules.items():
+            here = f"{path}.{name}" if path else name
+            if isinstance(part, Attend):
+                found[path if name == "attend" else here] = part
+            elif part is not None and part._modules:
+                walk(part, here)
 
-    walk(model, "", "")
+    walk(model, "")
     return found
+
+
+def matching(known: Iterable[str], only: str | Sequence[str]) -> list[str]:
+    """The sites that one of these patterns names, as file names are: `decoder.*.cross`."""
+    patterns, known = [only] if isinstance(only, str) else list(only), list(known)
+    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
+    if not chosen:
+        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    return chosen
 
 
 @contextmanager
 def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[int] | None = None,
           rows: Sequence[int] | None = None, reduce: Reduce | None = None, limit: int = LIMIT) -> Iterator[Seen]:
-    """Keep the weights of the attentions whose site matches `only` (as file names match: `decoder.*.cross`).
+    """Keep the weights of the attentions whose site matches `only`.
 
     `heads` and `rows` (the positions of queries) choose among them, and nothing else is worked out; `reduce` keeps less
     of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code.
     """
-    patterns = [only] if isinstance(only, str) else list(only)
     known = sites(model)
-    chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
-    if not chosen:
-        raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")
+    chosen = matching(known, only)
     seen = Seen(limit)
     hooks = []
     try:
@@ -179,13 +188,15 @@ def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *
 
 
 def _by_memory(heads: list[int], k: Float[Tensor, "rows groups keys head"], most: int) -> list[list[int]]:
-    """Heads whose keys take `most` bytes together: those of a long text are far larger than one row of it."""
+    """Heads whose float32 keys take `most` bytes together: those of a long text are larger than one row of weights."""
     several = max(1, most // max(1, 4 * k.shape[0] * k.shape[2] * k.shape[3]))
     return [heads[start: start + several] for start in range(0, len(heads), several)]
 
 
 def _heads(x: Float[Tensor, "rows all length head"], heads: list[int]) -> Float[Tensor, "rows some length head"]:
     """In float32. By views, since a list of numbers as an index makes a GPU wait for it."""
+    if len(heads) == 1:
+        return x[:, heads[0] : heads[0] + 1].float()
     return torch.stack([x[:, head] for head in heads], dim=1).float()
 
 

@@ -83,7 +83,9 @@ class Attend(nn.Module):
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if bias is not None:
             scores = scores + bias(queries, keys)
-        return _softmax(scores / self.temperature, mask.dense(queries, keys)).to(q.dtype)
+        if self.temperature != 1.0:
+            scores = scores / self.temperature
+        return _softmax(scores, mask.dense(queries, keys)).to(q.dtype)
 
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
@@ -234,7 +236,7 @@ def _softmax(scores: Float[Tensor, "batch heads queries keys"],
     if allowed is None:
         return scores.softmax(-1)
     # Not -inf: a row that may see nothing would be 0/0, and its gradient not a number.
-    return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed
+    return scores.where(allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed
 
 
 SCORES: dict[str, type[Attend]] = {

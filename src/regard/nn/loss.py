@@ -4,6 +4,7 @@ At 8,192 tokens and a vocabulary of 32,000 the logits are a gigabyte in float32,
 Here a piece of rows at a time goes through logits, loss and gradient, and only the gradient's small ends stay.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -11,27 +12,32 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.nn.embed import in_autocast
+from regard.nn.float8 import Rough, fits
+from regard.nn.logits import errors_
 
 __all__ = ["cross_entropy"]
 
-PIECE = {"cpu": 2**21, "cuda": 2**27}  # logits held at once: what a cache holds; what keeps a GPU busy
+# Logits held at once: what a cache holds; on a GPU, so many that adding up the pieces' gradients costs little.
+PIECE = {"cpu": 2**21, "cuda": 2**29}
 
 
 def cross_entropy(
     states: Float[Tensor, "rows width"], weight: Float[Tensor, "vocabulary width"], targets: Int[Tensor, " rows"], *,
-    ignore: int, smoothing: float = 0.0, piece: int | None = None,
+    ignore: int, smoothing: float = 0.0, piece: int | None = None, float8: bool = False,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The sum over rows of −Σ p log softmax(states weightᵀ), and of −log of the target's own probability alone.
 
     p puts 1 − smoothing on the target and spreads the rest evenly over the vocabulary (Szegedy et al. 2016, 7).
     Rows whose target is `ignore` count nothing. The second sum has no gradient: it is the one to report.
+    With `float8` the products that make the logits and the gradient of the states are rough, where there is one.
     """
-    rows = max(1, (piece or PIECE.get(states.device.type, 2**24)) // weight.shape[0])
+    most = max(1, (piece or PIECE.get(states.device.type, 2**24)) // weight.shape[0])
+    rows = max(1, math.ceil(len(states) / max(1, math.ceil(len(states) / most))))  # pieces of one size
     states, weight = in_autocast(states), in_autocast(weight)
     # Asked here, because inside a Function autograd is always off, and a parameter always wants its gradient.
     wants = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
     loss, plain = _Pieces.apply(  # type: ignore[no-untyped-call]
-        states, weight, targets, ignore, smoothing, rows, wants)
+        states, weight, targets, ignore, smoothing, rows, wants, wants and float8 and fits(weight))
     return loss, plain
 
 
@@ -45,37 +51,58 @@ class _Pieces(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, ignore: int, smoothing: float,
-                rows: int, wants: bool) -> tuple[Tensor, Tensor]:
-        mean = weight.float().mean(0)
-        loss = plain = states.new_zeros((), dtype=torch.float32)
+                rows: int, wants: bool, float8: bool) -> tuple[Tensor, Tensor]:
+        rough = Rough(weight) if float8 else None
+        mean = weight.float().mean(0) if smoothing else None
+        plain = spread = states.new_zeros((), dtype=torch.float32)
         states_grads: list[Tensor] = []
-        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if wants else weight
+        weight_grad: Tensor | None = None
         for x, target in zip(states.split(rows), targets.split(rows), strict=True):
-            logits = (x @ weight.T).float()
-            real = (target != ignore)[:, None]
-            place = target.where(real[:, 0], 0)[:, None]
-            chances = logits.log_softmax(-1)
-            own = -chances.gather(1, place)
-            # Σ_v −log q_v / V = (log Σ e^logit) − the mean logit, and the mean logit is x · (mean of the weights)
-            spread = own + logits.gather(1, place) - (x.float() @ mean)[:, None]
-            plain = plain + (own * real).sum()
-            loss = loss + ((1 - smoothing) * own + smoothing * spread).mul(real).sum()
+            real = target != ignore
+            place, amount = target.where(real, 0), 1 - smoothing
+            if rough is None:
+                error, total, own = _errors(x @ weight.T, place, amount, wants)
+            else:
+                error = rough.outputs(x)
+                rough_error = torch.empty_like(error, dtype=rough.ERROR_KIND)
+                total, own = errors_(error, place, amount, rough_error, 1 / rough.ERROR_SCALE)
+            plain = plain + ((total - own) * real).sum()
+            if mean is not None:
+                # Σ_v −log q_v / V = (log Σ e^logit) − the mean logit, and the mean logit is x · (mean of the weights)
+                spread = spread + ((total - x.float() @ mean) * real).sum()
             if wants:
-                error = _less(chances, place, 1 - smoothing).to(x.dtype)
-                x = x * real
-                states_grads.append((error @ weight - (smoothing * mean).to(x.dtype)) * real)
-                weight_grad += error.T @ x
-                weight_grad -= smoothing / weight.shape[0] * x.float().sum(0)
-        if wants:
+                x = x * real[:, None]
+                grad = error @ weight if rough is None else rough.inputs(rough_error, dtype=x.dtype)
+                if mean is not None:
+                    grad -= (smoothing * mean).to(x.dtype)
+                states_grads.append(grad * real[:, None])
+                weight_grad = (error.T @ x).float() if weight_grad is None else weight_grad.add_(error.T @ x)
+                if mean is not None:
+                    weight_grad -= smoothing / weight.shape[0] * x.float().sum(0)
+        if weight_grad is not None:
             ctx.save_for_backward(torch.cat(states_grads), weight_grad.to(weight.dtype))
         ctx.mark_non_differentiable(plain)
-        return loss, plain
+        return (1 - smoothing) * plain + smoothing * spread, plain
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         states_grad, weight_grad = ctx.saved_tensors
         factor = grads[0].to(states_grad.dtype)
-        return states_grad * factor, weight_grad * factor, None, None, None, None, None
+        return states_grad * factor, weight_grad * factor, None, None, None, None, None, None
+
+
+def _errors(logits: Tensor, place: Tensor, amount: float, wants: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """softmax(logits), less an amount at one place of each row; log Σ e^logit of each row; and the logit at its place.
+
+    The first where it is wanted; on a GPU the logits turn into it.
+    """
+    if logits.device.type == "cuda":
+        return logits, *errors_(logits, place, amount)
+    whole, place = logits.float(), place[:, None]
+    chances, own = whole.log_softmax(-1), whole.gather(1, place)
+    total = own - chances.gather(1, place)
+    error = _less(chances, place, amount).to(logits.dtype) if wants else chances
+    return error, total[:, 0], own[:, 0]
 
 
 def _less(chances: Tensor, place: Tensor, amount: float) -> Tensor:

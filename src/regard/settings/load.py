@@ -18,7 +18,7 @@ from regard.settings.files import once_each, parsed
 from regard.settings.knobs import DEFAULTS, KNOBS, SECTIONS, checked, none_if_said, of, shown, typed, written
 from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, PRESETS
-from regard.settings.schema import Run, Tower
+from regard.settings.schema import Run, Tower, Train
 
 __all__ = ["differences", "from_json", "load", "refuse_another", "to_json"]
 
@@ -134,6 +134,7 @@ def assembled(given: Mapping[str, Any], base: Run) -> Run:
     run: Run = changed(base, given)
     check_heads(run.model)
     check_positions(run.model)
+    check_optimizer(run.train)
     return run
 
 
@@ -206,3 +207,9 @@ def check_positions(model: Tower) -> None:
         raise UserError(f"model.heads: rotary positions come in pairs and want an even width per head, "
                         f"got {head_width}; change model.heads, model.width or model.head_width, "
                         "or take other model.positions")
+
+
+def check_optimizer(how: Train) -> None:
+    if how.optimizer == "muon" and how.shard:
+        raise UserError("train.optimizer: muon needs every matrix whole, which train.shard does not leave them; take "
+                        "adamw, or train.shard=false")

@@ -1,5 +1,6 @@
 """Task: what a model is trained to do. It turns files into batches, batches into a loss, inputs into answers."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,8 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Run
 from regard.tasks.subject import MOST, Subject
 
-__all__ = ["Answer", "Example", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token", "no_such_split",
-           "of_all_lengths"]
+__all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
+           "no_such_split", "of_all_lengths"]
 
 B = TypeVar("B", bound=Batch)
 
@@ -64,6 +65,23 @@ class Example:
 
     input: str
     wanted: str
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How likely a model finds a text: the log-probability of each of its tokens after those before it."""
+
+    tokens: tuple[str, ...]
+    log_probabilities: tuple[float, ...]
+    bytes: int
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.log_probabilities)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return -self.total / math.log(2) / max(1, self.bytes)
 
 
 class Task(ABC, Generic[B]):
@@ -152,6 +170,18 @@ class Task(ABC, Generic[B]):
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5) -> list[Output]:
         """These outputs, or without any the model's own answers, with the likeliest tokens at each place of them."""
+
+    streams = False
+    """Whether its answers are texts that go on from their input, to be shown as they are written."""
+
+    def stream(self, model: nn.Module, text: str) -> Iterator[tuple[int, str]]:
+        """The answers to one input as they are written: the number of the answer, and what is new of it."""
+        answer = self.predict(model, [text])[0]
+        return enumerate(each.text for each in (answer, *answer.others))
+
+    def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
+        """How likely the model finds each text."""
+        raise UserError(f"a run of {self.run.task} does not score texts by themselves; one of language does")
 
     @abstractmethod
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:

@@ -1,8 +1,8 @@
 """language: raw text to a decoder that goes on with it."""
 
-import itertools
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -11,18 +11,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batch import Chosen
-from regard.generate.beam import Hypothesis
-from regard.generate.filters import Filter, Forbid, NoRepeat
-from regard.generate.sample import Sampling, gather, sample
+from regard.generate.capture import Captures
+from regard.generate.filters import Filter, Forbid, NoRepeat, PenalizeRepeats
+from regard.generate.sample import Draws, Sampling, padded, sample
+from regard.generate.score import scores
+from regard.generate.text import Writing, follow
 from regard.look.choices import Output
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.decoder import Decoder
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
-from regard.settings.errors import UserError
+from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run
-from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term, no_such_split
+from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
 from regard.tasks.rows import IGNORED, WANTED, RowBatch, Rows
 from regard.tasks.subject import Subject, made_up, of_decoder
 from regard.tasks.watched import records, weighed
@@ -37,11 +39,15 @@ SHOWN = 32  # new tokens that are looked at, where no output is given: a picture
 class Language(Rows):
     """Text to more text."""
 
+    streams = True
+
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         if run.model.positions == "learned" and run.model.longest < run.data.longest:
             raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
                             f"data.longest={run.data.longest}; raise the one or lower the other")
+        self.filters: dict[Hashable, tuple[Filter, ...]] = {}
+        self.captures: Captures[Draws] = Captures()
 
     # Rows -> loss
 
@@ -92,16 +98,38 @@ class Language(Rows):
     # Prompts -> what follows
 
     def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
-        """How the model goes on with each prompt. Prompts of one length are worked off together."""
+        """How the model goes on with each prompt. Prompts of like lengths are worked off together."""
         how, prompts = self.run.search, [self._prompt(text) for text in inputs]
         answers = [Answer("") for _ in inputs]
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-        for _, alike in itertools.groupby(order, lambda i: len(prompts[i])):
-            while places := list(itertools.islice(alike, how.batch)):
-                for place, found in zip(places, self._go_on(model, [prompts[i] for i in places]), strict=True):
-                    first, *others = (Answer(self._added(prompts[place], new.tokens), new.score) for new in found)
-                    answers[place] = Answer(first.text, first.score, tuple(others))
+        size = max(1, how.batch // how.best)
+        for places in (order[at : at + size] for at in range(0, len(order), size)):
+            written = self._written(model, [prompts[i] for i in places])
+            for number, place in enumerate(places):
+                mine = written[number * how.best : (number + 1) * how.best]
+                first, *others = (Answer(each.text, each.score) for each in mine)
+                answers[place] = Answer(first.text, first.score, tuple(others))
         return answers
+
+    def stream(self, model: nn.Module, text: str) -> Iterator[tuple[int, str]]:
+        return self._write_on(model, [self._prompt(text)])[1]
+
+    @torch.no_grad()
+    def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
+        """Beyond the positions that a model has learned, a token is scored after those of its own row alone."""
+        tower, rows, owners = self.run.model, list[list[int]](), list[int]()
+        encoded = self.tokens.encode(list(texts))
+        for number, ids in enumerate(encoded):
+            whole = [self.tokens.start, *ids]
+            most = tower.longest if tower.positions == "learned" else len(whole)
+            for start in range(0, max(1, len(ids)), most):
+                rows.append(whole[start : start + most + 1])
+                owners.append(number)
+        chances: list[list[float]] = [[] for _ in texts]
+        for owner, row in zip(owners, scores(cast(Decoder, model), rows), strict=True):
+            chances[owner] += row.tolist()
+        return [Likelihood(tuple(self.tokens.pieces(ids)), tuple(found), len(text.encode()))
+                for text, ids, found in zip(texts, encoded, chances, strict=True)]
 
     def _prompt(self, text: str) -> list[int]:
         """What the decoder reads before it writes; of a text that is too long for its positions, the end."""
@@ -112,22 +140,44 @@ class Language(Rows):
             ids = ids[-most:]
         return ids
 
-    def _go_on(self, model: nn.Module, prompts: Sequence[list[int]]) -> list[list[Hypothesis]]:
-        """`search.best` continuations of each prompt."""
-        how, tower, tokens = self.run.search, self.run.model, self.tokens
-        device, decoder = next(model.parameters()).device, cast(Decoder, model)
-        # The last token is written only: it needs no position.
-        room = tower.longest + 1 - len(prompts[0]) if tower.positions == "learned" else how.longest
-        draws = [sample(decoder, torch.tensor(prompts, device=device), filters=self._filters(decoder), how=Sampling(
-            end=tokens.end, longest=min(how.longest, room), top_k=how.top_k, top_p=how.top_p, seed=how.seed + draw,
-            temperature=TEMPERATURE if how.temperature is None else how.temperature)) for draw in range(how.best)]
-        return [[*row] for row in zip(*(gather(draw, end=tokens.end) for draw in draws), strict=True)]
+    def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]]) -> list[Writing]:
+        """`search.best` answers to each prompt, one after the other."""
+        written, pieces = self._write_on(model, prompts)
+        for _ in pieces:
+            pass
+        if any(math.isnan(each.log_probability) for each in written):
+            raise NotFinite("the model's probabilities are not numbers: its training went wrong")
+        return written
 
-    def _filters(self, model: Decoder) -> list[Filter]:
-        size = model.output.out_features
-        forbid = Forbid(self._never(size), vocabulary=size, device=model.output.weight.device)
-        no_repeat = self.run.search.no_repeat
-        return [forbid] if no_repeat is None else [forbid, NoRepeat(no_repeat)]
+    def _write_on(self, model: nn.Module,
+                  prompts: Sequence[Sequence[int]]) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
+        """The same, to be written while their pieces are asked for."""
+        how, tower, tokens, decoder = self.run.search, self.run.model, self.tokens, cast(Decoder, model)
+        # The last token is written only: it needs no position.
+        most = [min(how.longest, tower.longest + 1 - len(prompt)) if tower.positions == "learned" else how.longest
+                for prompt in prompts]
+        written = [Writing(lambda ids: tokens.decode([ids])[0], end=tokens.end, longest=longest, after=prompt,
+                           stop=how.stop)
+                   for prompt, longest in zip(prompts, most, strict=True) for _ in range(how.best)]
+        enough: set[int] = set()
+        sampling = Sampling(
+            end=tokens.end, longest=max(most), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
+            temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)
+        steps = sample(decoder, padded(prompts, device=decoder.output.weight.device), lengths=[*map(len, prompts)],
+                       how=sampling, filters=self._filters(decoder), seeds=[[_checksum(prompt)] for prompt in prompts],
+                       captures=self.captures, enough=enough)
+        return written, follow(steps, written, enough=enough)
+
+    def _filters(self, model: Decoder) -> tuple[Filter, ...]:
+        """The same objects for every batch: a recorded step goes on reading their tensors."""
+        how, vocabulary, device = self.run.search, model.output.out_features, model.output.weight.device
+        key = (vocabulary, device, how.no_repeat, how.repetition_penalty)
+        if key not in self.filters:
+            filters: list[Filter] = [Forbid(self._never(vocabulary), vocabulary=vocabulary, device=device)]
+            filters += [] if how.no_repeat is None else [NoRepeat(how.no_repeat)]
+            filters += [] if how.repetition_penalty == 1 else [PenalizeRepeats(how.repetition_penalty)]
+            self.filters[key] = tuple(filters)
+        return self.filters[key]
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no text has."""
@@ -204,7 +254,7 @@ class Language(Rows):
         if outputs is not None:
             return list(map(self._read, inputs, outputs))
         with self.searching(best=1, longest=min(self.run.search.longest, SHOWN)):
-            return [(prompt, self._go_on(model, [prompt])[0][0].tokens or [self.tokens.end])
+            return [(prompt, self._written(model, [prompt])[0].tokens or [self.tokens.end])
                     for prompt in map(self._prompt, inputs)]
 
     def subject(self, model: nn.Module) -> Subject:
@@ -215,3 +265,9 @@ class Language(Rows):
             rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
         return of_decoder(cast(Decoder, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
                           end=self.tokens.end, decode=lambda ids: self.tokens.decode([ids])[0])
+
+
+def _checksum(prompt: Sequence[int]) -> int:
+    """Other prompts have others: what is drawn for one tells nothing about the next."""
+    ids = np.array(prompt, dtype=np.int64).tobytes()
+    return int.from_bytes(hashlib.blake2b(ids, digest_size=16).digest(), "little")

@@ -1,22 +1,21 @@
 """A trained run, ready to answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from regard.checkpoint import load_weights, read_json
+from regard.convert.run import saved
 from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.load import from_json
 from regard.settings.schema import Run
 from regard.tasks import make
-from regard.tasks.base import Answer, Scores, Task
+from regard.tasks.base import Answer, Likelihood, Scores, Task
 from regard.tasks.device import choose_device
 
 __all__ = ["Predictor", "load"]
@@ -41,6 +40,15 @@ class Predictor:
             raise TypeError("a list of texts is wanted, as in predict([text])")
         with self.task.searching(**search):
             return self.task.predict(self.model, list(inputs))
+
+    def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
+        """The answers to one input as they are written: the number of the answer, and what is new of it."""
+        with self.task.searching(**search):
+            yield from self.task.stream(self.model, text)
+
+    def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
+        """How likely a language model finds each text, token by token."""
+        return self.task.likelihoods(self.model, texts)
 
     def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None) -> Record:
@@ -69,11 +77,8 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32") 
         raise UserError(f"{folder}: the run has not ended yet (it has no model.safetensors); "
                         "start the same `regard train` again to go on with it")
     task = make(run)
-    model = task.build(task.restore(folder))
-    try:
-        weights = load_file(folder / "model.safetensors")
-    except SafetensorError as error:
-        raise UserError(f"{folder / 'model.safetensors'}: not a whole safetensors file: {error}") from error
+    sizes, weights = saved(folder, run)
+    model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
     model.to(choose_device(device), PRECISIONS[precision]).eval()
     return Predictor(run, task, model)

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from regard.look.watch import sites
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import fast_bfloat16
+from regard.training.muon import operations
+from regard.training.optimizer import muon_matrices
 from regard.training.trace import Trace, trace
 from regard.training.update import is_compiled
 
@@ -34,11 +37,13 @@ __all__ = [
 ]
 
 FLOAT, HALF = 4, 2  # bytes of a number: of weights, gradients and the optimiser; of the products
-MOMENTS = 2  # numbers AdamW keeps for each parameter
+MOMENTS = 2  # numbers AdamW keeps for each parameter; Muon keeps one for each of its matrices
+ADAMW_PASSES = 7  # numbers it moves for each: the weight, its gradient and two moments, and all but the gradient back
+MUON_PASSES, MUON_HELD = 25, 4  # that Muon moves for each; and that it holds, of the matrices of one shape at a time
 
 # What benchmarks/plan.py is there to correct, on an H200. Uncompiled, torch's operations run one by one, and the trace
 # is exact. The compiler melts neighbours into one kernel: what only passes between them is never held.
-COMPILED_LOGITS = 2  # pieces of logits that are there at once: themselves and their gradient
+COMPILED_LOGITS = 1  # pieces of logits that are there at once: they turn into their gradient where they lie
 COMPILED_PASSES = 0.5  # of the bytes that go through memory between the products
 COMPILED_LAUNCHES = 0.4  # of the kernels
 WORKSPACE = 32 * 2**20  # bytes that cuBLAS takes for each stream
@@ -82,6 +87,8 @@ class Parameters:
     parts: dict[str, int]
     block: int
     """Of the largest block."""
+    matrices: dict[torch.Size, int]
+    """Shapes of the blocks' matrices, and how many there are of each."""
 
     @property
     def total(self) -> int:
@@ -94,7 +101,8 @@ class Parameters:
             parts[_part(name)] = parts.get(_part(name), 0) + parameter.numel()
         blocks = [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]
         largest = max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0)
-        return cls({name: count for name, count in parts.items() if count}, largest)
+        matrices = Counter(piece.shape for p, rows in muon_matrices(model).items() for piece in p.split(rows))
+        return cls({name: count for name, count in parts.items() if count}, largest, dict(matrices))
 
 
 def _part(name: str) -> str:
@@ -158,7 +166,8 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
     blocks = len(traced.blocks)
     shards = gpus if how.shard else 1
     weights = FLOAT * parameters.total // shards
-    gradients, optimizer = weights, MOMENTS * FLOAT * parameters.total // shards
+    stacks = [count * shape.numel() for shape, count in parameters.matrices.items()] if how.optimizer == "muon" else []
+    gradients, optimizer = weights, FLOAT * (MOMENTS * parameters.total - sum(stacks)) // shards
     # Where a batch is worked off in pieces, the gradients of those before are there from the beginning.
     before = FLOAT * parameters.total if how.accumulate > 1 else 0
     arriving = max(0, traced.backward - traced.copies - traced.kept)  # gradients when the backward pass is fullest
@@ -180,7 +189,7 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
         arriving = gradients + FLOAT * parameters.block
     forward = (gradients if before else 0) + copies + activations + logits
     backward = late_copies + activations + again + arriving
-    most = max(forward, backward, gradients)
+    most = max(forward, backward, gradients + MUON_HELD * FLOAT * max(stacks, default=0))
     workspace = WORKSPACE * STREAMS if device == "cuda" else 0
     total = weights + optimizer + workspace + most
     # The first batch of a new shape runs in the open, beside the memory that the graphs before it hold on to.
@@ -203,8 +212,11 @@ def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine,
     passes = traced.passes * (COMPILED_PASSES if compiled else 1) / speed
     launches = traced.launches * (COMPILED_LAUNCHES if compiled else 1) * LAUNCH
     work = (products + passes + launches) * how.accumulate * (4 / 3 if how.recompute else 1)
-    # AdamW reads the weight, its gradient and two moments, and writes all but the gradient.
-    update = 7 * FLOAT * parameters.total / (gpus if how.shard else 1) / speed
+    update = ADAMW_PASSES * FLOAT * parameters.total / (gpus if how.shard else 1) / speed
+    if how.optimizer == "muon":
+        numbers = sum(count * shape.numel() for shape, count in parameters.matrices.items())
+        update += (MUON_PASSES - ADAMW_PASSES) * FLOAT * numbers / speed
+        update += sum(count * operations(*shape) for shape, count in parameters.matrices.items()) / peak
     return max(work, bytes_sent(parameters.total, how, gpus) / machine.link) + update
 
 
@@ -231,7 +243,7 @@ def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
     """Of the products; without a device, that of a GPU that is not here."""
     if how.precision == "auto":
         return torch.bfloat16 if device is None or fast_bfloat16(device) else torch.float32
-    return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
+    return torch.float32 if how.precision == "float32" else torch.bfloat16
 
 
 def available(device: torch.device) -> int | None:

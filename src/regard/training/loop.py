@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json, write_model
+from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json
+from regard.convert.run import finish
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
 from regard.lock import hold
@@ -28,12 +29,12 @@ from regard.training.estimate import outlook, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.health import Health
 from regard.training.log import Log, check_tracking
-from regard.training.optimizer import adamw
+from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
 from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
 from regard.training.stop import Stop
-from regard.training.update import deterministic, make_update
+from regard.training.update import check_precision, deterministic, make_update
 
 __all__ = ["train"]
 
@@ -48,6 +49,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
+    check_precision(run.train, device)
     with Stop("finishing the step; again to end at once") as stop, join(device) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
@@ -66,7 +68,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     initialize(model, seed=run.seed)
     model.to(device).train()
     world.parallelize(model, run.train, precision=precision_of(run.train, device))
-    optimizer = adamw(model, run.train, device=device)
+    optimizer = make_optimizer(model, run.train, device=device)
     with Log(folder if world.rank == 0 else None, run.train, quiet=quiet) as log, deterministic(run.train):
         progress = resume(folder, run, model, optimizer, world, say=log.say)
         log.begin(progress.step)
@@ -104,7 +106,7 @@ def _prepare(task: Task[Any], folder: Path, stop: Stop, world: World, *, quiet: 
     return sizes
 
 
-def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Module, optimizer: torch.optim.AdamW,
+def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Module, optimizer: torch.optim.Optimizer,
            progress: Progress, log: Log, stop: Stop, world: World) -> None:
     """Batch after batch, with an evaluation and a checkpoint now and then."""
     how, device = run.train, next(model.parameters()).device
@@ -176,7 +178,7 @@ def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Modu
         log.say(f"stopped: no better validation loss in {how.patience} evaluations")
 
 
-def _save(saver: Saver, run: Run, model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress,
+def _save(saver: Saver, run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress,
           world: World) -> None:
     """The best is kept, besides the newest, and what the final mean is made of."""
     weights, averages = world.collect(named_tensors(model)), world.collect(tensors_of(optimizer))
@@ -250,7 +252,7 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
     if len(whole) < len(steps):
         log.say(f"note: {len(steps) - len(whole)} of {len(steps)} checkpoints to be averaged are missing or damaged")
     weights = average(whole)
-    write_model(folder, weights, {"model_type": "regard", "task": run.task, "sizes": dict(sizes), **asdict(run.model)})
+    finish(folder, run, sizes, weights)
     return weights
 
 

@@ -18,7 +18,7 @@ from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.training.estimate import Parameters
-from regard.training.optimizer import adamw
+from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import Update, is_compiled, make_update
 
@@ -80,7 +80,7 @@ class Rehearsal:
         model = self.model("cpu")
         initialize(model, seed=run.seed)
         model.to(device).train()
-        optimizer = adamw(model, run.train, device=device)
+        optimizer = make_optimizer(model, run.train, device=device)
         return make_update(model, self.task, optimizer, run.train, device=device, precision=precision, world=World())
 
 

@@ -50,7 +50,7 @@ class Progress:
         return False
 
 
-def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.AdamW, world: World, *,
+def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, world: World, *,
            say: Callable[[str], None]) -> Progress:
     """Go on from the newest whole checkpoint, if there is one. All processes from the same."""
     found = newest(folder, say=say) if world.rank == 0 else None
@@ -102,7 +102,7 @@ def _changes(state: Mapping[str, Any], world: World) -> list[str]:
     return sentences
 
 
-def tensors_of(optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+def tensors_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's state by parameter number and name."""
     state = optimizer.state_dict()["state"]
     return {f"{number}.{name}": tensor for number, values in state.items() for name, tensor in values.items()}
@@ -113,7 +113,7 @@ def room_for(model: nn.Module) -> int:
     return sum(3 * p.nbytes + 1024 for p in model.parameters() if p.is_cuda)
 
 
-def _restore(optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor], world: World) -> None:
+def _restore(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], world: World) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     like = {key: parameters[int(key.split(".")[0])] for key in tensors if not key.endswith(".step")}
     state: dict[int, dict[str, Tensor]] = {}

@@ -1,6 +1,6 @@
 """Update: one batch becomes one step of the optimiser.
 
-On a GPU the whole of it (forward, loss, backward, clipping, AdamW) is captured once for each of the few shapes
+On a GPU the whole of it (forward, loss, backward, clipping, optimiser) is captured once for each of the few shapes
 of batches and replayed: small models are bound by launches, not by arithmetic.
 """
 
@@ -15,24 +15,37 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batch import Batch
+from regard.nn.float8 import use_float8
+from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.tasks.base import Task
+from regard.tasks.device import fast_float8
 from regard.training.optimizer import rate
 from regard.training.parallel import World
 
-__all__ = ["CapturedUpdate", "Report", "Update", "deterministic", "is_compiled", "make_update"]
+__all__ = ["CapturedUpdate", "Report", "Update", "check_precision", "deterministic", "is_compiled", "make_update"]
 
 LONG = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
 
 
-def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.AdamW, how: Train, *, device: torch.device,
-                precision: torch.dtype, world: World) -> "Update":
+def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.Optimizer, how: Train, *,
+                device: torch.device, precision: torch.dtype, world: World) -> "Update":
     """The fastest there is for the device: on a GPU the whole step is captured, and compiled where that pays."""
+    check_precision(how, device)
+    if how.precision == "float8":
+        use_float8(model)
     compiled = is_compiled(how, device.type)
     # Big models are not bound by launches; and what is recomputed, or sent, does not belong into a recorded step.
     captured = device.type == "cuda" and world.size == 1 and not (how.shard or how.recompute)
     kind = CapturedUpdate if captured else Update
     return kind(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
+
+
+def check_precision(how: Train, device: torch.device) -> None:
+    if how.precision == "float8" and not fast_float8(device):
+        here = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        raise UserError(f"train.precision=float8: {here} has no units for it, as NVIDIA's have since Ada and Hopper; "
+                        "take auto, the fastest there is here")
 
 
 def is_compiled(how: Train, device: str) -> bool:
@@ -50,7 +63,7 @@ class Report:
 class Update:
     """Calling it with a batch changes the model."""
 
-    def __init__(self, model: nn.Module, task: Task[Batch], optimizer: torch.optim.AdamW, how: Train, *,
+    def __init__(self, model: nn.Module, task: Task[Batch], optimizer: torch.optim.Optimizer, how: Train, *,
                  precision: torch.dtype, compiled: bool = False, world: World = World()) -> None:
         self.model, self.optimizer, self.how, self.world = model, optimizer, how, world
         # Compiled for each shape by itself: there are few, and a kernel that knows its sizes is faster.
@@ -67,11 +80,13 @@ class Update:
         return self.work(batch.to(self.device), self.shares(counts or batch.counts))
 
     def set_rate(self, value: float) -> None:
+        """All groups follow one schedule, each at its height."""
         for group in self.optimizer.param_groups:
+            height = value * group.get("ratio", 1.0)
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(value)
+                group["lr"].fill_(height)
             else:
-                group["lr"] = value
+                group["lr"] = height
 
     def shares(self, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """What one counted thing weighs in each term."""
@@ -101,13 +116,14 @@ class Update:
         It does nothing at all where `found_inf` says that the gradient is not finite.
         """
         norm = self.world.norm([p.grad for p in self.parameters if p.grad is not None])
-        clip = self.how.clip if self.how.clip is not None else math.inf
+        clip = self.how.clip
         if not self.optimizer.defaults["fused"]:  # Apple's GPUs
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, clip, norm)
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, math.inf if clip is None else clip, norm)
             if bool(norm.isfinite()):
                 self.optimizer.step()
             return norm
-        self.optimizer.grad_scale = (norm / clip).clamp(min=1.0)  # type: ignore[attr-defined]
+        # Without a scale the optimiser need not write the gradients back.
+        self.optimizer.grad_scale = None if clip is None else (norm / clip).clamp(min=1.0)  # type: ignore[attr-defined]
         self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         self.optimizer.step()
         return norm
@@ -129,7 +145,7 @@ def deterministic(how: Train) -> Iterator[None]:
 class CapturedUpdate(Update):
     """The same, replayed from a graph for each shape of batch. Its reports are overwritten by the next step."""
 
-    def __init__(self, model: nn.Module, task: Task[Batch], optimizer: torch.optim.AdamW, how: Train, *,
+    def __init__(self, model: nn.Module, task: Task[Batch], optimizer: torch.optim.Optimizer, how: Train, *,
                  precision: torch.dtype, compiled: bool = False, world: World = World()) -> None:
         super().__init__(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
         self.graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, Batch, dict[str, Tensor], Report]] = {}

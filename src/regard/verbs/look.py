@@ -1,7 +1,8 @@
-"""`regard look`: what a model attends to while it answers, as one page."""
+"""`regard look`: what a model attends to while it answers, as one page or in the terminal."""
 
 import json as jsons
 import os
+import shutil
 import sys
 import webbrowser
 from pathlib import Path
@@ -12,21 +13,36 @@ from regard.verbs.runs import chosen
 __all__ = ["main"]
 
 
-def main(text: str, run: Path | None, output: str | None, only: str, out: Path, show: bool, device: str,
-         json: bool) -> None:
+def main(text: str, run: Path | None, output: str | None, only: str, out: Path | None, show: bool, device: str,
+         json: bool, *, head: int | None = None, terminal: bool = False) -> None:
     folder = chosen(run)
     if not text.strip():
         raise UserError("the text is empty: there is nothing to look at")
+    if terminal:
+        if unused := "--out" if out is not None else "--json" if json else None:
+            raise UserError(f"{unused}: --terminal prints a picture, and nothing else")
+        _print(text, folder, output, only, head, device)
+    else:
+        _page(text, folder, output, only, head, out or Path("look.html"), show, device, json)
+
+
+def _page(text: str, folder: Path, output: str | None, only: str, head: int | None, out: Path, show: bool,
+          device: str, json: bool) -> None:
     if out.is_dir() or not out.parent.is_dir():
         raise UserError(f"{out}: {'a folder, where a file is wanted' if out.is_dir() else 'no such folder'}")
 
+    from regard.look.explain import catch_all
     from regard.look.page import page
+    from regard.look.vectors import vectors
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device)
     said = len(predictor.task.notes)
     told = predictor.choices(text, output)
-    made = page(predictor.look(text, output, only=only), source=text, output=told,
+    # An answer is found step by step; the newest call of each is that of the one watched pass over all of it.
+    with catch_all(predictor.model, only) as caught:
+        record = predictor.look(text, output, only=only, heads=None if head is None else [head])
+    made = page(record, source=text, output=told, vectors=vectors(caught, record),
                 about=f"{folder.resolve().name}: answered at full speed, then one watched pass over the answer")
     _write(out, made.html)
     for note in (*dict.fromkeys(predictor.task.notes[said:]), *(f"left out: {part}" for part in made.left_out)):
@@ -38,6 +54,24 @@ def main(text: str, run: Path | None, output: str | None, only: str, out: Path, 
         print(out)
     if show and not json and _has_screen():
         webbrowser.open(out.resolve().as_uri())
+
+
+def _print(text: str, folder: Path, output: str | None, only: str, head: int | None, device: str) -> None:
+    """Heat maps in as many columns as the terminal has: of what was asked for, or of the most telling attention."""
+    from regard.look.terminal import draw, telling
+    from regard.tasks.predictor import load
+
+    predictor = load(folder, device=device)
+    record = predictor.look(text, output, only=only, heads=None if head is None else [head])
+    for note in dict.fromkeys(predictor.task.notes):
+        print(f"note: {note}", file=sys.stderr)
+    shown = record if head is not None else record.mean()
+    width = shutil.get_terminal_size().columns
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for number, site in enumerate([telling(shown)] if only == "*" else shown):
+        of_heads = f"mean of {len(record.heads[site])} heads" if head is None else f"head {head}"
+        print("\n" * (number > 0) + f"{site}, {of_heads}\n")
+        print(draw(shown, site, shown.heads[site][0], width, colour=colour))
 
 
 def _write(path: Path, html: str) -> None:

@@ -1,47 +1,89 @@
-"""`regard predict`: answers, one line for each input."""
+"""`regard predict`: answers, one line for each input; a single text that goes on streams as it is written."""
 
 import json as jsons
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError
 from regard.settings.load import load as load_settings
 from regard.verbs.runs import chosen
 
+if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.tasks.predictor import Predictor
+
 __all__ = ["main"]
 
+ALL_OF_STDIN = "-"
 
-def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], device: str, precision: str,
-         json: bool) -> None:
+
+def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop: Sequence[str], score: bool,
+         device: str, precision: str, json: bool) -> None:
     folder = chosen(run)
     load_settings(None, overrides)  # what is wrong in them is said before torch is imported, which takes seconds
     for text in overrides:
         if not text.startswith("search."):
             raise UserError(f"{text}: only settings of the search, such as search.beam=1, can change after training")
+    if "" in stop:
+        raise UserError("--stop: an empty text would end every answer before it begins")
 
-    from regard.data.lines import read_lines
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device, precision=precision)
-    search = asdict(load_settings(None, overrides, base=predictor.run).search)
-    lines: Iterable[str] = inputs or read_lines(sys.stdin.buffer, "stdin")
+    search = load_settings(None, overrides, base=predictor.run).search
+    search = replace(search, stop=tuple(stop) or search.stop)
     # A person who types wants each answer at once; a file is worked off in batches.
     is_typed = not inputs and sys.stdin.isatty()
-    said = len(predictor.task.notes)
-    for some in _batched(lines, 1 if is_typed else search["batch"] * 8):
-        for text, answer in zip(some, predictor.answers(some, **search), strict=True):
-            if json:
-                print(jsons.dumps({"input": text, **asdict(answer)}, ensure_ascii=False))
-            else:
-                texts = [_line(each.text) for each in (answer, *answer.others)]
-                print("\t".join(texts), flush=is_typed)
+    alone = is_typed or len(inputs) == 1
+    for some in _batched(_texts(inputs), 1 if is_typed else search.batch * 8):
+        said = len(predictor.task.notes)
+        if score:
+            _score(predictor, some, json)
+        elif alone and predictor.task.streams and search.best == 1 and not json:
+            _stream(predictor, some[0], asdict(search))
+        else:
+            _answer(predictor, some, asdict(search), json)
+        sys.stdout.flush()
         for note in predictor.task.notes[said:]:
             print(f"note: {note}", file=sys.stderr)
-        said = len(predictor.task.notes)
+
+
+def _texts(inputs: Sequence[str]) -> Iterator[str]:
+    from regard.data.lines import read_lines, read_text
+
+    if not inputs:
+        yield from read_lines(sys.stdin.buffer, "stdin")
+    for text in inputs:
+        yield "".join(read_text(sys.stdin.buffer, "stdin")) if text == ALL_OF_STDIN else text
+
+
+def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
+    """As it is, each piece at once: to a person, or through a pipe to a program that reads along."""
+    for _, piece in predictor.stream(text, **search):
+        print(piece, end="", flush=True)
+    print()
+
+
+def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool) -> None:
+    for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
+        if json:
+            print(jsons.dumps({"input": text, **asdict(answer)}, ensure_ascii=False))
+        else:
+            print("\t".join(_line(each.text) for each in (answer, *answer.others)))
+
+
+def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:
+    """For each text the sum of its tokens' log-probabilities, and the bits per byte that they come to."""
+    for text, found in zip(texts, predictor.likelihoods(texts), strict=True):
+        if json:
+            print(jsons.dumps({"input": text, "log_probability": found.total, "bits_per_byte": found.bits_per_byte,
+                               **asdict(found)}, ensure_ascii=False))
+        else:
+            print(f"{found.total:.4f}\t{found.bits_per_byte:.4f}\t{_line(text)}")
 
 
 def _line(text: str) -> str:
@@ -49,7 +91,7 @@ def _line(text: str) -> str:
     return re.sub(r"[\t\n\r]", " ", text)
 
 
-def _batched(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(lines)
+def _batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    iterator = iter(texts)
     while some := list(islice(iterator, size)):
         yield some

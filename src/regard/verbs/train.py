@@ -26,7 +26,8 @@ SCORES = "scores.json"  # what a run writes last
 SAMPLE = 160  # tokens
 SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
 # What a run leaves that ended before its first step.
-PREPARED = {"data", "lock", "tokenizer.json", "source_tokenizer.json", ".run.json.tmp"}
+PREPARED = {"data", "lock", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
+            "source_tokenizer_config.json", ".run.json.tmp"}
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
@@ -54,7 +55,8 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
             overrides: Sequence[str]) -> Run:
     """The run that the options describe."""
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
-    task = task or load(recipe, overrides).task
+    # What else is asked for may only fit the task's own settings, which are not known yet.
+    task = task or load(recipe, [text for text in overrides if text.startswith("task=")]).task
     run = load(recipe, overrides, base=base(task, built_in=not own_data))
     return replace(run, task=task, data=_data(run.data, data, source, target))
 

@@ -4,6 +4,7 @@ const STOPS = {
   light: ["#fbfaf7", "#cfdfee", "#8ab6d8", "#3f80b8", "#1c4e8c", "#0c1f4f"],
   dark: ["#16191f", "#1d3350", "#2a5d8c", "#4b93bf", "#97cade", "#f6f9e6"],
 };
+const SIGNED = { light: ["#b04a00", "#f4f2ec", "#1c4e8c"], dark: ["#ffa860", "#262b34", "#7fbcf5"] };
 const TONES = 256;
 
 export const theme = () => document.documentElement.dataset.theme;
@@ -19,9 +20,13 @@ function ramp(stops) {
   });
 }
 
+const SIGNED_RAMPS = { light: ramp(SIGNED.light), dark: ramp(SIGNED.dark) };
 const RAMPS = { light: ramp(STOPS.light), dark: ramp(STOPS.dark) };
 
 export const colour = (tone) => `rgb(${RAMPS[theme()][tone].join(" ")})`;
+
+// Of a number between −1 and 1: orange, through paper, to blue.
+export const signed = (number) => `rgb(${SIGNED_RAMPS[theme()][Math.round((Math.max(-1, Math.min(1, number)) + 1) * 127.5)].join(" ")})`;
 
 // As a canvas keeps them: red is the lowest byte.
 export const palette = () => Uint32Array.from(RAMPS[theme()], ([r, g, b]) => 0xff000000 | (b << 16) | (g << 8) | r);

@@ -2,6 +2,7 @@
 
 import { alignment } from "./alignment.js";
 import { byId, element } from "./dom.js";
+import { explain } from "./explain.js";
 import { heads } from "./heads.js";
 import { matrix } from "./matrix.js";
 import { measures } from "./measures.js";
@@ -9,8 +10,10 @@ import { facts, kinds, sites } from "./record.js";
 import { savePixels, saveVector } from "./save.js";
 import { change, onChange, readAddress, scale, site, state } from "./state.js";
 import { steps } from "./steps.js";
+import { vectors } from "./vectors.js";
 
-const VIEWS = { alignment, heads, matrix, steps, measures };
+const VIEWS = { alignment, heads, matrix, steps, measures, ...(vectors.size ? { explain } : {}) };
+const NAMES = { explain: "six steps" };
 
 function say(text) {
   if (byId("status").textContent !== text) byId("status").textContent = text;
@@ -18,7 +21,7 @@ function say(text) {
 
 const shown = Object.fromEntries(Object.entries(VIEWS).map(([name, make], i) => {
   const tab = element("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, onclick: () => change({ view: name }) },
-    name, element("kbd", { "aria-hidden": "true" }, String(i + 1)));
+    NAMES[name] ?? name, element("kbd", { "aria-hidden": "true" }, String(i + 1)));
   const panel = element("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, hidden: true });
   byId("tabs").append(tab);
   byId("panels").append(panel);
@@ -62,6 +65,8 @@ function render() {
     shown[current]?.leave?.();
     current = state.view;
     shown[current].enter?.();
+    // A narrow screen shows some of the tabs. (`scrollIntoView` would also move where the tab key goes on from.)
+    byId("tabs").scrollLeft = shown[current].tab.offsetLeft - byId("tabs").offsetLeft - byId("tabs").clientWidth / 2;
   }
   for (const [name, { tab, panel }] of Object.entries(shown)) {
     const isCurrent = name === state.view;

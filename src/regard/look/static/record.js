@@ -4,7 +4,7 @@ import { byId } from "./dom.js";
 
 export const facts = JSON.parse(byId("facts").textContent);
 
-function bytesOf(text) {
+export function bytesOf(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const letters = atob(text);
   const bytes = new Uint8Array(letters.length);
@@ -20,6 +20,7 @@ class Site {
     this.targets = facts.texts[about.targets];
     this.sources = facts.texts[about.sources];
     this.floor = about.floor;
+    this.steps = about.steps; // what is known of its vectors
     this.blob = blob;
     this.unpacked = null;
     this.tables = new Map();

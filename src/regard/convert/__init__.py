@@ -1,0 +1,1 @@
+"""Other people's models: their names and settings here, ours there, by tables that are read both ways."""

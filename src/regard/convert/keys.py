@@ -1,0 +1,121 @@
+"""The settings of a family, as its config.json spells them: a two-way map between that file and a `Tower`.
+
+What a config asks for and a `Tower` cannot say is refused by its key and value, never passed over: a model that
+computes something else is worse than none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from regard.settings.errors import UserError
+from regard.settings.knobs import KNOBS, checked, shown
+from regard.settings.load import check_heads, check_positions
+from regard.settings.schema import Tower
+
+__all__ = ["Keys", "canonical"]
+
+# Of every family: what says nothing about the numbers that come out of a model, or is about its files and tokens.
+SILENT = {
+    "_name_or_path", "architectures", "bos_token_id", "dtype", "eos_token_id", "finetuning_task", "id2label",
+    "initializer_range", "label2id", "model_type", "output_attentions", "output_hidden_states", "pad_token_id",
+    "problem_type", "return_dict", "task_specific_params", "tokenizer_class", "torch_dtype", "transformers_version",
+    "unk_token_id", "use_cache",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """One family's keys. A setting that no key names has the value it has in `base`."""
+
+    base: Tower
+    same: Mapping[str, str]
+    """Their key ↔ our setting, whose values are the same."""
+    words: Mapping[str, tuple[str, Mapping[Any, Any]]]
+    """Their key ↔ our setting, value by value; of several words for one value the first is written."""
+    twins: Mapping[str, str]
+    """A key of theirs that must agree with another: we have one setting for both."""
+    only: Mapping[str, Any]
+    """Keys that we have no setting for, with the one value that says what we do."""
+    absent: Mapping[str, Any]
+    """What it means that a key is not there."""
+    silent: frozenset[str] = frozenset()
+    """Keys that say nothing about the numbers, besides those of every family."""
+
+    def tower(self, config: Mapping[str, Any], *, origin: str) -> Tower:
+        """The tower that a config asks for."""
+        asked = {**self.absent, **{key: value for key, value in config.items() if value is not None}}
+        self._refuse_unknown(asked, origin)
+        values = {ours: self._value(theirs, ours, asked[theirs], origin) for theirs, ours in self.same.items()}
+        for theirs, (ours, words) in self.words.items():
+            if not isinstance(asked[theirs], str | bool) or asked[theirs] not in words:
+                raise _refusal(theirs, asked[theirs], origin, f"regard has {', '.join(map(shown, words))}")
+            values[ours] = words[asked[theirs]]
+        tower = replace(self.base, **values)
+        try:
+            check_heads(tower)
+            check_positions(tower)
+        except UserError as error:
+            raise UserError(f"{origin}: {error}") from None
+        return tower
+
+    def config(self, tower: Tower) -> dict[str, Any]:
+        """The config of a tower, as far as this family can say it."""
+        ours = replace(canonical(tower), dropout=tower.dropout, attention_dropout=tower.attention_dropout)
+        config = {theirs: getattr(ours, name) for theirs, name in self.same.items()}
+        for theirs, (name, words) in self.words.items():
+            config[theirs] = next((word for word, value in words.items() if value == getattr(ours, name)), None)
+        config |= {twin: config[key] for twin, key in self.twins.items()}
+        return config | dict(self.only)
+
+    def unsaid(self, tower: Tower) -> list[str]:
+        """The settings of a tower that this family has no word for; none: its config leads back to the tower."""
+        ours = canonical(tower)
+        words = {name: values.values() for name, values in self.words.values()}
+        said = {*self.same.values(), *words}
+        base = canonical(replace(self.base, **{name: getattr(ours, name) for name in said}))
+        unsaid = [field.name for field in fields(Tower) if getattr(base, field.name) != getattr(ours, field.name)]
+        unsaid += [name for name, values in words.items() if getattr(ours, name) not in values]
+        if tower.width % tower.heads:  # transformers refuses it even where the width of a head is given
+            unsaid.append("heads")
+        return unsaid
+
+    def _refuse_unknown(self, asked: Mapping[str, Any], origin: str) -> None:
+        known = {*self.same, *self.words, *self.twins, *self.only, *self.silent, *SILENT, "vocab_size"}
+        for key, value in asked.items():
+            if key not in known and value not in (False, [], {}):
+                raise _refusal(key, value, origin, "regard does not know it; if the numbers do not depend on it, "
+                                                   "delete it there")
+        for key, value in self.only.items():
+            if asked.get(key, value) != value:
+                raise _refusal(key, asked[key], origin, f"regard has {shown(value)} alone")
+        for twin, key in self.twins.items():
+            if asked.get(twin, asked[key]) != asked[key]:
+                raise _refusal(twin, asked[twin], origin, f"{key} is {shown(asked[key])}, and regard has one setting "
+                                                          "for both")
+
+    def _value(self, theirs: str, ours: str, value: Any, origin: str) -> Any:
+        try:
+            return checked(KNOBS[f"model.{ours}"], value)
+        except UserError as error:
+            reason = str(error).partition(": ")[2]
+            raise UserError(f"{origin}: {theirs}={shown(value)}: {reason}") from None
+
+
+def canonical(tower: Tower) -> Tower:
+    """Of all spellings of one decoder the same: what is derived is said, and what does not act on it is left out.
+
+    A dropout does not: it acts in training alone.
+    """
+    width, heads, default = tower.width, tower.heads, Tower()
+    turned = tower.positions in ("sinusoidal", "rotary")
+    return replace(
+        tower, preset=None, depth=tower.decoder_depth or tower.depth, decoder_depth=None,
+        key_heads=tower.key_heads or heads, head_width=tower.head_width or width // heads,
+        hidden_width=tower.hidden_width or 4 * width, tied="none" if tower.tied == "none" else "output",
+        position_base=tower.position_base if turned else default.position_base,
+        dropout=0.0, attention_dropout=0.0, hidden_dropout=0.0)
+
+
+def _refusal(key: str, value: Any, origin: str, why: str) -> UserError:
+    return UserError(f"{origin}: {key}={shown(value)}: {why}")

@@ -1,0 +1,46 @@
+"""Qwen3 (Yang et al. 2025) as transformers keeps it: Llama's block, with norms on the queries and keys of every head.
+
+Those norms have an epsilon of their own here, and the model's there: only where the two are equal is it the same model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from regard.convert import llama
+from regard.convert.family import Family
+from regard.convert.rules import Rule, each_layer, norm
+from regard.settings.schema import Tower
+
+__all__ = ["QWEN3"]
+
+ELSEWHERE = {"attention_bias", "rms_norm_eps"}  # of Llama's keys: those that only one value is known of
+
+KEYS = replace(
+    llama.KEYS, base=replace(llama.KEYS.base, bias=False, qk_norm=True, norm_epsilon=1e-5),
+    same={key: ours for key, ours in llama.KEYS.same.items() if key not in ELSEWHERE}, twins={},
+    only={"attention_bias": False, "rms_norm_eps": 1e-5, "rope_type": "default", "use_sliding_window": False},
+    absent={"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+            "head_dim": 128, "intermediate_size": 22016, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+            "rope_theta": 10_000.0, "attention_dropout": 0.0, "hidden_act": "silu", "tie_word_embeddings": False},
+    silent=frozenset({"sliding_window", "max_window_layers"}))  # of the window that is not used
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """As Llama's, and without the list that names each layer where all are alike."""
+    flat = llama.plain(config)
+    layers = flat.get("layer_types")
+    if isinstance(layers, list) and all(layer == "full_attention" for layer in layers):
+        del flat["layer_types"]
+    return flat
+
+
+def rules(tower: Tower) -> list[Rule]:
+    norms = [*norm("blocks.{}.self.query_norm", "model.layers.{}.self_attn.q_norm", bias=False),
+             *norm("blocks.{}.self.key_norm", "model.layers.{}.self_attn.k_norm", bias=False)]
+    return [*llama.rules(tower), *each_layer(norms, tower.depth)]
+
+
+QWEN3 = Family(
+    name="qwen3", architecture="Qwen3ForCausalLM", keys=KEYS, rules=rules, prefix="model.",
+    constants=llama.LLAMA.constants, plain=plain, spelled=llama.spelled)

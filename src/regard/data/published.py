@@ -1,0 +1,124 @@
+"""Tokenizers that others have published: which files they come in, and which of their tokens begin and end a text."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
+
+from regard.data.vocabulary import SPECIALS
+from regard.settings.errors import UserError
+from regard.settings.knobs import shown
+
+__all__ = ["Specials", "library_at", "specials_of"]
+
+PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the second: as OpenAI itself named them
+ENDS = (("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"), ("<|begin_of_text|>", "<|end_of_text|>"))
+ROLES = {"pad": "pad_token", "start": "bos_token", "end": "eos_token"}
+
+
+class Specials(NamedTuple):
+    """The ids that no text has. Where a tokenizer has no token for padding it is the end's, which nobody looks at."""
+
+    pad: int
+    start: int
+    end: int
+
+
+def library_at(path: Path) -> Library:
+    """The tokenizer of a `tokenizer.json`, or of a folder that holds one, or holds GPT-2's pair of files."""
+    if not path.is_dir():
+        return _parsed(path)
+    for vocabulary, merges in PAIRS:
+        if not (path / "tokenizer.json").exists() and (path / vocabulary).is_file() and (path / merges).is_file():
+            return _byte_level(path / vocabulary, path / merges)
+    if (path / "tokenizer.json").exists():
+        return _parsed(path / "tokenizer.json")
+    raise UserError(f"{path}: has no tokenizer.json, nor vocab.json and merges.txt; where there is a tokenizer.model, "
+                    "transformers makes one of it: AutoTokenizer.from_pretrained(…).save_pretrained(…)")
+
+
+def specials_of(path: Path, ids: Mapping[str, int]) -> Specials:
+    """Which tokens play which part: as the files beside the tokenizer say, else as their names do."""
+    said = _said(path, ids)
+    if [ids.get(name) for name in SPECIALS] == [0, 1, 2]:
+        said = {"pad": 0, "start": 1, "end": 2} | said
+    elif "end" not in said:
+        said = _named(path, ids) | said
+    end = said["end"]
+    return Specials(said.get("pad", end), said.get("start", end), end)
+
+
+def _parsed(path: Path) -> Library:
+    try:
+        return Library.from_str(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"{path}: not a tokenizer.json: {error}") from error
+
+
+def _byte_level(vocabulary: Path, merges: Path) -> Library:
+    """GPT-2's: words by its pattern, spelled in bytes, joined by the merges in their order."""
+    try:
+        library = Library(models.BPE.from_file(str(vocabulary), str(merges)))
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"{vocabulary} and {merges.name}: not a vocabulary and its merges: {error}") from error
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    return library
+
+
+def _said(path: Path, ids: Mapping[str, int]) -> dict[str, int]:
+    """What the files beside a tokenizer say of its special tokens, the first of them first."""
+    folder, name = (path, "tokenizer.json") if path.is_dir() else (path.parent, path.name)
+    files = [f"{Path(name).stem}_config.json"]
+    if name == "tokenizer.json":  # another has its own file alone: the others are about the model's
+        files += ["special_tokens_map.json", "config.json", "generation_config.json"]
+    said: dict[str, int] = {}
+    for file in (folder / file for file in files):
+        content = _content(file)
+        for role, key in ROLES.items():
+            if role not in said and (token := _token(content.get(key))) is not None:
+                said[role] = _known(file, key, token, ids.get(token), ids.values())
+            elif role not in said and (id := _id(content.get(f"{key}_id"))) is not None:
+                said[role] = _known(file, f"{key}_id", id, id, ids.values())
+    return said
+
+
+def _named(path: Path, ids: Mapping[str, int]) -> dict[str, int]:
+    for first, last in ENDS:
+        if first in ids and last in ids:
+            return {"start": ids[first], "end": ids[last]}
+    raise UserError(f"{path}: which of its tokens ends a text? Say it in a tokenizer_config.json beside it, as in "
+                    "{\"eos_token\": \"</s>\"}")
+
+
+def _content(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{file}: holds no JSON object")
+    return content
+
+
+def _token(said: object) -> str | None:
+    """A token by its text; older files describe it by more than that."""
+    text = said.get("content") if isinstance(said, dict) else said
+    return text if isinstance(text, str) else None
+
+
+def _id(said: object) -> int | None:
+    """Of several ends the first."""
+    first = said[0] if isinstance(said, list) and said else said
+    return first if isinstance(first, int) and not isinstance(first, bool) and first >= 0 else None  # −1 says none
+
+
+def _known(file: Path, key: str, said: object, id: int | None, ids: Iterable[int]) -> int:
+    if id is None or id not in ids:
+        raise UserError(f"{file}: {key}={shown(said)}: the tokenizer beside it has no such token")
+    return id

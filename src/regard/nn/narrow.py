@@ -1,0 +1,91 @@
+"""Narrow weights for the CPU: a step of generation reads every weight to use it once, so fewer bytes are less time.
+
+int8: a quarter of the bytes. Every output has a scale of its own, by which its largest weight is 127; inputs are
+rounded to 8 bits as they come, and their products are summed as whole numbers. float16: half of the bytes, and the
+arithmetic of float32.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.settings.errors import UserError
+
+__all__ = ["KINDS", "NarrowLinear", "quantize"]
+
+KINDS = {"int8": ("x86", "fbgemm", "qnnpack"), "float16": ("x86", "fbgemm")}
+"""What weights can become, and the parts of torch that multiply by them, the best first."""
+
+FEW = 16  # rows up to which all inputs of a product share one scale; its own for each costs a tenth more there
+
+Product = Callable[[Tensor], Tensor]
+
+
+def quantize(model: nn.Module, kind: str) -> None:
+    """Narrow the weights of every linear layer, in place and for good. A table of tokens tied to one stays as it is."""
+    if kind not in KINDS:
+        raise UserError(f"quantize={kind}: there are {' and '.join(KINDS)}")
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        raise UserError(f"quantize={kind}: such weights are for the CPU; choose device=cpu")
+    engine = next((name for name in KINDS[kind] if name in torch.backends.quantized.supported_engines), None)
+    if engine is None:
+        raise UserError(f"quantize={kind}: torch was built for this machine without {' or '.join(KINDS[kind])}, which "
+                        "multiply by such weights; leave it away, or try precision=bfloat16")
+    for module in list(model.modules()):
+        for name, part in module.named_children():
+            if isinstance(part, nn.Linear):
+                setattr(module, name, NarrowLinear(part, kind, engine=engine))
+
+
+class NarrowLinear(nn.Module):
+    """x Wᵀ + b of a linear layer, with weights that were narrowed and packed once. It has no gradient."""
+
+    def __init__(self, linear: nn.Linear, kind: str, *, engine: str) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        weight, bias = linear.weight.detach().float(), None if linear.bias is None else linear.bias.detach().float()
+        before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine
+        try:  # what is packed knows its engine from then on
+            self.product = _int8(weight, bias, engine) if kind == "int8" else _float16(weight, bias)
+        finally:
+            torch.backends.quantized.engine = before
+
+    def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
+        return self.product(x.float()).to(x.dtype)
+
+    @property
+    def weight(self) -> Float[Tensor, "outputs inputs"]:
+        """The weights as they are now, unpacked: what becomes of each input alone."""
+        return (self.product(torch.eye(self.in_features)) - self.product(torch.zeros(1, self.in_features))).T
+
+
+def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None, engine: str) -> Product:
+    scales = weight.abs().amax(1).clamp(min=1e-30).double() / 127
+    whole = (weight / scales[:, None]).round().to(torch.int8)
+    with warnings.catch_warnings():
+        # torch 2.13 announces the end of tensors of this kind. Here they are the way into the packed form alone; what
+        # is to follow them, products of plain 8-bit tensors, takes twice as long where there are few rows.
+        warnings.filterwarnings("ignore", message=".*quantized tensor creation", category=UserWarning)
+        typed = torch._make_per_channel_quantized_tensor(whole, scales, torch.zeros_like(scales, dtype=torch.long), 0)
+    packed = torch.ops.quantized.linear_prepack(typed, bias)
+    # Without instructions for it, pairs of 8-bit products are summed in 16 bits, which may be too few: there the
+    # inputs have 7 bits. (torch has no public name for the question yet.)
+    reduced = engine != "qnnpack" and not getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
+
+    def product(x: Tensor) -> Tensor:
+        if x.shape[:-1].numel() <= FEW:
+            return torch.ops.quantized.linear_dynamic(x, packed, reduced)  # type: ignore[no-any-return]
+        # The product knows one scale for all its inputs; rows that are divided by their largest number can share it.
+        largest = x.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+        y: Tensor = torch.ops.quantized.linear_dynamic(x / largest, packed, reduced)
+        return y * largest if bias is None else torch.addcmul(bias, y - bias, largest)
+
+    return product
+
+
+def _float16(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None) -> Product:
+    packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+    return lambda x: torch.ops.quantized.linear_dynamic_fp16(x, packed)

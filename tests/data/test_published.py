@@ -1,0 +1,158 @@
+"""Published tokenizers give the ids that transformers gives, and every text back."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, normalizers
+
+from regard.data.tokenizer import Tokenizer, train
+from regard.data.vocabulary import BYTES
+from regard.settings.errors import UserError
+
+GPT2 = Path(__file__).parents[3] / "shared" / "weights" / "gpt2_bpe"
+needs_gpt2 = pytest.mark.skipif(not GPT2.is_dir(), reason="needs the tokenizer files of GPT-2 beside the repository")
+ANY = st.text(st.characters(exclude_categories=["Cs"]))
+WORDS = ["<|endoftext|>", "'s", "'LL", " ", "  ", "\t", "\n", "Ġ", "a", " the", "1234", "ß", "😀"]
+HARD = st.lists(st.sampled_from(WORDS) | ANY).map("".join)
+
+if GPT2.is_dir():
+    tokens = Tokenizer.load(GPT2)
+
+
+@pytest.fixture(scope="module")
+def theirs():  # type: ignore[no-untyped-def]
+    """transformers' own, told that a text is text."""
+    transformers = pytest.importorskip("transformers")
+    return transformers.GPT2Tokenizer(vocab=str(GPT2 / "encoder.json"), merges=str(GPT2 / "vocab.bpe"),
+                                      split_special_tokens=True)
+
+
+@needs_gpt2
+@settings(max_examples=500)
+@given(text=ANY | HARD)
+@example(text="")
+@example(text="  a  b \x00\x1c\x85\u2028\ufeff\uffff 👩‍👩‍👧 é é ｆｕｌｌ")
+def test_gpt2s_ids_are_those_of_transformers(theirs, text: str) -> None:  # type: ignore[no-untyped-def]
+    (row,) = tokens.encode([text])
+    assert row == theirs(text)["input_ids"]
+    assert tokens.decode([row]) == [text]
+    assert tokens.end not in row
+
+
+@needs_gpt2
+def test_gpt2_has_one_special_token_for_everything() -> None:
+    assert len(tokens) == 50_257
+    assert tokens.specials == (50_256, 50_256, 50_256)
+    pieces = ["<|endoftext|>", "Hello", " world", "\\n", "␣", "\\x80"]
+    assert tokens.pieces([50_256, 15_496, 995, 198, 220, 222]) == pieces
+    assert tokens.encode(["Hello world"]) == [[15_496, 995]]
+    assert tokens.decode([[50_256, 15_496, 995, 50_256]]) == ["Hello world"]
+
+
+@needs_gpt2
+@settings(max_examples=100)
+@given(st.lists(st.integers(0, 50_256)))
+def test_any_of_gpt2s_ids_can_be_read(ids: list[int]) -> None:
+    tokens.decode([ids])[0].encode()
+    assert all(piece and piece.isprintable() for piece in tokens.pieces(ids))
+
+
+@needs_gpt2
+@settings(max_examples=50)
+@given(text=st.lists(HARD, max_size=5).map(" ".join), size=st.integers(1, 20))
+def test_a_text_encoded_in_parts_has_gpt2s_ids_of_the_whole(text: str, size: int) -> None:
+    whole = tokens.encode([text])
+    assert tokens.cuts_at_spaces
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.data.tokenizer.PART", size)
+        assert tokens.encode([text]) == whole
+
+
+@needs_gpt2
+def test_gpt2s_tokenizer_is_saved_as_one_file_that_others_read(tmp_path: Path) -> None:
+    tokens.save(tmp_path / "tokenizer.json")
+    again, alone = Tokenizer.load(tmp_path), Library.from_file(str(tmp_path / "tokenizer.json"))
+    text = "Hello <|endoftext|> world's end"
+    assert again.specials == tokens.specials == copy.deepcopy(tokens).specials
+    assert again.encode([text]) == tokens.encode([text]) == copy.deepcopy(tokens).encode([text])
+    assert alone.encode(text).ids.count(50_256) == 1, "the library itself takes it for the special token"
+
+
+# Which token is which
+
+
+def small(folder: Path, *extra: str) -> Path:
+    """A tokenizer of single bytes and some names."""
+    vocabulary = {name: id for id, name in enumerate([*BYTES, *extra])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    return folder
+
+
+@pytest.mark.parametrize(("files", "specials"), [
+    ({}, (258, 257, 258)),  # by their names
+    ({"tokenizer_config.json": {"eos_token": "[E]"}}, (259, 259, 259)),
+    ({"tokenizer_config.json": {"eos_token": {"content": "[E]"}, "bos_token": None, "pad_token": "[P]"}},
+     (260, 259, 259)),
+    ({"special_tokens_map.json": {"eos_token": "[E]", "bos_token": {"content": "<s>", "lstrip": False}}},
+     (259, 257, 259)),
+    ({"config.json": {"eos_token_id": [259, 258], "bos_token_id": 257, "pad_token_id": -1}}, (259, 257, 259)),
+    ({"tokenizer_config.json": {"eos_token": "[E]"}, "config.json": {"eos_token_id": 258, "pad_token_id": 260}},
+     (260, 259, 259)),
+])
+def test_the_files_beside_a_tokenizer_say_which_token_is_which(
+    tmp_path: Path, files: dict[str, object], specials: tuple[int, int, int]
+) -> None:
+    small(tmp_path, "xx", "<s>", "</s>", "[E]", "[P]")
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    found = Tokenizer.load(tmp_path)
+    assert found.specials == specials
+    assert found.decode([[found.start, 64, found.end, found.pad]]) == found.decode([[64]])
+    assert min(found.encode(["<s> [E] </s> [P]"])[0]) < 256
+
+
+@pytest.mark.parametrize(("name", "content", "said"), [
+    ("tokenizer_config.json", '{"eos_token": "[E]"}', "eos_token='[E]': the tokenizer beside it has no such token"),
+    ("config.json", '{"eos_token_id": 300}', "eos_token_id=300: the tokenizer beside it has no such token"),
+    ("special_tokens_map.json", "[]", "holds no JSON object"), ("config.json", "{", "not JSON"),
+    ("merges.txt", "#version: 0.2\nq\n", "not a vocabulary and its merges"), ("vocab.json", "[]", "not a vocabulary"),
+])
+def test_files_that_contradict_the_tokenizer_are_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
+    small(tmp_path, "</s>")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError) as caught:
+        Tokenizer.load(tmp_path)
+    assert said in str(caught.value)
+
+
+def test_a_tokenizer_by_another_name_has_a_file_of_its_own_beside_it(tmp_path: Path) -> None:
+    small(tmp_path, "<s>", "</s>", "[E]")
+    published = Tokenizer.load(tmp_path)
+    published.save(tmp_path / "source_tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "[E]"}')
+    assert Tokenizer.load(tmp_path / "source_tokenizer.json").specials == published.specials == (257, 256, 257)
+
+
+def test_our_own_tokenizers_need_nothing_beside_them(tmp_path: Path) -> None:
+    learned = train(["a man", "a hat"], kind="bpe", vocabulary=300)
+    learned.save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert Tokenizer.load(tmp_path / "tokenizer.json").specials == (0, 1, 2)
+
+
+def test_a_vocabulary_with_tokens_over_several_words_is_never_cut(tmp_path: Path) -> None:
+    library = Library(models.BPE({"<s>": 0, "</s>": 1, "a": 2, " ": 3, "a ": 4, "a a": 5}, [("a", " "), ("a ", "a")]))
+    library.decoder = decoders.Fuse()
+    library.normalizer = normalizers.Sequence([])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokens = Tokenizer.load(tmp_path)
+    assert not tokens.cuts_at_spaces
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.data.tokenizer.PART", 1)
+        assert tokens.encode(["a a"]) == [[5]]
