@@ -23,6 +23,7 @@ import regard
 from regard.cli import main
 from regard.settings.knobs import KNOBS
 from regard.settings.load import load
+from regard.verbs.train import settled
 
 ROOT = Path(__file__).parents[1]
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=3",
@@ -322,6 +323,33 @@ def test_training_prints_json_if_asked(pairs: Path) -> None:
     assert printed["run"] == "mine"
     assert printed["scores"]["val"]["sentences"] == 1
     assert json.loads(Path("mine/scores.json").read_text())["val"] == printed["scores"]["val"]
+
+
+def test_a_language_model_is_trained_on_a_pattern_of_files_and_ends_with_a_sample(elsewhere: Path) -> None:
+    for number in range(3):
+        (elsewhere / f"{number}.txt").write_text("all that is the case\n" * 20, encoding="utf-8")
+    outcome = run("train", "language", "--data", "*.txt", "--set", "data.longest=16", "--set", "model.key_heads=1",
+                  *TINY_OPTIONS)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out == "runs/language-txt\n"
+    assert "bits_per_byte" in outcome.err
+    assert "it writes:\n" in outcome.err
+    answered = run("predict", "all that", "--json")
+    assert answered.code == 0, answered.err
+    assert json.loads(answered.out)["input"] == "all that"
+    scores = json.loads(run("eval", "--split", "val", "--json").out)
+    assert scores["bytes"] == scores["splits"]["val"]["bytes"] == 126  # a tenth of all characters
+
+
+def test_a_task_has_its_own_defaults_and_a_recipe_names_its_task(elsewhere: Path) -> None:
+    (elsewhere / "recipe.toml").write_text('task = "language"\n[train]\nsteps = 7\n', encoding="utf-8")
+    said = settled(None, [], None, None, elsewhere / "recipe.toml", ["train.rate=0.5"])
+    assert (said.task, said.train.steps, said.train.rate, said.train.smoothing) == ("language", 7, 0.5, 0.0)
+    assert said.model.positions == "rotary"
+    bare = settled(None, [], None, None, None, [])
+    assert (bare.task, bare.train.smoothing, bare.model.positions) == ("translate", 0.05, "sinusoidal")
+    published = settled("language", [], None, None, None, ["model.preset=gpt2-medium", "data.longest=512"])
+    assert (published.tokens.vocabulary, published.data.longest, published.model.longest) == (50_257, 512, 1024)
 
 
 def test_a_run_directory_holds_what_others_rely_on(trained: Path) -> None:

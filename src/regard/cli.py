@@ -22,6 +22,8 @@ RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; th
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PrecisionOption = Annotated[Literal["float32", "bfloat16"], typer.Option(
     "--precision", help="Of the arithmetic; bfloat16 is faster where the machine has units for it.")]
+QuantizeOption = Annotated[Literal["int8", "float16"] | None, typer.Option(
+    "--quantize", help="Narrower weights, which a CPU reads sooner: int8, or float16 for half of the gain.")]
 TaskArgument = Annotated[str | None, typer.Argument(help="What to learn: translate (the default), language.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
     "--data", help="Your files; give it several times for several. translate: a folder of train.en, train.de, "
@@ -80,12 +82,31 @@ def evaluate(
     run: RunOption = None,
     split: Annotated[list[str] | None, typer.Option("--split", help="Which split; all tests if not given.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
-    device: DeviceOption = "auto", precision: PrecisionOption = "float32", json: JsonOption = False,
+    shots: Annotated[str | None, typer.Option(
+        "--shots", metavar="0,1,4,8", help="Of a language model: how often it finds the label of a text after so many "
+                                           "labelled examples in its prompt. Needs --data.")] = None,
+    data: Annotated[Path | None, typer.Option(
+        "--data", help="With --shots: a .tsv of text, tab, label, a .jsonl, or a folder of train.tsv and "
+                       "test.tsv.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="With --shots: JSON key of the text.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="With --shots: JSON key of the label.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="With --shots: of the examples in the prompts.")] = 0,
+    plot: Annotated[Path | None, typer.Option(
+        "--plot", metavar="FILE.png", help="With --shots: draw the accuracy.")] = None,
+    device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """Measure a trained model on its test data."""
-    from regard.verbs.evaluate import main
+    """Measure a trained model on its test data, or with --shots on labelled texts it was not trained for."""
+    if shots is None and (data or source or target or plot):
+        raise UserError("--data, --source, --target and --plot go with --shots, as in --shots 0,1,4 --data texts.tsv")
+    if shots is None:
+        from regard.verbs.evaluate import main
 
-    main(run, split or [], limit, device, precision, json)
+        main(run, split or [], limit, device, precision, quantize, json)
+    else:
+        from regard.verbs import shots as few
+
+        few.main(shots, data, source, target, run, limit, seed, plot, device, precision, quantize, json)
 
 
 @app.command()
@@ -114,7 +135,8 @@ def predict(
         "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
     score: Annotated[bool, typer.Option(
         "--score", help="Do not answer: say how likely a language model finds each input.")] = False,
-    device: DeviceOption = "auto", precision: PrecisionOption = "float32", json: JsonOption = False,
+    device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Answer: translate, or go on with, the arguments or stdin line by line. A single text streams."""
     from regard.verbs.predict import main
@@ -122,7 +144,7 @@ def predict(
     said = {"best": samples, "longest": longest, "temperature": temperature, "top_k": top_k, "top_p": top_p,
             "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
     short = [f"search.{name}={value}" for name, value in said.items() if value is not None]
-    main(inputs or [], run, [*(setting or []), *short], stop or [], score, device, precision, json)
+    main(inputs or [], run, [*(setting or []), *short], stop or [], score, device, precision, quantize, json)
 
 
 @app.command()
@@ -132,6 +154,8 @@ def convert(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes: a folder that is not there yet.")],
     tokens: Annotated[Path | None, typer.Option(
         "--tokenizer", metavar="PATH", help="Where the tokenizer is, if it is not in SOURCE.")] = None,
+    data: Annotated[list[Path] | None, typer.Option(
+        "--data", help="Text that `regard eval` measures the new run on; if not given, the built-in text.")] = None,
     precision: Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
         "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
     json: JsonOption = False,
@@ -143,7 +167,7 @@ def convert(
     """
     from regard.verbs.convert import main
 
-    main(source, out, tokens, precision, json)
+    main(source, out, tokens, data or [], precision, json)
 
 
 @app.command()

@@ -124,6 +124,56 @@ def test_a_truncated_cache_goes_on_as_if_the_rest_had_never_been(
     same(torch.cat(pieces, dim=1), model(x, mask=CAUSAL)[:, kept_length:])
 
 
+@settings(max_examples=25)
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6), reorder=st.booleans())
+def test_a_growing_cache_holds_what_it_was_given_one_after_the_other(sizes: list[int], reorder: bool) -> None:
+    kept, given = GrowingCache(), torch.zeros(2, ROWS, GROUPS, 0, HEAD)
+    for size in sizes:
+        fresh, start = torch.randn(2, ROWS, GROUPS, size, HEAD), given.shape[3]
+        given = torch.cat([given, fresh], dim=3)
+        k, v, positions, rows, in_order = kept.append(*fresh, positions=torch.arange(start, start + size)[None])
+        assert torch.equal(torch.stack([k, v]), given)
+        assert positions.tolist() == [[*range(start + size)]]
+        assert (rows, in_order) == (None, True)
+        if reorder:
+            kept.reorder(torch.tensor([2, 0, 2]))
+            given = given[:, [2, 0, 2]]
+
+
+def test_a_growing_cache_seldom_moves_what_it_holds() -> None:
+    kept, places = GrowingCache(), set()
+    for position in range(300):
+        stored = kept.append(*torch.randn(2, ROWS, GROUPS, 1, HEAD), positions=torch.tensor([[position]]))
+        places.add(stored.k.data_ptr())
+    assert len(places) < 12
+
+
+def test_a_growing_cache_says_that_its_keys_are_in_order_only_while_they_are() -> None:
+    def in_order(*steps: list[list[int]]) -> bool:
+        kept = GrowingCache()
+        for step in steps:
+            stored = kept.append(*torch.zeros(2, 2, GROUPS, len(step[0]), HEAD), positions=torch.tensor(step))
+        return stored.in_order
+
+    assert in_order([[0, 1, 2]], [[3]])
+    assert not in_order([[0, 1, 2]], [[4]])
+    assert not in_order([[0, 2, 1]], [[3]])
+    assert not in_order([[1, 2]])
+    assert not in_order([[0], [0]], [[1], [2]])
+
+
+@pytest.mark.parametrize("kind", CACHES)
+def test_on_a_cpu_bfloat16_keys_are_kept_and_attended_to_in_float32(kind: str) -> None:
+    model, kept, x = attention("rotary"), cache(kind), torch.randn(ROWS, LENGTH, WIDTH)
+    whole = model(x, mask=CAUSAL)
+    model.to(torch.bfloat16)
+    pieces = [model(x[:, [i]].bfloat16(), mask=CAUSAL, positions=torch.tensor([[i]]), cache=kept)
+              for i in range(LENGTH)]
+    assert {piece.dtype for piece in pieces} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in kept.tensors() if tensor.is_floating_point()} == {torch.float32}
+    torch.testing.assert_close(torch.cat(pieces, dim=1).float(), whole, rtol=0.1, atol=0.1)
+
+
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_a_growing_cache_truncates_its_rows_at_one_position_not_at_one_slot(positions: str) -> None:
     model, kept, x = attention(positions), GrowingCache(), torch.randn(2, 6, WIDTH)

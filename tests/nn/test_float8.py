@@ -18,9 +18,12 @@ from regard.nn.init import initialize
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
 from regard.settings.schema import Run, Tower, Train
+from regard.tasks.device import fast_float8
 from regard.training.loop import train
 
 BITS = 2.0**-4  # half of the last of three bits behind the point
+HERE = [pytest.param("cpu"), pytest.param("cuda", marks=pytest.mark.skipif(
+    not (torch.cuda.is_available() and fast_float8(torch.device("cuda"))), reason="no GPU with units for it"))]
 TOWER = Tower(width=32, depth=2, heads=2, dropout=0.0, positions="rotary", norm="rms", activation="swiglu")
 
 
@@ -44,25 +47,27 @@ def test_a_row_of_zeros_stays_one() -> None:
     assert torch.equal(small.float() * scale, torch.zeros(2, 16))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("device", HERE)
 @pytest.mark.parametrize("biased", [True, False])
-def test_a_product_and_its_gradients_are_near_the_exact_ones(dtype: torch.dtype, biased: bool) -> None:
+def test_a_product_and_its_gradients_are_near_the_exact_ones(device: str, biased: bool) -> None:
     """Rows of very different sizes, as gradients of rare words are."""
-    x = (torch.randn(48, 64) * torch.logspace(-3, 3, 48)[:, None]).to(dtype).requires_grad_()
-    weight, bias = torch.randn(32, 64, requires_grad=True), torch.randn(32, requires_grad=True) if biased else None
+    dtype = torch.bfloat16
+    x = (torch.randn(48, 64) * torch.logspace(-3, 3, 48)[:, None]).to(device, dtype).requires_grad_()
+    weight = torch.randn(32, 64, device=device, requires_grad=True)
+    bias = torch.randn(32, device=device, requires_grad=True) if biased else None
     inputs = [x, weight, *([] if bias is None else [bias])]
     rough = product(x, weight, bias)
     exact = torch.nn.functional.linear(x.float(), weight, bias)
     assert rough.dtype == dtype
     for mine, theirs in zip(rough, exact, strict=True):
         assert near(mine, theirs)
-    grad = torch.randn(48, 32)
+    grad = torch.randn(48, 32, device=device)
     found = torch.autograd.grad(rough, inputs, grad.to(dtype))
     expected = torch.autograd.grad(exact, inputs, grad)
     assert [a.dtype for a in found] == [a.dtype for a in expected]
     assert near(found[0], expected[0])
     for mine, theirs in zip(found[1:], expected[1:], strict=True):  # sums over the rows are exact
-        assert near(mine, theirs, share=1e-2 if dtype == torch.bfloat16 else 1e-6)
+        assert near(mine, theirs, share=1e-2)
 
 
 def test_what_is_not_finite_is_noticed() -> None:
@@ -80,10 +85,12 @@ def test_an_outputs_weight_is_multiplied_with_from_both_sides() -> None:
     assert near(rough.inputs(small, dtype=torch.float32), error @ weight, share=2 * BITS)  # one bit less
 
 
+@pytest.mark.parametrize("device", HERE)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_loss_with_a_rough_output_is_near_the_exact_one(smoothing: float) -> None:
-    states, weight = torch.randn(40, 32, requires_grad=True), (0.3 * torch.randn(64, 32)).requires_grad_()
-    targets = torch.randint(64, (40,))
+def test_a_loss_with_a_rough_output_is_near_the_exact_one(device: str, smoothing: float) -> None:
+    states, weight = (torch.randn(rows, 32, device=device).bfloat16() for rows in (40, 64))
+    states, weight = states.requires_grad_(), (0.3 * weight).requires_grad_()
+    targets = torch.randint(64, (40,), device=device)
     targets[::5] = -1
     found, expected = ([loss, *torch.autograd.grad(loss, (states, weight))] for loss, _ in (
         cross_entropy(states, weight, targets, ignore=-1, smoothing=smoothing, piece=640, float8=float8)

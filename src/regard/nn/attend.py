@@ -79,7 +79,7 @@ class Attend(nn.Module):
         `previous` holds the last step's weights, for scores that depend on where the model looked before.
         """
         queries, keys, rows, _ = positions or _from_zero(q, k)
-        scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]))
+        scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]).to(q.dtype))
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if bias is not None:
             scores = scores + bias(queries, keys)
@@ -95,7 +95,7 @@ class Attend(nn.Module):
         weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, previous=previous)
         kept = F.dropout(weights, self.dropout, self.training)
         v = _collect(v, positions.rows if positions is not None else None)
-        return Attended(kept @ _repeat(v, q.shape[1]), weights)
+        return Attended(kept @ _repeat(v, q.shape[1]).to(q.dtype), weights)
 
 
 class DotAttend(Attend):
@@ -115,17 +115,18 @@ class DotAttend(Attend):
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
         bias: Bias | None = None, previous: Tensor | None = None,
     ) -> Attended:
-        slow = q.requires_grad or q.dtype == torch.bfloat16
+        slow = q.requires_grad or k.dtype == torch.bfloat16
         if q.device.type == "cpu" and slow and q.shape[2] * k.shape[2] <= EXPLICIT:
             return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous)
         if isinstance(self.scale, Tensor):  # heads of unequal widths: a kernel takes one number only
             q, scale = q * self.scale.to(q.dtype), 1.0
         else:
             scale = self.scale
+        out, q = q.dtype, q.to(k.dtype)  # a cache may keep its keys in more than they came in
         reach = mask.window if mask.globals is None and mask.spans is None else None  # both may see past the window
         if reach is not None and positions is None and q.shape[2] == k.shape[2] > 4 * reach:
-            return Attended(self._banded(q, k, v, scale, mask, reach, bias), None)
-        return Attended(self._fused(q, k, v, scale, mask, positions, bias), None)
+            return Attended(self._banded(q, k, v, scale, mask, reach, bias).to(out), None)
+        return Attended(self._fused(q, k, v, scale, mask, positions, bias).to(out), None)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
                positions: Places | None, bias: Bias | None) -> Tensor:
@@ -137,7 +138,7 @@ class DotAttend(Attend):
         if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
             return few.attend(q, k, v, mask, positions, scale / self.temperature)
         queries, keys, rows, _ = positions or _from_zero(q, k)
-        allowed = None if causal else mask.dense(queries, keys)
+        allowed = None if causal or _sees_all(mask, positions) else mask.dense(queries, keys)
         k, v = _collect(k, rows), _collect(v, rows)
         added: Tensor | None = allowed
         if bias is not None:
@@ -216,6 +217,13 @@ class DistanceAttend(Attend):
 
 def _from_zero(q: Tensor, k: Tensor) -> Places:
     return Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+
+
+def _sees_all(mask: Mask, places: Places | None) -> bool:
+    """Whether the newest token looks, and every key stands before it. Only a CPU can tell without waiting."""
+    return (
+        places is not None and places.in_order and places.queries.shape[1] == 1 and places.queries.device.type == "cpu"
+        and mask.only_causal and int(places.queries.min()) + 1 >= places.keys.shape[1])
 
 
 def _collect(k: Float[Tensor, "lying groups keys head"],

@@ -15,6 +15,7 @@ from regard.nn import few
 __all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Lineage", "Remembered", "Stored"]
 
 NEVER = 2**62  # a position that no query reaches
+SPARE = 16  # keys for which a growing cache has room at the least
 
 
 class Stored(NamedTuple):
@@ -50,37 +51,67 @@ class LayerCache:
 
 
 class GrowingCache(LayerCache):
-    """Grows with each token: the least work on a CPU."""
+    """Grows with each token, and keeps room for more: most tokens move no others."""
 
     def __init__(self) -> None:
-        self.stored: Stored | None = None
+        self.keys: Float[Tensor, "rows groups room head"] | None = None
+        self.values: Float[Tensor, "rows groups room value"] | None = None
+        self.places: Int[Tensor, "#rows keys"] | None = None  # of the keys that are there
+        self.in_order = True  # key j stands at position j, in every row
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
-        if self.stored is None:
-            self.stored = Stored(k, v, positions)
+        start = 0 if self.places is None else self.places.shape[1]
+        self.keys, self.values = _put(k, self.keys, start), _put(v, self.values, start)
+        self.in_order = self.in_order and _follow(positions, start)
+        if self.places is None:
+            self.places = positions
         else:
-            keys, values, places, *_ = self.stored
-            rows = max(places.shape[0], positions.shape[0])
-            places = torch.cat([places.expand(rows, -1), positions.expand(rows, -1)], dim=1)
-            self.stored = Stored(torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2), places)
-        return self.stored
+            rows = max(self.places.shape[0], positions.shape[0])
+            self.places = torch.cat([self.places.expand(rows, -1), positions.expand(rows, -1)], dim=1)
+        stop = start + k.shape[2]
+        return Stored(self.keys[:, :, :stop], self.values[:, :, :stop], self.places, in_order=self.in_order)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
-        if self.stored is not None:
-            k, v, places, *_ = self.stored
-            self.stored = Stored(k[rows], v[rows], places if places.shape[0] == 1 else places[rows])
+        if self.keys is not None and self.values is not None and self.places is not None:
+            self.keys, self.values = self.keys[rows], self.values[rows]
+            self.places = self.places if self.places.shape[0] == 1 else self.places[rows]
 
     def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
-        if self.stored is not None:
-            k, v, places, *_ = self.stored
-            kept = (places < length).any(0)
+        if self.places is not None:
+            kept = (self.places < length).any(0).nonzero()
             # Rows may stand at different positions: a slot that only some of them keep is out of sight for the others.
-            places = torch.where(places < length, places, NEVER)[:, kept]
-            self.stored = Stored(k[:, :, kept], v[:, :, kept], places)
+            places = torch.where(self.places < length, self.places, NEVER)
+            self.places = places[:, : int(kept[-1]) + 1 if len(kept) else 0]
+            self.in_order = self.in_order and isinstance(length, int)
 
     def tensors(self) -> list[Tensor]:
-        return [] if self.stored is None else list(self.stored[:3])
+        return [tensor for tensor in (self.keys, self.values, self.places) if tensor is not None]
+
+
+def _put(new: Float[Tensor, "rows groups n head"], room: Float[Tensor, "rows groups room head"] | None,
+         start: int) -> Float[Tensor, "rows groups larger head"]:
+    """The new after the first `start` of those in the room; where they do not fit, in a larger one."""
+    stop = start + new.shape[2]
+    if room is None or stop > room.shape[2]:
+        larger = new.new_empty(*new.shape[:2], stop + stop // 2 + SPARE, new.shape[3], dtype=kept_as(new))
+        if room is not None:
+            larger[:, :, :start] = room[:, :, :start]
+        room = larger
+    room.narrow(2, start, new.shape[2]).copy_(new)
+    return room
+
+
+def _follow(positions: Int[Tensor, "#rows n"], start: int) -> bool:
+    """Whether the positions count on from `start`. Only a CPU looks: elsewhere it would have to wait."""
+    if positions.device.type != "cpu" or positions.shape[0] > 1:
+        return False
+    return positions[0].tolist() == list(range(start, start + positions.shape[1]))
+
+
+def kept_as(x: Tensor) -> torch.dtype:
+    """The numbers to keep: a CPU attends to bfloat16 several times more slowly than to float32."""
+    return torch.float32 if x.device.type == "cpu" and x.dtype == torch.bfloat16 else x.dtype
 
 
 class Lineage:
@@ -122,13 +153,14 @@ class FixedCache(LayerCache):
 
     def __init__(self, rows: int, groups: int, capacity: int, head: int, *, like: Tensor,
                  lineage: Lineage | None = None) -> None:
-        self.keys = like.new_zeros(rows, groups, capacity, head)
-        self.values = like.new_zeros(rows, groups, capacity, head)
+        self.keys = like.new_zeros(rows, groups, capacity, head, dtype=kept_as(like))
+        self.values = torch.zeros_like(self.keys)
         self.places = torch.arange(capacity, device=like.device)[None]
         self.lineage = lineage
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
+        k, v = k.to(self.keys.dtype), v.to(self.keys.dtype)
         if few.stores(k, v):
             few.store(k, v, self.keys, self.values, positions)
         elif positions.shape[0] == 1:

@@ -30,11 +30,16 @@ class Norm(nn.Module):
         self.bias = nn.Parameter(torch.empty(width)) if bias and kind == "layer" else None
 
     def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
-        shape, weight = self.weight.shape, self.weight.to(x.dtype)
+        if not torch.is_autocast_enabled(x.device.type):  # to switch off what is off takes longer than a token's norm
+            return self._norm(x)
         with torch.autocast(x.device.type, enabled=False):
-            if self.kind == "rms":
-                return F.rms_norm(x, shape, weight, self.epsilon)
-            return F.layer_norm(x, shape, weight, None if self.bias is None else self.bias.to(x.dtype), self.epsilon)
+            return self._norm(x)
+
+    def _norm(self, x: Tensor) -> Tensor:
+        shape, weight = self.weight.shape, self.weight.to(x.dtype)
+        if self.kind == "rms":
+            return F.rms_norm(x, shape, weight, self.epsilon)
+        return F.layer_norm(x, shape, weight, None if self.bias is None else self.bias.to(x.dtype), self.epsilon)
 
     def of_sum(
         self, x: Float[Tensor, "*batch width"], y: Float[Tensor, "*batch width"]

@@ -20,7 +20,7 @@ from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, PRESETS
 from regard.settings.schema import Run, Tower, Train
 
-__all__ = ["differences", "from_json", "load", "refuse_another", "to_json"]
+__all__ = ["differences", "from_json", "load", "refuse_another", "task_of", "to_json"]
 
 FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
 
@@ -45,6 +45,14 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
             raise UserError(f"{error} (in {recipe})") from None
     given |= dict(map(override, overrides))
     return assembled(given, base)
+
+
+def task_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> str:
+    """The task that they name: what a run starts from depends on it. All else that is said is for `load` to check."""
+    content = parsed(recipe) if recipe is not None else {}
+    named = [content.get("task") if isinstance(content, dict) else None,
+             *(value for path, value in map(override, overrides) if path == "task")]
+    return next((task for task in reversed(named) if isinstance(task, str)), DEFAULTS.task)
 
 
 def to_json(run: Run) -> dict[str, Any]:

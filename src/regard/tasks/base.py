@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -181,7 +181,15 @@ class Task(ABC, Generic[B]):
 
     def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
         """How likely the model finds each text."""
-        raise UserError(f"a run of {self.run.task} does not score texts by themselves; one of language does")
+        raise self._is_no_language_model()
+
+    def compare(self, model: nn.Module, prompts: Sequence[str],
+                endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
+        """The log-probability of each ending after each prompt, up to a sum that all endings of a prompt share."""
+        raise self._is_no_language_model()
+
+    def _is_no_language_model(self) -> UserError:
+        return UserError(f"a run of {self.run.task} does not say how likely a text is; one of language does")
 
     @abstractmethod
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:

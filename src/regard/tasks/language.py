@@ -1,8 +1,9 @@
 """language: raw text to a decoder that goes on with it."""
 
-import hashlib
+import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -11,11 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batch import Chosen
-from regard.generate.capture import Captures
-from regard.generate.filters import Filter, Forbid, NoRepeat, PenalizeRepeats
-from regard.generate.sample import Draws, Sampling, padded, sample
-from regard.generate.score import scores
-from regard.generate.text import Writing, follow
+from regard.generate.score import compare, scores
+from regard.generate.text import Writing
 from regard.look.choices import Output
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
@@ -28,10 +26,10 @@ from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, 
 from regard.tasks.rows import IGNORED, WANTED, RowBatch, Rows
 from regard.tasks.subject import Subject, made_up, of_decoder
 from regard.tasks.watched import records, weighed
+from regard.tasks.writer import Writer
 
 __all__ = ["Language"]
 
-TEMPERATURE = 0.8  # of the drawing, where search.temperature is not set: likely text, and not always the same
 TOGETHER = 1 << 13  # tokens that are scored at once
 SHOWN = 32  # new tokens that are looked at, where no output is given: a picture of more cannot be read
 
@@ -39,15 +37,12 @@ SHOWN = 32  # new tokens that are looked at, where no output is given: a picture
 class Language(Rows):
     """Text to more text."""
 
-    streams = True
-
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         if run.model.positions == "learned" and run.model.longest < run.data.longest:
             raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
                             f"data.longest={run.data.longest}; raise the one or lower the other")
-        self.filters: dict[Hashable, tuple[Filter, ...]] = {}
-        self.captures: Captures[Draws] = Captures()
+        self.writer = Writer()
 
     # Rows -> loss
 
@@ -66,9 +61,10 @@ class Language(Rows):
         return decoder(decoder.embed(read, since), mask=mask)  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: RowBatch) -> Loss:
-        states = self._states(model, batch.read)
-        total, plain = cross_entropy(states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(),
-                                     ignore=IGNORED, smoothing=self.run.train.smoothing)
+        states, how = self._states(model, batch.read), self.run.train
+        total, plain = cross_entropy(
+            states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(), ignore=IGNORED,
+            smoothing=how.smoothing, float8=how.precision == "float8")
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()
@@ -96,6 +92,8 @@ class Language(Rows):
         return sum(len(text.encode()) for text in self.tokens.decode([ids.tolist() for ids in texts]))
 
     # Prompts -> what follows
+
+    streams = True
 
     def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
         """How the model goes on with each prompt. Prompts of like lengths are worked off together."""
@@ -131,6 +129,22 @@ class Language(Rows):
         return [Likelihood(tuple(self.tokens.pieces(ids)), tuple(found), len(text.encode()))
                 for text, ids, found in zip(texts, encoded, chances, strict=True)]
 
+    def compare(self, model: nn.Module, prompts: Sequence[str],
+                endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
+        """Each ending is read together with its prompt; from where the endings differ on, their tokens count."""
+        most = self.run.model.longest if self.run.model.positions == "learned" else sys.maxsize
+        begun, rests = list[list[int]](), list[list[list[int]]]()
+        for prompt in prompts:
+            rows = [[self.tokens.start, *ids] for ids in self.tokens.encode([prompt + ending for ending in endings])]
+            same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False))
+            shared = min(len(list(same)), min(map(len, rows)) - 1)
+            rests.append([row[shared:] for row in rows])
+            room = most + 1 - max(map(len, rests[-1]))  # the last token is not read
+            begun.append(rows[0][max(0, shared - room) : shared])
+        if (cut := sum(prompt[0] != self.tokens.start for prompt in begun)):
+            self.notes.append(f"{cut:,} of {len(prompts):,} prompts cut to the last {most:,} tokens (model.longest)")
+        return compare(cast(Decoder, model), begun, rests)
+
     def _prompt(self, text: str) -> list[int]:
         """What the decoder reads before it writes; of a text that is too long for its positions, the end."""
         ids = [self.tokens.start, *self.tokens.encode([text])[0]]
@@ -152,32 +166,12 @@ class Language(Rows):
     def _write_on(self, model: nn.Module,
                   prompts: Sequence[Sequence[int]]) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
         """The same, to be written while their pieces are asked for."""
-        how, tower, tokens, decoder = self.run.search, self.run.model, self.tokens, cast(Decoder, model)
+        how, tower, decoder = self.run.search, self.run.model, cast(Decoder, model)
         # The last token is written only: it needs no position.
-        most = [min(how.longest, tower.longest + 1 - len(prompt)) if tower.positions == "learned" else how.longest
-                for prompt in prompts]
-        written = [Writing(lambda ids: tokens.decode([ids])[0], end=tokens.end, longest=longest, after=prompt,
-                           stop=how.stop)
-                   for prompt, longest in zip(prompts, most, strict=True) for _ in range(how.best)]
-        enough: set[int] = set()
-        sampling = Sampling(
-            end=tokens.end, longest=max(most), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
-            temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)
-        steps = sample(decoder, padded(prompts, device=decoder.output.weight.device), lengths=[*map(len, prompts)],
-                       how=sampling, filters=self._filters(decoder), seeds=[[_checksum(prompt)] for prompt in prompts],
-                       captures=self.captures, enough=enough)
-        return written, follow(steps, written, enough=enough)
-
-    def _filters(self, model: Decoder) -> tuple[Filter, ...]:
-        """The same objects for every batch: a recorded step goes on reading their tensors."""
-        how, vocabulary, device = self.run.search, model.output.out_features, model.output.weight.device
-        key = (vocabulary, device, how.no_repeat, how.repetition_penalty)
-        if key not in self.filters:
-            filters: list[Filter] = [Forbid(self._never(vocabulary), vocabulary=vocabulary, device=device)]
-            filters += [] if how.no_repeat is None else [NoRepeat(how.no_repeat)]
-            filters += [] if how.repetition_penalty == 1 else [PenalizeRepeats(how.repetition_penalty)]
-            self.filters[key] = tuple(filters)
-        return self.filters[key]
+        longest = [min(how.longest, tower.longest + 1 - len(prompt)) if tower.positions == "learned" else how.longest
+                   for prompt in prompts]
+        return self.writer.write(decoder, prompts, how, tokens=self.tokens, longest=longest,
+                                 never=self._never(decoder.output.out_features))
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no text has."""
@@ -265,9 +259,3 @@ class Language(Rows):
             rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
         return of_decoder(cast(Decoder, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
                           end=self.tokens.end, decode=lambda ids: self.tokens.decode([ids])[0])
-
-
-def _checksum(prompt: Sequence[int]) -> int:
-    """Other prompts have others: what is drawn for one tells nothing about the next."""
-    ids = np.array(prompt, dtype=np.int64).tobytes()
-    return int.from_bytes(hashlib.blake2b(ids, digest_size=16).digest(), "little")

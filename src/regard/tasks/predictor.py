@@ -1,16 +1,20 @@
 """A trained run, ready to answer."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
 from regard.checkpoint import load_weights, read_json
 from regard.convert.run import saved
 from regard.look.choices import Output
 from regard.look.record import Record
+from regard.nn.narrow import quantize as narrow
 from regard.settings.errors import UserError
 from regard.settings.load import from_json
 from regard.settings.schema import Run
@@ -27,8 +31,8 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Predictor:
     """A model with the task it was trained for. `.run`, `.task` and `.model` are there to be used."""
 
-    def __init__(self, run: Run, task: Task[Any], model: nn.Module) -> None:
-        self.run, self.task, self.model = run, task, model
+    def __init__(self, run: Run, task: Task[Any], model: nn.Module, folder: Path) -> None:
+        self.run, self.task, self.model, self.folder = run, task, model, folder
 
     def predict(self, inputs: Sequence[str], **search: object) -> list[str]:
         """The best answer to each input. Keywords are settings of the search, such as `beam=1`."""
@@ -50,6 +54,10 @@ class Predictor:
         """How likely a language model finds each text, token by token."""
         return self.task.likelihoods(self.model, texts)
 
+    def compare(self, prompts: Sequence[str], endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
+        """Of a language model: the log-probability of each ending after each prompt, up to a sum they share."""
+        return self.task.compare(self.model, prompts, endings)
+
     def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None) -> Record:
         """What the model attends to when it answers, or when it is made to give another output."""
@@ -62,23 +70,43 @@ class Predictor:
 
     def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
         """Scores on a split of the data that the run was trained with."""
+        self.read_data()
         return self.task.score(self.model, split, limit=limit)
 
+    def read_data(self) -> None:
+        """If it is not there yet: what was trained elsewhere comes without any, but with its tokens."""
+        if self.task.splits():
+            return
+        tokens = replace(self.run.tokens, file=str(self.folder / "tokenizer.json"))
+        self.task.run = replace(self.run, tokens=tokens)
+        try:
+            self.task.prepare(self.folder)
+        finally:
+            self.task.run = self.run
 
-def load(path: str | Path, *, device: str = "auto", precision: str = "float32") -> Predictor:
-    """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three."""
+
+def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
+         quantize: str | None = None) -> Predictor:
+    """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three.
+
+    `quantize` narrows its weights, on a CPU: to `int8`, or to `float16`.
+    """
     if precision not in PRECISIONS:
         raise UserError(f"precision={precision}: there are {' and '.join(PRECISIONS)}")
     folder = Path(path)
     if not (folder / "run.json").is_file():
         raise UserError(f"{folder}: not a run directory (it has no run.json)")
     run = from_json(read_json(folder / "run.json"))
-    if not (folder / "model.safetensors").is_file():
-        raise UserError(f"{folder}: the run has not ended yet (it has no model.safetensors); "
-                        "start the same `regard train` again to go on with it")
+    for part in ("model.safetensors", "config.json"):
+        if not (folder / part).is_file():
+            raise UserError(f"{folder}: the run has not ended yet (it has no {part}); "
+                            "start the same `regard train` again to go on with it")
     task = make(run)
     sizes, weights = saved(folder, run)
     model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
-    model.to(choose_device(device), PRECISIONS[precision]).eval()
-    return Predictor(run, task, model)
+    model.to(choose_device("cpu" if quantize is not None and device == "auto" else device)).eval()
+    if quantize is not None:
+        narrow(model, quantize)
+    model.to(PRECISIONS[precision])
+    return Predictor(run, task, model, folder)

@@ -1,6 +1,7 @@
-"""The pictures of `regard measure`: its table as heat maps, and the alignment's error over a training."""
+"""The pictures of `regard measure`: its table as heat maps, and the alignment's error over a training; and of
+`regard eval --shots`: the accuracy against the examples in the prompt."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,9 +12,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from regard.look.alignment import Head
 from regard.look.heatmap import COLOURS as HEAT
+from regard.tasks.shots import Shots
 from regard.verbs.curves import COLOURS, FAINT, GREY, INK, spread
 
-__all__ = ["by_head", "over_training"]
+__all__ = ["by_head", "by_shots", "over_training"]
 
 TITLES = {"entropy": "entropy (bits)", "distance": "distance (tokens)", "first": "share of the first token",
           "aer": "alignment error rate", "loss": "change of the loss without it",
@@ -96,3 +98,34 @@ def _dress(axes: Axes) -> None:
                    fontweight="bold", pad=22)
     axes.text(0, 1.03, "thick: average of a layer's heads · thin: its heads · dashed: the best head on validation",
               transform=axes.transAxes, color=GREY, fontsize=9)
+
+
+def by_shots(found: Sequence[Shots], most_common: float, *, title: str) -> Figure:
+    """The accuracy for each number of examples in the prompt, with its standard error, above what is no skill."""
+    figure = Figure(figsize=(6.4, 4), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15), facecolor="white")
+    axes = figure.add_subplot()
+    places = range(len(found))  # evenly spaced: 0, 1, 4, 8, 32 would crowd on a plain axis
+    axes.axhline(most_common, color=GREY, linewidth=1.2, linestyle="--")
+    axes.errorbar(places, [each.accuracy for each in found], [each.error for each in found], color=COLOURS[0],
+                  linewidth=1.8, marker="o", markersize=5, capsize=3, elinewidth=1, clip_on=False)
+    for place, each in zip(places, found, strict=True):
+        axes.annotate(f"{each.accuracy:.2f}", (place, each.accuracy + each.error), (0, 5), textcoords="offset points",
+                      ha="center", color=INK, fontsize=9)
+    axes.annotate(f"always the\ncommonest label\n{most_common:.2f}", (1, most_common), (6, 0),
+                  xycoords=("axes fraction", "data"), textcoords="offset points", va="center", color=GREY, fontsize=8,
+                  annotation_clip=False)
+    axes.set_xticks(places, [str(each.shots) for each in found])
+    axes.set_xlim(-0.3, len(found) - 0.7)
+    axes.set_ylim(0, 1)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(GREY)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0, labelcolor=GREY)
+    axes.tick_params(axis="x", color=GREY, labelcolor=GREY)
+    axes.set_xlabel("labelled examples in the prompt", color=GREY, loc="right")
+    axes.set_title("Accuracy against examples in the prompt", loc="left", color=INK, fontsize=13, fontweight="bold",
+                   pad=22)
+    axes.text(0, 1.03, f"{title} · {found[0].questions:,} texts · bars: standard error", transform=axes.transAxes,
+              color=GREY, fontsize=9, parse_math=False)
+    return figure

@@ -2,7 +2,7 @@
 
 import json as jsons
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from regard.verbs.runs import chosen
 __all__ = ["main", "table"]
 
 
-def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, precision: str, json: bool) -> None:
+def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, precision: str,
+         quantize: str | None, json: bool) -> None:
     folder = chosen(run)  # a wrong one is refused at once: importing torch takes seconds
 
     from regard.tasks.predictor import load
@@ -20,11 +21,26 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
     print(f"evaluating {folder}", file=sys.stderr)
     wanted = splits or [s for s in predictor.task.splits() if s.startswith("test")] or ["val"]
     scores = {split: predictor.evaluate(split, limit=limit) for split in wanted}
+    first = scores[wanted[0]]
+    if quantize is not None:  # what it costs is seen beside what there was
+        narrow = load(folder, device=device, precision=precision, quantize=quantize)
+        scores |= {f"{split} {quantize}": narrow.evaluate(split, limit=limit) for split in wanted}
+        first = {**scores[f"{wanted[0]} {quantize}"], "quantize": quantize}
     if json:
-        print(jsons.dumps({"run": str(folder), "split": wanted[0], **scores[wanted[0]], "splits": scores},
-                          ensure_ascii=False))
+        print(jsons.dumps({"run": str(folder), "split": wanted[0], **first, "splits": scores}, ensure_ascii=False))
     else:
         print(table(scores))
+        if quantize is not None:
+            print(*_costs(scores, wanted, quantize), sep="\n")
+
+
+def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quantize: str) -> Iterator[str]:
+    """By how much narrower weights worsen each split, where there is one figure that says it."""
+    for split in splits:
+        before, after = scores[split], scores[f"{split} {quantize}"]
+        if "perplexity" in before:
+            change = 100 * (after["perplexity"] / before["perplexity"] - 1)
+            yield f"{split}: {quantize} changes the perplexity by {change:+.2f} %"
 
 
 def table(scores: Mapping[str, Mapping[str, Any]]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.settings.errors import UserError
-from regard.verbs.runs import PICTURES, chosen
+from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
     from regard.look.alignment import Head, Links
@@ -54,11 +54,12 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
          json: bool) -> None:
     folder = chosen(run)
     if plot is not None:
-        _prepare_to_draw(plot)
+        prepare_to_draw(plot)
 
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device)
+    predictor.read_data()
     split = split or next((s for s in predictor.task.splits() if s.startswith("test")), "val")
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:
@@ -223,16 +224,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     lines = ("  ".join(cell.ljust(width) if is_word else cell.rjust(width)
                        for cell, width, is_word in zip(row, widths, are_words, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _prepare_to_draw(file: Path) -> None:
-    """What would stop the picture is said before the work, not after it."""
-    if file.suffix.lower() not in PICTURES:
-        raise UserError(f"--plot {file}: a picture ends in {', '.join(sorted(PICTURES))}")
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError:
-        raise UserError("--plot needs matplotlib: pip install 'regard[plot]'") from None
 
 
 def _draw(heads: "Mapping[Head, Columns]", steps: Mapping[int, Step], file: Path) -> None:

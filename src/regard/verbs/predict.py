@@ -22,7 +22,7 @@ ALL_OF_STDIN = "-"
 
 
 def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop: Sequence[str], score: bool,
-         device: str, precision: str, json: bool) -> None:
+         device: str, precision: str, quantize: str | None, json: bool) -> None:
     folder = chosen(run)
     load_settings(None, overrides)  # what is wrong in them is said before torch is imported, which takes seconds
     for text in overrides:
@@ -33,7 +33,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
 
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device, precision=precision)
+    predictor = load(folder, device=device, precision=precision, quantize=quantize)
     search = load_settings(None, overrides, base=predictor.run).search
     search = replace(search, stop=tuple(stop) or search.stop)
     # A person who types wants each answer at once; a file is worked off in batches.

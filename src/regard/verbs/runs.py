@@ -11,7 +11,7 @@ from regard.settings.knobs import ascii_unless_printable
 from regard.verbs.listing import record, table
 from regard.verbs.summary import Summary, summaries, summary
 
-__all__ = ["ROOT", "chosen", "main"]
+__all__ = ["ROOT", "chosen", "main", "prepare_to_draw"]
 
 ROOT = Path("runs")
 PICTURE = "learning-curves.png"
@@ -87,3 +87,13 @@ def chosen(run: Path | None) -> Path:
     if len(found) > 1:
         print(f"using the newest run, {found[-1].parent}", file=sys.stderr)
     return found[-1].parent
+
+
+def prepare_to_draw(file: Path) -> None:
+    """What would stop the picture is said before the work, not after it."""
+    if file.suffix.lower() not in PICTURES:
+        raise UserError(f"--plot {file}: a picture ends in {', '.join(sorted(PICTURES))}")
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError:
+        raise UserError("--plot needs matplotlib: pip install 'regard[plot]'") from None

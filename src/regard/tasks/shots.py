@@ -1,0 +1,80 @@
+"""Few shots: whether a language model finds the label of a text after some labelled examples in its prompt.
+
+Nothing is trained. The answer is the label that the model finds likeliest after them (Brown et al. 2020, 2.1).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from jaxtyping import Float
+
+from regard.data.text import Pair
+
+__all__ = ["Compare", "Shots", "labels", "prompt", "with_shots"]
+
+Compare = Callable[[Sequence[str], Sequence[str]], Float[np.ndarray, "prompts endings"]]
+"""How likely each ending is after each prompt."""
+
+SHOWN = "Text: {text}\nLabel: {label}\n\n"
+ASKED = "Text: {text}\nLabel:"
+ENDING = " {label}\n"  # with its end: else a label that begins another would always be likelier than it
+TOGETHER = 256  # questions that are asked at once
+
+
+@dataclass(frozen=True)
+class Shots:
+    """How many questions were answered right with so many examples in the prompt."""
+
+    shots: int
+    right: int
+    questions: int
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.questions
+
+    @property
+    def error(self) -> float:
+        """The standard error of the accuracy, the questions being a sample."""
+        return float(np.sqrt(self.accuracy * (1 - self.accuracy) / self.questions))
+
+
+def labels(pairs: Sequence[Pair]) -> list[str]:
+    """All there are, in the order of the alphabet."""
+    return sorted({pair.target for pair in pairs})
+
+
+def prompt(text: str, examples: Sequence[Pair]) -> str:
+    """
+    >>> print(prompt("what a film", [Pair("a bore", "bad")]))
+    Text: a bore
+    Label: bad
+    <BLANKLINE>
+    Text: what a film
+    Label:
+    """
+    shown = [SHOWN.format(text=pair.source, label=pair.target) for pair in examples]
+    return "".join([*shown, ASKED.format(text=text)])
+
+
+def with_shots(compare: Compare, questions: Sequence[Pair], pool: Sequence[Pair], *, shots: int,
+               names: Sequence[str], seed: int = 0) -> Shots:
+    """Asks each question after `shots` examples of the pool, drawn for it; with fewer shots, it has the first of them.
+
+    A question that stands in the pool itself is never its own example.
+    """
+    right = 0
+    for first in range(0, len(questions), TOGETHER):
+        some = questions[first : first + TOGETHER]
+        prompts = [prompt(question.source, _examples(question, pool, shots, (seed, first + number)))
+                   for number, question in enumerate(some)]
+        found = compare(prompts, [ENDING.format(label=name) for name in names])
+        right += sum(names[best] == question.target for best, question in zip(found.argmax(1), some, strict=True))
+    return Shots(shots, right, len(questions))
+
+
+def _examples(question: Pair, pool: Sequence[Pair], shots: int, seed: tuple[int, ...]) -> list[Pair]:
+    order = np.random.default_rng(seed).permutation(len(pool)).tolist()
+    return list(islice((pool[place] for place in order if pool[place] is not question), shots))

@@ -1,0 +1,95 @@
+"""`regard eval --shots`: the accuracy of a language model on labelled texts, against the examples in its prompt."""
+
+import json as jsons
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.settings.errors import UserError
+from regard.verbs.runs import chosen, prepare_to_draw
+
+if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.data.text import Pair
+    from regard.tasks.shots import Shots
+
+__all__ = ["counts", "main"]
+
+MOST_LABELS = 100  # more are no labels: each is read after each text
+
+
+def main(shots: str, data: Path | None, source: str | None, target: str | None, run: Path | None, limit: int | None,
+         seed: int, plot: Path | None, device: str, precision: str, quantize: str | None, json: bool) -> None:
+    wanted = counts(shots)
+    if data is None:
+        raise UserError("--shots: needs labelled texts, as in --data texts.tsv (text, tab, label)")
+    folder = chosen(run)
+    if plot is not None:
+        prepare_to_draw(plot)
+    questions, pool = _read(data, source, target)
+    questions = questions[:limit]
+    if (most := max(wanted)) >= len(pool):
+        raise UserError(f"--shots {most}: {data} has {len(pool):,} examples to show")
+
+    from regard.tasks.predictor import load
+    from regard.tasks.shots import labels, with_shots
+
+    names = labels([*pool, *questions])
+    if not 1 < len(names) <= MOST_LABELS:
+        raise UserError(f"{data}: {len(names):,} different labels; two are the least, and {MOST_LABELS} the most")
+    predictor = load(folder, device=device, precision=precision, quantize=quantize)
+    print(f"asking {folder} for the labels of {len(questions):,} texts: {', '.join(names[:12])}", file=sys.stderr)
+    found = []
+    for number in wanted:
+        found.append(with_shots(predictor.compare, questions, pool, shots=number, names=names, seed=seed))
+        if not json:
+            print(_row(found[-1], first=len(found) == 1), flush=True)
+    for note in predictor.task.notes:
+        print(f"note: {note}", file=sys.stderr)
+    most_common = max(sum(pair.target == name for pair in questions) for name in names) / len(questions)
+    if json:
+        print(jsons.dumps({
+            "run": str(folder), "data": str(data), "labels": names, "most_common": most_common, "seed": seed,
+            "shots": [{**asdict(each), "accuracy": each.accuracy, "error": each.error} for each in found],
+        }, ensure_ascii=False))
+    else:
+        print(f"always the commonest label: {most_common:.3f}")
+    if plot is not None:
+        from regard.look.heatmap import save
+        from regard.verbs.charts import by_shots
+
+        save(by_shots(found, most_common, title=f"{folder.name} on {data.name}"), plot)
+        print(f"drawn: {plot}", file=sys.stderr)
+
+
+def counts(text: str) -> list[int]:
+    """
+    >>> counts("8,0,1"), counts("4")
+    ([0, 1, 8], [4])
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+        raise UserError(f"--shots {text}: wants numbers of examples, as in 0,1,4,8")
+    return sorted(set(map(int, parts)))
+
+
+def _read(data: Path, source: str | None, target: str | None) -> "tuple[Sequence[Pair], Sequence[Pair]]":
+    """The texts to ask for and those to show. Where one file holds all, a text is shown all but itself."""
+    from regard.data.layout import find_files, kind
+    from regard.data.text import read_pairs
+
+    if kind(data) == "jsonl":
+        source, target = source or "text", target or "label"
+    corpus = read_pairs([data], source=source, target=target)
+    splits = find_files([data], source=source, target=target).files
+    if set(splits) == {"train"}:
+        every = [*corpus.splits["train"], *corpus.splits["val"]]
+        return every, every
+    asked = next((split for split in splits if split.startswith("test")), "val")
+    return corpus.splits[asked], corpus.splits["train"]
+
+
+def _row(found: "Shots", *, first: bool) -> str:
+    head = f"{'shots':>5}  {'accuracy':>8}  {'± error':>7}  {'right':>6}\n" if first else ""
+    return f"{head}{found.shots:>5}  {found.accuracy:>8.3f}  {found.error:>7.3f}  {found.right:>6,}"

@@ -1,0 +1,115 @@
+"""`regard predict` with a language model: answers that stream, samples, stop texts, scores."""
+
+import io
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.settings.errors import UserError
+from regard.settings.load import load
+from regard.training.loop import train
+from regard.verbs.predict import main
+
+PROMPTS = ["the dog", "", "a cat, a cat and", "é 漢字 🙂", "the cat sat on the mat, and the dog"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    text = "the dog and the cat sat on the mat; é 漢字 🙂 a cat, a cat\n"
+    (folder / "text.txt").write_text(text * 40, encoding="utf-8")
+    settings = ["task=language", "model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300",
+                "train.steps=3", "train.batch_tokens=64", "data.longest=32", "search.longest=12", "device=cpu",
+                f"data.paths={folder / 'text.txt'}"]
+    train(load(None, settings), folder / "run", quiet=True)
+    return folder / "run"
+
+
+class Told(io.StringIO):
+    """Knows what had been said each time it was flushed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flushed: list[str] = []
+
+    def flush(self) -> None:
+        self.flushed.append(self.getvalue())
+
+
+def said(run: Path, monkeypatch: pytest.MonkeyPatch, *inputs: str, stdin: bytes = b"", stop: tuple[str, ...] = (),
+         score: bool = False, json: bool = False, overrides: tuple[str, ...] = ()) -> Told:
+    told = Told()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    monkeypatch.setattr(sys, "stdout", told)
+    main(inputs, run, overrides, stop, score, "cpu", "float32", json)
+    monkeypatch.undo()
+    return told
+
+
+def test_a_single_text_streams_and_is_the_answer_that_it_has_among_others(
+        run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    greedy = ("search.temperature=0",)
+    lines = said(run, monkeypatch, *PROMPTS, json=True, overrides=greedy).getvalue().splitlines()
+    expected = [json.loads(line)["text"] for line in lines]
+    for prompt, text in zip(PROMPTS, expected, strict=True):
+        told = said(run, monkeypatch, prompt, overrides=greedy)
+        assert told.getvalue() == f"{text}\n"
+        assert len(told.flushed) > 2
+
+
+def test_all_of_stdin_is_one_prompt_where_a_dash_stands_for_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the dog\nand the cat\n"
+    assert said(run, monkeypatch, "-", stdin=text.encode()).getvalue() == said(run, monkeypatch, text).getvalue()
+    lines = said(run, monkeypatch, stdin=text.encode(), json=True).getvalue().splitlines()
+    assert [json.loads(line)["input"] for line in lines] == ["the dog", "and the cat"]
+
+
+def test_several_samples_stand_on_one_line_and_differ(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = ("search.best=3", "search.temperature=2")
+    line, rest = said(run, monkeypatch, "the dog", overrides=drawn).getvalue().split("\n")
+    assert rest == ""
+    assert len(set(line.split("\t"))) == 3
+
+
+def test_an_answer_ends_before_a_stop_text(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = said(run, monkeypatch, "the dog").getvalue()[:-1]
+    stop = whole[3:5]
+    assert said(run, monkeypatch, "the dog", stop=(stop,)).getvalue() == whole[: whole.index(stop)] + "\n"
+    with pytest.raises(UserError, match="--stop: an empty text"):
+        said(run, monkeypatch, "the dog", stop=("",))
+
+
+def test_a_text_is_scored_token_by_token(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = said(run, monkeypatch, *PROMPTS, score=True, json=True).getvalue().splitlines()
+    for prompt, found in zip(PROMPTS, map(json.loads, lines), strict=True):
+        assert found["bytes"] == len(prompt.encode())
+        assert len(found["tokens"]) == len(found["log_probabilities"])
+        assert found["log_probability"] == pytest.approx(sum(found["log_probabilities"]), abs=1e-6)
+        assert all(chance < 0 for chance in found["log_probabilities"])
+        bits = -found["log_probability"] / math.log(2) / max(1, found["bytes"])
+        assert found["bits_per_byte"] == pytest.approx(bits)
+    plain = said(run, monkeypatch, *PROMPTS, score=True).getvalue().splitlines()
+    assert [float(line.split("\t")[0]) for line in plain] == pytest.approx(
+        [json.loads(line)["log_probability"] for line in lines], abs=1e-3)
+
+
+def test_the_likeliest_of_two_endings_is_the_one_that_scores_higher(run: Path) -> None:
+    predictor = regard.load(run)
+    endings = [" dog\n", " cats and dogs\n", " 漢\n"]
+    found = predictor.compare(PROMPTS, endings)
+    for prompt, row in zip(PROMPTS, found, strict=True):
+        totals = [each.total for each in predictor.likelihoods([prompt + ending for ending in endings])]
+        for one in range(3):
+            assert row[one] - row[0] == pytest.approx(totals[one] - totals[0], abs=1e-3)
+
+
+def test_a_stream_leaves_the_settings_as_they_were(run: Path) -> None:
+    predictor = regard.load(run)
+    pieces = predictor.stream("the dog", longest=5, temperature=0.0)
+    assert next(pieces)[0] == 0
+    pieces.close()
+    assert predictor.task.run == predictor.run
