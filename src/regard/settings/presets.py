@@ -115,4 +115,4 @@ def standard_library() -> Run:
     return replace(
         plain, data=Data(held_out=0.03), tokens=Tokens(vocabulary=4_000),
         model=replace(plain.model, width=128, depth=3, dropout=0.0),
-        train=replace(plain.train, steps=600, batch_tokens=4_096, rate=4e-3, evaluate_every=200))
+        train=replace(plain.train, steps=500, batch_tokens=4_096, rate=4e-3, evaluate_every=250))
