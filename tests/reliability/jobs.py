@@ -45,7 +45,8 @@ SMALL = ("device=cpu", "model.width=32", "model.depth=1", "model.heads=2", "mode
          "train.schedule=inverse-sqrt", "train.log_every=1", "train.save_every=4", "train.evaluate_every=7")
 
 # What a run writes after its data is prepared, in this order.
-WRITTEN = ("run.json", "metrics.jsonl", "checkpoints", "model.safetensors", "config.json", "scores.json")
+WRITTEN = ("run.json", "metrics.jsonl", "checkpoints", "model.safetensors", "config.json",
+           "generation_config.json", "scores.json")
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,10 @@ if triton is not None:
         reached = -2147483648  # every number reaches it
         if TOP:
             for step in tl.static_range(16 if HALF else 32):
-                bit: tl.constexpr = 31 - step
-                # In this order of integers, clearing the sign bit of the lowest makes it the middle one.
-                tried = 0 if bit == 31 else reached + (1 << bit)
+                if step == 0:  # the highest bit is the sign, set in what is negative
+                    tried = 0
+                else:
+                    tried = reached + (1 << (31 - step))
                 count = 0
                 for start in range(0, vocabulary, N):
                     j = start + tl.arange(0, N)

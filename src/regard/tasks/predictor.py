@@ -70,12 +70,13 @@ class Predictor:
 
     def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
         """Scores on a split of the data that the run was trained with."""
-        if not self.task.splits():
-            self._prepare()
+        self.read_data()
         return self.task.score(self.model, split, limit=limit)
 
-    def _prepare(self) -> None:
-        """Read the data: what was trained elsewhere comes without any, but with its tokens."""
+    def read_data(self) -> None:
+        """If it is not there yet: what was trained elsewhere comes without any, but with its tokens."""
+        if self.task.splits():
+            return
         tokens = replace(self.run.tokens, file=str(self.folder / "tokenizer.json"))
         self.task.run = replace(self.run, tokens=tokens)
         try:

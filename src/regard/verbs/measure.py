@@ -59,6 +59,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device)
+    predictor.read_data()
     split = split or next((s for s in predictor.task.splits() if s.startswith("test")), "val")
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:

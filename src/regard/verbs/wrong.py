@@ -25,6 +25,7 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device)
+    predictor.read_data()
     found = mistakes(predictor.task, predictor.model, split, limit=limit, worst=worst)
     summary = f"{found.wrong:,} of {found.sentences:,} answers of {split} are not their reference"
     if found.wrong > len(found.worst):
