@@ -77,9 +77,15 @@ def test_a_space_at_the_end_of_a_prompt_begins_the_next_word(run: Path) -> None:
             [alone] = predictor.answers([text], **how)
             assert [alone.text, *(other.text for other in alone.others)] == [
                 answer.text, *(other.text for other in answer.others)]
-        for number in (0, 2):
-            for answer in (together[number], *together[number].others):
-                assert answer.text.strip()[:1] == answer.text[:1] != ""
+        task = predictor.task
+        with task.searching(**how):
+            for text in texts:
+                prompt = task._prompt(text)
+                for each in task._written(predictor.model, [prompt]):
+                    read = [*task.writer.begun(prompt, task.tokens), *each.tokens]
+                    assert task.tokens.decode([read])[0] == text + each.text
+                    if text in ("the dog ", "a cat, a "):
+                        assert task.tokens.pieces(each.tokens[:1])[0][0] in " ␣"
 
 
 def test_several_samples_stand_on_one_line_and_differ(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

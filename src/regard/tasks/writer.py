@@ -78,7 +78,7 @@ class Spaces:
     alone: int | None
     """The token that is one space."""
     openers: list[int]
-    """Tokens that begin with a space and go on."""
+    """Tokens that begin with a space."""
     blank: frozenset[int]
     """Tokens that are nothing but white space, or no text."""
 
@@ -88,9 +88,9 @@ class Spaces:
         before, *wholes = tokens.decode([anchor, *([*anchor, id] for id in range(len(tokens)))])
         texts = [whole[len(before) :] for whole in wholes]
         return cls(next((id for id, text in enumerate(texts) if text == " "), None),
-                   [id for id, text in enumerate(texts) if text.startswith(" ") and text.strip()],
+                   [id for id, text in enumerate(texts) if text.startswith(" ")],
                    frozenset(id for id, text in enumerate(texts) if not text.strip()))
 
     def ends(self, prompt: Sequence[int]) -> bool:
         """Whether a prompt ends with a single space after a word."""
-        return bool(self.openers) and len(prompt) > 1 and prompt[-1] == self.alone and prompt[-2] not in self.blank
+        return len(self.openers) > 1 and len(prompt) > 1 and prompt[-1] == self.alone and prompt[-2] not in self.blank
