@@ -248,7 +248,8 @@ class Language(Rows):
         if outputs is not None:
             return list(map(self._read, inputs, outputs))
         with self.searching(best=1, longest=min(self.run.search.longest, SHOWN)):
-            return [(prompt, self._written(model, [prompt])[0].tokens or [self.tokens.end])
+            return [(list(self.writer.begun(prompt, self.tokens)),
+                     self._written(model, [prompt])[0].tokens or [self.tokens.end])
                     for prompt in map(self._prompt, inputs)]
 
     def subject(self, model: nn.Module) -> Subject:
