@@ -7,7 +7,7 @@ import torch
 
 from regard.settings.errors import UserError
 
-__all__ = ["choose_device", "fast_bfloat16", "fast_float8"]
+__all__ = ["choose_device", "fast_bfloat16"]
 
 
 def choose_device(name: str) -> torch.device:
@@ -32,11 +32,6 @@ def fast_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # torch has no public name for this yet
     return device.type == "cpu" and any(getattr(torch.cpu, name, lambda: False)() for name in asked)
-
-
-def fast_float8(device: torch.device) -> bool:
-    """Whether there are units for products of eight bits: on NVIDIA's GPUs since Ada and Hopper."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def _keep_memory() -> None:

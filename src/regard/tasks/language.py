@@ -64,7 +64,7 @@ class Language(Rows):
         states, how = self._states(model, batch.read), self.run.train
         total, plain = cross_entropy(
             states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(), ignore=IGNORED,
-            smoothing=how.smoothing, float8=how.precision == "float8")
+            smoothing=how.smoothing)
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()

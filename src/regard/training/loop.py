@@ -34,7 +34,7 @@ from regard.training.parallel import World, join
 from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
 from regard.training.stop import Stop
-from regard.training.update import check_precision, deterministic, make_update
+from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
 
@@ -49,7 +49,6 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
-    check_precision(run.train, device)
     with Stop("finishing the step; again to end at once") as stop, join(device) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
