@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.settings.errors import UserError
+from regard.settings.errors import NotFinite, UserError
 
 __all__ = ["KINDS", "NarrowLinear", "quantize"]
 
@@ -30,6 +30,8 @@ def quantize(model: nn.Module, kind: str) -> None:
         raise UserError(f"quantize={kind}: there are {' and '.join(KINDS)}")
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
         raise UserError(f"quantize={kind}: such weights are for the CPU; choose device=cpu")
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):  # rounded, they might look like others
+        raise NotFinite(f"quantize={kind}: the model's weights are not all numbers: its training went wrong")
     engine = next((name for name in KINDS[kind] if name in torch.backends.quantized.supported_engines), None)
     if engine is None:
         raise UserError(f"quantize={kind}: torch was built for this machine without {' or '.join(KINDS[kind])}, which "
@@ -87,5 +89,8 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
 
 
 def _float16(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None) -> Product:
+    if (largest := float(weight.abs().max())) > (most := torch.finfo(torch.float16).max):  # torch would cut it off
+        raise UserError(f"quantize=float16: a weight of {largest:,.0f} is beyond its largest number, {most:,.0f}; "
+                        "choose int8")
     packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
     return lambda x: torch.ops.quantized.linear_dynamic_fp16(x, packed)
