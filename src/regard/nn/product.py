@@ -52,7 +52,7 @@ class Activation(NamedTuple):
 def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation: Activation | None = None,
             add: Tensor | None = None) -> Tensor:
     """add + activation(layer(norm(x))), whichever of them there are."""
-    if type(layer) is nn.Linear and _serves(x, layer):
+    if type(layer) is nn.Linear and _serves(x, layer) and (add is None or add.is_contiguous()):
         return _few_rows(x, layer, norm, activation, add)
     x = x if norm is None else norm(x)
     if activation is not None and type(layer) is nn.Linear and _bends(x, layer, activation):
