@@ -328,8 +328,17 @@ def test_the_ids_are_made_again_when_the_data_changes(data: Path, tmp_path: Path
     assert (after.documents, after.bytes) == (before.documents + 1, before.bytes + 4)
     (copy / "new.txt").write_text("MORE", encoding="utf-8")
     os.utime(copy / "new.txt", (1, 1))
-    assert "MORE" in prepared(tiny(copy, "tokens.kind=bytes"), tmp_path / "run")[0].tokens.decode(
-        [Shards.load(tmp_path / "run" / "data" / "train").around(0, 2000).tolist()])[0]
+    task = prepared(tiny(copy, "tokens.kind=bytes"), tmp_path / "run")[0]
+    assert "MORE" in task.tokens.decode([task.ids["train"].around(0, 2000).tolist()])[0]
+
+
+def test_files_that_become_another_split_are_read_anew(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+        (tmp_path / "data" / split / "a.txt").write_text(f"{split} " * 100, encoding="utf-8")
+    assert set(prepared(tiny(tmp_path / "data"), tmp_path / "run")[0].ids) == {"train", "val", "test"}
+    (tmp_path / "data" / "test").rename(tmp_path / "data" / "val")
+    assert set(prepared(tiny(tmp_path / "data"), tmp_path / "run")[0].ids) == {"train", "val"}
 
 
 def test_a_cache_that_was_not_finished_is_made_anew(
