@@ -25,7 +25,8 @@ from peers import BASE, PAD, RATE, SMALL, SMOOTHING, VARIANTS, Shape, Update, ba
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Train
 from regard.tasks.device import choose_device
-from regard.tasks.translate import PairBatch, Translate
+from regard.tasks.pairs import PairBatch
+from regard.tasks.translate import Translate
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
 from regard.training.update import make_update

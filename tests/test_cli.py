@@ -23,6 +23,7 @@ import regard
 from regard.cli import main
 from regard.settings.knobs import KNOBS
 from regard.settings.load import load
+from regard.verbs.train import settled
 
 ROOT = Path(__file__).parents[1]
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=3",
@@ -110,7 +111,8 @@ MISTAKES = {
     "unknown verb": (["trian"], ["trian", "Did you mean 'train'?", "regard --help"]),
     "unknown option": (["train", "--dta", "x"], ["--dta", "--data", "regard train --help"]),
     "unknown setting": (["train", "--set", "model.widht=3"], ["model.widht", "did you mean model.width?"]),
-    "unknown setting to explain": (["settings", "widht"], ["widht: no such setting", "did you mean model.width?"]),
+    "unknown setting to explain": (["settings", "widht"], ["widht: in the name of no setting", "mean model.width?"]),
+    "unknown word to explain": (["settings", "xyz"], ["xyz: in the name of no setting", "`regard settings` lists"]),
     "unknown section": (["train", "--set", "modle.width=3"], ["did you mean model.width?"]),
     "unknown task": (["train", "traslate"], ["traslate: no such task", "translate"]),
     "unknown preset": (["train", "--set", "model.preset=transfomer-base"], ["did you mean transformer-base?"]),
@@ -213,6 +215,14 @@ def test_a_folder_that_holds_another_run_is_left_alone_and_the_difference_shown(
     assert "train.clip: 1.0 → none" in message
     assert message.count("→") == 2
     assert "--out DIR" in message
+    assert "--extend" not in message
+
+
+def test_a_run_that_is_only_to_be_longer_is_told_how(pairs: Path, trained: Path) -> None:
+    shutil.copytree(trained, "mine")
+    steps = load(trained / "run.json").train.steps
+    message = refused("train", "--data", pairs, "--out", "mine", *TINY_OPTIONS, "--set", f"train.steps={steps + 5}")
+    assert f"\nGo on with it by --set train.steps={steps} --extend 5, or choose another place with --out" in message
 
 
 def test_a_run_json_that_is_broken_is_named_with_the_place(pairs: Path) -> None:
@@ -313,6 +323,33 @@ def test_training_prints_json_if_asked(pairs: Path) -> None:
     assert printed["run"] == "mine"
     assert printed["scores"]["val"]["sentences"] == 1
     assert json.loads(Path("mine/scores.json").read_text())["val"] == printed["scores"]["val"]
+
+
+def test_a_language_model_is_trained_on_a_pattern_of_files_and_ends_with_a_sample(elsewhere: Path) -> None:
+    for number in range(3):
+        (elsewhere / f"{number}.txt").write_text("all that is the case\n" * 20, encoding="utf-8")
+    outcome = run("train", "language", "--data", "*.txt", "--set", "data.longest=16", "--set", "model.key_heads=1",
+                  *TINY_OPTIONS)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out == "runs/language-txt\n"
+    assert "bits_per_byte" in outcome.err
+    assert "it writes:\n" in outcome.err
+    answered = run("predict", "all that", "--json")
+    assert answered.code == 0, answered.err
+    assert json.loads(answered.out)["input"] == "all that"
+    scores = json.loads(run("eval", "--split", "val", "--json").out)
+    assert scores["bytes"] == scores["splits"]["val"]["bytes"] == 126  # a tenth of all characters
+
+
+def test_a_task_has_its_own_defaults_and_a_recipe_names_its_task(elsewhere: Path) -> None:
+    (elsewhere / "recipe.toml").write_text('task = "language"\n[train]\nsteps = 7\n', encoding="utf-8")
+    said = settled(None, [], None, None, elsewhere / "recipe.toml", ["train.rate=0.5"])
+    assert (said.task, said.train.steps, said.train.rate, said.train.smoothing) == ("language", 7, 0.5, 0.0)
+    assert said.model.positions == "rotary"
+    bare = settled(None, [], None, None, None, [])
+    assert (bare.task, bare.train.smoothing, bare.model.positions) == ("translate", 0.05, "sinusoidal")
+    published = settled("language", [], None, None, None, ["model.preset=gpt2-medium", "data.longest=512"])
+    assert (published.tokens.vocabulary, published.data.longest, published.model.longest) == (50_257, 512, 1024)
 
 
 def test_a_run_directory_holds_what_others_rely_on(trained: Path) -> None:
@@ -501,6 +538,11 @@ def test_ctrl_c_ends_a_run_with_130_and_no_traceback(pairs: Path) -> None:
         out, err = child.communicate(timeout=30)
     assert (child.returncode, out) == (130, b"")
     assert b"Traceback" not in err
+
+
+def test_the_help_of_train_says_what_ctrl_c_does_and_what_the_exit_codes_mean() -> None:
+    said = " ".join(run("train", "--help").out.split())
+    assert "Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked" in said
 
 
 def shown_on_terminal(**variables: str) -> str:

@@ -47,7 +47,10 @@ def train(
         "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Train a model. The same command again goes on where it stopped."""
+    """Train a model. The same command again goes on where it stopped.
+
+    Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked to stop, 130 Ctrl-C.
+    """
     from regard.verbs.train import main
 
     main(task, data or [], source, target, recipe, setting or [], out, extend, json)
@@ -151,6 +154,8 @@ def convert(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes: a folder that is not there yet.")],
     tokens: Annotated[Path | None, typer.Option(
         "--tokenizer", metavar="PATH", help="Where the tokenizer is, if it is not in SOURCE.")] = None,
+    data: Annotated[list[Path] | None, typer.Option(
+        "--data", help="Text that `regard eval` measures the new run on; if not given, the built-in text.")] = None,
     precision: Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
         "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
     json: JsonOption = False,
@@ -162,7 +167,7 @@ def convert(
     """
     from regard.verbs.convert import main
 
-    main(source, out, tokens, precision, json)
+    main(source, out, tokens, data or [], precision, json)
 
 
 @app.command()

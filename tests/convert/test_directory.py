@@ -247,7 +247,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, tokens: Tokenizer) -> Path:
     return folder
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(place=st.integers(0, 5_000), noise=st.binary(max_size=4), cut=st.integers(0, 4))
 def test_a_damaged_file_of_weights_is_refused_or_read(whole: Path, place: int, noise: bytes, cut: int) -> None:
     file, said = whole / "model.safetensors", ""

@@ -64,7 +64,7 @@ def test_what_transformers_made_gives_the_same_logits_here(name: str, config: di
 
 
 @families
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 @torch.no_grad()
 def test_what_was_made_here_gives_the_same_logits_there(name: str, data: st.DataObject) -> None:
@@ -136,7 +136,7 @@ def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: di
 
 
 @families
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(key=st.text(max_size=5) | st.sampled_from([*SMALL["gpt2"], *SMALL["llama"], "rope_parameters", "hidden_act"]),
        value=st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
                           lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner,

@@ -20,7 +20,7 @@ families = pytest.mark.parametrize("name", FAMILIES)
 
 
 @families
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_there_and_back_every_bit_is_the_same(name: str, data: st.DataObject) -> None:
     tower = data.draw(towers(name))
@@ -35,7 +35,7 @@ def test_there_and_back_every_bit_is_the_same(name: str, data: st.DataObject) ->
 
 
 @families
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_config_leads_back_to_its_tower(name: str, data: st.DataObject) -> None:
     tower, family = data.draw(towers(name)), FAMILIES[name]
@@ -50,7 +50,7 @@ def test_a_config_leads_back_to_its_tower(name: str, data: st.DataObject) -> Non
     {"temperature": 2.0}, {"position_width": 2}, {"positions": "alibi"}, {"score": "additive"},
 ])
 @families
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_a_tower_with_more_than_a_family_has_is_of_none(name: str, change: dict[str, object],
                                                         data: st.DataObject) -> None:

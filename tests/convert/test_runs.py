@@ -71,6 +71,19 @@ def test_published_weights_become_a_run_that_tells_the_known_story(tmp_path: Pat
 
 
 @needs_stories
+def test_published_weights_are_evaluated_on_a_text_of_their_own(tmp_path: Path) -> None:
+    text = tmp_path / "story.txt"
+    text.write_text(SAID)
+    run("convert", str(STORIES / "stories260K.bin"), "--out", str(tmp_path / "run"), "--data", str(text))
+    (tmp_path / "run").rename(tmp_path / "moved")
+    for _ in range(2):  # the first time it reads the text, the second time what it has made of it
+        model = regard.load(tmp_path / "moved", device="cpu")
+        scores = model.evaluate("train")  # all of the text but its end: the model's own words are likely
+        assert isinstance(scores["loss"], float)
+        assert scores["loss"] < 1
+
+
+@needs_stories
 def test_a_run_becomes_a_directory_and_a_run_again(tmp_path: Path) -> None:
     places = [tmp_path / name for name in ("first", "directory", "second")]
     for source, place in zip([STORIES / "stories260K.bin", *places], places, strict=False):

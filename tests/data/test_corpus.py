@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data.builtin import standard_library
@@ -144,7 +144,8 @@ def test_a_line_of_json_is_a_document_under_its_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "said"), [
     (b"caf\xe9", "is not UTF-8; it looks like Latin-1: convert it with `iconv"), (b"\x00\x01binary", "NUL byte"),
-    (b"", "no text in it"), (b" \n\n", "no text in it"), (gzip.compress(b"abc" * 999)[:-9], "gzip is cut short"),
+    (b"", "no text in it"), (b" \n\n", "no text in it"),
+    (gzip.compress(b"abc" * 999, mtime=0)[:-9], "gzip is cut short"),
     ("a".encode("utf-16"), "byte order mark of UTF-16")])
 def test_a_file_that_is_no_text_is_an_error_if_named_and_else_left_out(
         tmp_path: Path, content: bytes, said: str) -> None:
@@ -162,6 +163,22 @@ def test_a_file_that_is_no_text_is_an_error_if_named_and_else_left_out(
 def test_broken_json_is_an_error_that_names_its_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(UserError, match=r"x\.jsonl:2: "):
         corpus(written(tmp_path, {"x.jsonl": f'{{"text": "a"}}\n{line}\n'}))
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.jsonl", "x.gz"])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=40) | st.text(max_size=40).map(str.encode)
+       | st.text(max_size=20).map(lambda text: json.dumps({"text": text}).encode() * 2))
+def test_any_bytes_are_text_or_one_line_about_why_not(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    try:
+        found = texts(corpus(tmp_path / name))
+    except UserError as error:
+        assert "\n" not in str(error)  # noqa: PT017 (it may succeed as well)
+        assert name in str(error)  # noqa: PT017
+        return
+    assert set(found) == {"train", "val"}
+    assert all("".join(documents) for documents in found.values())
 
 
 # Pieces.

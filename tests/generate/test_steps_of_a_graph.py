@@ -19,7 +19,9 @@ def draws(rows: list[list[int]], rules: dict[str, float], filters: list[Filter])
     model = Decoder(Tower(width=16, depth=2, heads=2, positions="rotary"), vocabulary=5000)
     initialize(model, seed=0)
     how = Sampling(end=2, longest=6, **rules)  # type: ignore[arg-type]
-    return Draws(model.eval(), padded(rows), how, lengths=[*map(len, rows)], filters=filters, seeds=rows)
+    barred = torch.rand(3, 5000, generator=torch.Generator().manual_seed(rows[0][0])) < 0.9
+    return Draws(model.eval(), padded(rows), how, lengths=[*map(len, rows)], filters=filters, seeds=rows,
+                 barred=barred)
 
 
 @pytest.mark.parametrize("rules", RULES)

@@ -14,16 +14,18 @@ from torch import Tensor, nn
 
 from regard.checkpoint import Checkpoint, named_tensors
 from regard.data.batch import Batch
+from regard.tasks import make
 from regard.tasks.base import Loss
+from regard.training import loop
 from regard.training.resume import tensors_of
 from regard.training.update import Report, Update
 
-from .jobs import EACH, Job, assert_same, copy_data, lines
+from .jobs import JOBS, Job, assert_same, copy_data, lines
 
 CLOSE = 0.05  # how far, of itself, the validation loss may end from that of a run that lost no updates
 
 
-@pytest.fixture(scope="module", params=EACH)
+@pytest.fixture(scope="module", params=JOBS)
 def job(request: pytest.FixtureRequest) -> Job:
     return Job(request.param, ("train.steps=64", "train.evaluate_every=32", "train.save_every=8"))
 
@@ -219,3 +221,18 @@ def test_a_batch_that_does_not_fit_into_memory_is_named_with_what_to_lower(
     assert re.search(rf"\nregard: a batch \({shapes}\) does not fit into memory; lower train\.batch_tokens=256, "
                      r"raise train\.accumulate=2, or set train\.recompute=true\n$", outcome.said)
     assert "going on from step 8 of 10\n" in job.here(fresh).said
+
+
+def test_too_little_memory_for_a_validation_or_a_score_is_named_with_what_to_lower(job: Job, fresh: Path) -> None:
+    job = job.but("train.steps=2")
+    with patch.object(loop, "validation_loss", lambda *_, **__: without_room()):
+        outcome = job.here(fresh)
+    assert outcome.code == 1
+    assert outcome.said.endswith("\nregard: a batch of the validation data does not fit into memory; lower "
+                                 "train.batch_tokens=256\n")
+    with patch.object(type(make(job.run)), "score", lambda *_, **__: without_end()):
+        outcome = job.here(fresh)
+    assert outcome.code == 1
+    assert re.search(r"\nregard: answering the examples does not fit into memory; lower search\.batch=\d+ or "
+                     r"search\.beam=\d+\n$", outcome.said)
+    assert job.here(fresh).code == 0

@@ -68,7 +68,8 @@ def runs(draw: st.DrawFn) -> Run:
     heads = key_heads * draw(st.integers(1, 8))
     width = 2 * heads * draw(st.integers(1, 64))
     concatenated = run.model.positions in ("sinusoidal", "fourier", "learned") and width > 2
-    return replace(run, model=replace(
+    whole = replace(run.train, shard=run.train.shard and run.train.optimizer != "muon")
+    return replace(run, train=whole, model=replace(
         run.model,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),
         width=width, heads=heads,
@@ -213,6 +214,8 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
      "model.heads: rotary positions come in pairs and want an even width per head, got 3"),
     (["model.head_width=5", "model.positions=rotary"],
      "model.heads: rotary positions come in pairs and want an even width per head, got 5"),
+    (["train.optimizer=muon", "train.shard=true"],
+     "train.optimizer: muon needs every matrix whole, which train.shard does not leave them; take adamw"),
 ])
 def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], said: str) -> None:
     assert message(*overrides).startswith(said)

@@ -1,27 +1,30 @@
 """The checks hold of every sound model, and each fault of a broken one is named by its own line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 from torch import Tensor
 
 from regard.generate.beam import Search
+from regard.generate.sample import Draws
+from regard.generate.text import Pieces
 from regard.models.decoder import Decoder, DecoderState
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import DotAttend
 from regard.nn.attention import Memory
-from regard.nn.cache import GrowingCache, Stored
+from regard.nn.cache import GrowingCache
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.settings.schema import Tower
-from regard.tasks.checks import CHECKS, Sentences, checks
+from regard.tasks.checks import CHECKS, Check, checks
+from regard.tasks.subject import Subject, of_decoder, of_encoder_decoder
 
 VOCABULARY = 40
-ASKED = Sentences([[5, 6, 7, 2], [8, 9, 10, 11, 12, 13, 14, 2], [15, 2]],
-                  [[1, 20, 21, 22, 23, 24, 25], [1, 26, 27], [1, 28, 29, 30]], pad=0, end=2)
+SOURCES = [[5, 6, 7, 2], [8, 9, 10, 11, 12, 13, 14, 2], [15, 2]]
+ROWS = [[1, 20, 21, 22, 23, 24, 25], [1, 26, 27], [1, 28, 29, 30]]
 Patch = pytest.MonkeyPatch
 
 
@@ -31,8 +34,26 @@ def translator(**settings: object) -> EncoderDecoder:
     return model.eval()
 
 
-def failed(model: EncoderDecoder) -> list[str]:
-    return [check.name for check in checks(model, ASKED) if not check.holds]
+def language(**settings: object) -> Decoder:
+    model = Decoder(Tower(width=32, depth=1, heads=4, **settings), vocabulary=VOCABULARY)
+    initialize(model, seed=0)
+    return model.eval()
+
+
+def checked(model: EncoderDecoder | Decoder) -> list[Check]:
+    asked = (of_decoder(model, ROWS, pad=0, end=2, decode=text_of) if isinstance(model, Decoder)
+             else of_encoder_decoder(model, ROWS, SOURCES, pad=0, end=2, decode=text_of))
+    return list(checks(asked))
+
+
+def text_of(ids: Sequence[int]) -> str:
+    """Half of the tokens are half a character."""
+    parts = (bytes([id + 40]) if id % 2 else "é".encode()[id // 2 % 2 :][:1] for id in ids)
+    return b"".join(parts).decode(errors="replace")
+
+
+def failed(model: EncoderDecoder | Decoder) -> list[str]:
+    return [check.name for check in checked(model) if not check.holds]
 
 
 @pytest.mark.parametrize(("score", "positions", "key_heads"), [
@@ -43,9 +64,31 @@ def test_all_hold_whatever_the_score_and_the_positions(score: str, positions: st
     assert failed(model) == []
 
 
+@pytest.mark.parametrize(("positions", "key_heads", "window"), [
+    ("learned", None, None), ("rotary", 2, 3), ("alibi", None, None), ("relative", 1, 5), ("sinusoidal", None, 2)])
+def test_all_hold_of_a_decoder_alone(positions: str, key_heads: int | None, window: int | None) -> None:
+    model = language(positions=positions, key_heads=key_heads, window=window, norm="rms", qk_norm=True, tied="output")
+    found = checked(model)
+    assert len(found) == len(CHECKS)
+    assert all(check.holds for check in found)
+
+
+def test_of_a_model_that_writes_nothing_only_what_it_reads_is_checked() -> None:
+    encoder = Encoder(Tower(width=32, depth=1, heads=4), vocabulary=VOCABULARY)
+    initialize(encoder, seed=0)
+    encoder.eval()
+
+    def states(rows: Tensor, source: Tensor) -> Tensor:
+        return encoder(encoder.embed(rows), mask=Mask(keys=rows != 0))
+
+    found = list(checks(Subject(model=encoder, rows=ROWS, sources=[[]] * 3, pad=0, logits=states, blind=None)))
+    assert [check.name for check in found] == ["batch = single", "padded = unpadded", "fused = explicit"]
+    assert all(check.holds for check in found)
+
+
 def test_the_differences_are_those_of_rounding() -> None:
-    found = list(checks(translator(), ASKED))
-    assert len(found) == len(CHECKS) == 8
+    found = checked(translator())
+    assert len(found) == len(CHECKS) == 10
     assert 0 < max(check.difference for check in found) < 1e-5
 
 
@@ -87,9 +130,8 @@ def padding_seen_by_the_decoder_alone(patch: Patch) -> None:
 
 def values_not_reordered(patch: Patch) -> None:
     def reorder(self: GrowingCache, rows: Tensor) -> None:
-        if self.stored is not None:
-            k, v, places, *_ = self.stored
-            self.stored = Stored(k[rows], v, places)
+        if self.keys is not None:
+            self.keys = self.keys[rows]
 
     patch.setattr(GrowingCache, "reorder", reorder)
 
@@ -114,24 +156,48 @@ def beam_that_prefers_the_second_best(patch: Patch) -> None:
     patch.setattr(Search, "candidates", candidates)
 
 
+def prompts_of_one_length(patch: Patch) -> None:
+    sound = Draws.__init__
+    patch.setattr(Draws, "__init__", lambda self, *inputs, lengths=None, **options: sound(self, *inputs, **options))
+
+
+def text_that_is_cut(patch: Patch) -> None:
+    patch.setattr(Pieces, "flush", lambda self: "")
+    patch.setattr(Pieces, "push", lambda self, id: self.decode([id]).rstrip("\ufffd"))
+
+
 def encoder_that_only_looks_back(patch: Patch) -> None:
     sound = Encoder.forward
     patch.setattr(Encoder, "forward", lambda self, x, *, mask=None, positions=None: sound(
         self, x, mask=Mask(causal=True), positions=positions if positions is None else torch.arange(x.shape[1])[None]))
 
 
+@pytest.mark.parametrize("model", [translator, language])
 @pytest.mark.parametrize(("fault", "wrong"), [
-    (mask_off_by_one, {"no look into the future", "cache = none", "padded = unpadded", "reordered = fresh"}),
+    (mask_off_by_one, {"no look into the future", "cache = none", "padded = unpadded", "reordered = fresh",
+                       "alone = in a batch"}),
     (positions_not_advanced_with_the_cache, {"cache = none", "reordered = fresh"}),
-    (padding_seen, {"padded = unpadded"}),
-    (padding_seen_by_the_decoder_alone, {"padded = unpadded"}),
     (values_not_reordered, {"reordered = fresh"}),
     (another_scale_in_the_fused_kernel, {"fused = explicit"}),
-    (norm_over_the_batch, {"batch = single", "no look into the future"}),
+    (norm_over_the_batch, {"batch = single", "no look into the future", "alone = in a batch"}),
     (beam_that_prefers_the_second_best, {"beam 1 = greedy"}),
-    (encoder_that_only_looks_back, {"equivariant without positions"}),
+    (prompts_of_one_length, {"alone = in a batch"}),
+    (text_that_is_cut, {"streamed = whole"}),
 ], ids=lambda value: getattr(value, "__name__", ""))
 def test_a_fault_is_named_by_its_own_line(
+    fault: Callable[[Patch], None], wrong: set[str], model: Callable[[], EncoderDecoder | Decoder],
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    assert set(failed(model())) == wrong
+
+
+@pytest.mark.parametrize(("fault", "wrong"), [
+    (padding_seen, {"padded = unpadded", "alone = in a batch"}),
+    (padding_seen_by_the_decoder_alone, {"padded = unpadded", "alone = in a batch"}),
+    (encoder_that_only_looks_back, {"equivariant without positions"}),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_a_fault_of_the_encoder_is_named_by_its_own_line(
     fault: Callable[[Patch], None], wrong: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
@@ -142,7 +208,7 @@ def test_the_line_says_where_the_fault_is() -> None:
     model = translator()
     model.decoder.blocks[0].cross.attend.forward = lambda q, *others, **options: DotAttend.forward(  # type: ignore
         model.decoder.blocks[0].cross.attend, 2 * q, *others, **options)
-    [fused] = [check for check in checks(model, ASKED) if check.name == "fused = explicit"]
+    [fused] = [check for check in checked(model) if check.name == "fused = explicit"]
     assert fused.place == "decoder.blocks.0.cross"
     assert fused.difference > 1e-3
 

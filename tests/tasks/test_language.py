@@ -22,9 +22,10 @@ from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run
-from regard.tasks import language as module
-from regard.tasks.language import IGNORED, Language
+from regard.tasks import rows as module
+from regard.tasks.language import Language
 from regard.tasks.predictor import load as load_predictor
+from regard.tasks.rows import IGNORED
 from regard.training.loop import train
 
 DOCUMENTS = ["the cat sat on the mat\n" * 4, "a dog, a dög\n", "x = [1, 2]\nfor y in x:\n    print(y)\n" * 3, "end"]
@@ -288,14 +289,14 @@ def test_rows_of_a_look_are_what_came_next_and_columns_what_was_read(
             assert (np.triu(weights, 1) == 0).all()
 
 
-def test_choices_are_the_chances_of_each_token_of_the_output(made: tuple[Language, Decoder]) -> None:
+def test_choices_are_the_chances_of_each_token_of_the_prompt_and_the_output(made: tuple[Language, Decoder]) -> None:
     task, model = made
     with changed(task, temperature=0.0):
         own, given = (task.choices(model, ["the cat"], outputs)[0] for outputs in (None, [" sat on"]))
         assert own.text == task.predict(model, ["the cat"])[0].text
     assert given.text == " sat on"
-    assert "".join(choice.token for choice in given.choices) == " sat on"
-    for choice in own.choices:
+    assert "".join(choice.token for choice in given.choices) == " the cat sat on"
+    for choice in own.choices[len(task.tokens.encode(["the cat"])[0]) :]:
         assert choice.token == choice.best[0][0]
         assert choice.probability == pytest.approx(choice.best[0][1])
         assert len(choice.best) == 5

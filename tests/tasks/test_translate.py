@@ -17,9 +17,10 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.load import load
 from regard.settings.schema import Run
-from regard.tasks import translate as module
+from regard.tasks import pairs as module
+from regard.tasks.pairs import PairBatch
 from regard.tasks.predictor import load as load_predictor
-from regard.tasks.translate import PairBatch, Translate
+from regard.tasks.translate import Translate
 from regard.training.loop import train
 
 WORDS = ["chat", "chien", "maison", "arbre", "fleur", "livre", "table", "homme", "femme", "enfant"]
@@ -228,6 +229,27 @@ def test_a_translation_holds_only_tokens_of_the_target(translator: tuple[Transla
     assert max(drawn) < len(task.target_tokens) < model.decoder.output.out_features
 
 
+def test_a_drawn_translation_is_the_same_alone_and_among_others(translator: tuple[Translate, EncoderDecoder]) -> None:
+    task, model = translator
+    texts = [f"{sentence(n)} {n}" for n in range(12)]
+    how = {"temperature": 2.0, "top_k": 50, "min_p": 0.001, "best": 3, "repetition_penalty": 1.1, "longest": 12}
+    with task.searching(**how):
+        together = task.predict(model, texts)
+        for text, answer in zip(texts, together, strict=True):
+            [alone] = task.predict(model, [text])
+            assert (alone.text, [other.text for other in alone.others]) == (
+                answer.text, [other.text for other in answer.others])
+            assert len({alone.text, *(other.text for other in alone.others)}) == 3
+
+
+def test_a_translation_ends_before_a_stop_text(translator: tuple[Translate, EncoderDecoder]) -> None:
+    task, model = translator
+    [whole] = task.predict(model, [sentence(1)])
+    stop = whole.text[2:4]
+    with task.searching(stop=(stop,)):
+        assert task.predict(model, [sentence(1)])[0].text == whole.text[: whole.text.index(stop)]
+
+
 # What is kept on the disk.
 
 
@@ -326,7 +348,8 @@ def test_what_is_looked_at_together_is_what_is_looked_at_alone(
 def test_greedy_choices_along_an_answer_are_the_answer(data: Path, tmp_path: Path) -> None:
     task, model = prepared(tiny(data, "search.beam=1"), tmp_path)
     inputs = [sentence(n) for n in range(4)]
-    sources = task._encode(task.source_tokens, inputs, "inputs")
+    sources = task.encode(task.source_tokens, inputs, "inputs")
     for source, [answer] in zip(sources, task._generate(model, list(sources), 8), strict=True):
         batch = task._padded([source], [answer.tokens], rows=1, source_length=20, target_length=20)
-        assert task.greedy(model, batch)[0, : len(answer.tokens)].tolist() == answer.tokens
+        said = len(answer.tokens)
+        assert task.likeliest(model, batch)[0].tolist() == [True] * said + [False] * (20 - said)

@@ -26,7 +26,8 @@ from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Data, Run, Search, Tokens, Tower, Train
 from regard.tasks.base import Term
-from regard.tasks.translate import PairBatch, Translate
+from regard.tasks.pairs import PairBatch
+from regard.tasks.translate import Translate
 from regard.training import loop
 from regard.training.loop import train
 from regard.training.optimizer import adamw, rate

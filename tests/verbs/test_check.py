@@ -26,7 +26,7 @@ def test_a_trained_run_passes(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     main(run, "cpu", json=False)
     head, *lines = capsys.readouterr().out.splitlines()
     assert "largest difference" in head
-    assert len(lines) == 8
+    assert len(lines) == 10
     assert all(line.endswith("ok") for line in lines)
 
 
@@ -38,7 +38,7 @@ def test_a_run_without_its_data_passes_on_made_up_sentences(run: Path, capsys: p
         (run / "elsewhere").rename(run / "data")
     said = json.loads(capsys.readouterr().out)
     assert said["holds"]
-    assert len(said["checks"]) == 8
+    assert len(said["checks"]) == 10
 
 
 def test_a_fault_is_a_failure_that_is_named(
@@ -46,7 +46,7 @@ def test_a_fault_is_a_failure_that_is_named(
 ) -> None:
     sound = DotAttend._fused
     monkeypatch.setattr(DotAttend, "_fused", lambda self, q, *others: sound(self, 1.01 * q, *others))
-    with pytest.raises(Failure, match="1 of 8 checks failed: fused = explicit"):
+    with pytest.raises(Failure, match="1 of 10 checks failed: fused = explicit"):
         main(run, "cpu", json=False)
     [line] = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
     assert line.startswith("fused = explicit")

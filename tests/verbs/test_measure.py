@@ -1,5 +1,6 @@
 """`regard measure` says of every head what is so, and refuses what it cannot say."""
 
+import io
 import json
 import os
 import subprocess
@@ -75,9 +76,8 @@ def test_the_table_holds_the_same(run: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_answers_that_change_are_those_a_greedy_search_would_change(run: Path) -> None:
     predictor: Predictor = regard.load(run, device="cpu")
-    pairs = predictor.task.pairs["test"][:12]
-    inputs = [pair.source for pair in pairs]
-    effects = ablation(predictor, Examples(inputs, [pair.target for pair in pairs], None))
+    examples = Examples(predictor.task.examples("test", 12), None)
+    inputs, effects = examples.inputs, ablation(predictor, examples)
     before = predictor.predict(inputs)
     heads = [(site, head) for site, attend in sites(predictor.model).items() for head in range(attend.heads)]
     assert list(effects) == heads
@@ -87,6 +87,21 @@ def test_the_answers_that_change_are_those_a_greedy_search_would_change(run: Pat
         assert effects[site, head]["changed"] == sum(a != b for a, b in zip(before, after, strict=True))
     assert any(effect["changed"] for effect in effects.values())
     assert any(effect["loss"] > 0 for effect in effects.values())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_bar_says_how_many_heads_were_removed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor: Predictor = regard.load(run, device="cpu")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    ablation(predictor, Examples(predictor.task.examples("test", 2), None))
+    shown = sys.stderr.getvalue()
+    assert "without each head" in shown
+    assert "100%" in shown
 
 
 def test_every_checkpoint_that_was_kept_is_measured_and_drawn(
@@ -127,7 +142,7 @@ def test_without_right_alignments_the_rest_is_measured(own: Path, capsys: pytest
     assert said["best"] == []
     assert not any("aer" in row for row in said["heads"])
     assert len(said["heads"]) == 9
-    with pytest.raises(UserError, match="only the built-in data has right ones"):
+    with pytest.raises(UserError, match="the right ones are not known here"):
         measure(own, over=True)
 
 

@@ -45,7 +45,7 @@ def said(run: Path, monkeypatch: pytest.MonkeyPatch, *inputs: str, stdin: bytes 
     told = Told()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     monkeypatch.setattr(sys, "stdout", told)
-    main(inputs, run, overrides, stop, score, "cpu", "float32", json)
+    main(inputs, run, overrides, stop, score, "cpu", "float32", None, json)
     monkeypatch.undo()
     return told
 
@@ -66,6 +66,26 @@ def test_all_of_stdin_is_one_prompt_where_a_dash_stands_for_it(run: Path, monkey
     assert said(run, monkeypatch, "-", stdin=text.encode()).getvalue() == said(run, monkeypatch, text).getvalue()
     lines = said(run, monkeypatch, stdin=text.encode(), json=True).getvalue().splitlines()
     assert [json.loads(line)["input"] for line in lines] == ["the dog", "and the cat"]
+
+
+def test_a_space_at_the_end_of_a_prompt_begins_the_next_word(run: Path) -> None:
+    predictor = regard.load(run)
+    texts = ["the dog ", "the dog", "a cat, a ", "the cat  ", " "]
+    for how in ({"temperature": 0.0}, {"temperature": 3.0, "best": 4}):
+        together = predictor.answers(texts, **how)
+        for text, answer in zip(texts, together, strict=True):
+            [alone] = predictor.answers([text], **how)
+            assert [alone.text, *(other.text for other in alone.others)] == [
+                answer.text, *(other.text for other in answer.others)]
+        task = predictor.task
+        with task.searching(**how):
+            for text in texts:
+                prompt = task._prompt(text)
+                for each in task._written(predictor.model, [prompt]):
+                    read = [*task.writer.begun(prompt, task.tokens), *each.tokens]
+                    assert task.tokens.decode([read])[0] == text + each.text
+                    if text in ("the dog ", "a cat, a "):
+                        assert task.tokens.pieces(each.tokens[:1])[0][0] in " ␣"
 
 
 def test_several_samples_stand_on_one_line_and_differ(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,13 +175,15 @@ def test_what_is_no_run_is_listed_with_the_reason_beside_what_is(capsys: pytest.
                           "broken": "run.json: line 1, column 14: ", "newer": "format: saved in version 99, ",
                           "binary": "run.json: line 1, column 1: ", "void": "run.json: line 1, column 1: ",
                           "odd": "model.widht: no such setting; ", "empty": "an empty folder",
-                          "thesis": "no run.json"}.items():
+                          "thesis": "it has no run.json"}.items():
         assert str(problems.pop(name)).startswith(problem)
     assert not problems
     code, out, err = run(capsys)
     assert (code, err) == (0, "")
     assert [line.split()[:2] for line in out.splitlines()][1] == ["good", "finished"]
-    assert out.count("unreadable") == 9
+    assert out.count("unreadable") == 7
+    assert [line.split(maxsplit=3)[:3] for line in out.splitlines()[-2:]] == [
+        ["empty", "no", "run"], ["thesis", "no", "run"]]
 
 
 JUNK = st.binary(max_size=80) | st.recursive(

@@ -93,14 +93,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_is_asked_by_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, picture = tmp_path / "texts.tsv", tmp_path / "shots.png"
     data.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in POOL))
-    main("2,0", data, None, None, run, 7, 0, picture, "cpu", "float32", json=True)
+    main("2,0", data, None, None, run, 7, 0, picture, "cpu", "float32", None, json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["labels"] == ["even", "odd"]
     assert [(each["shots"], each["questions"]) for each in told["shots"]] == [(0, 7), (2, 7)]
     assert picture.stat().st_size > 5_000
     lines = tmp_path / "texts.jsonl"
     lines.write_text("".join(json.dumps({"text": pair.source, "label": pair.target}) + "\n" for pair in POOL))
-    main("0", lines, None, None, run, None, 0, None, "cpu", "float32", json=False)
+    main("0", lines, None, None, run, None, 0, None, "cpu", "float32", None, json=False)
     assert capsys.readouterr().out.splitlines()[1].split()[0] == "0"
 
 
@@ -108,7 +108,7 @@ def test_train_and_test_files_are_shown_and_asked(run: Path, tmp_path: Path,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in POOL))
     (tmp_path / "test.tsv").write_text("text 98\teven\ntext 99\todd\n")
-    main("1", tmp_path, None, None, run, None, 0, None, "cpu", "float32", json=True)
+    main("1", tmp_path, None, None, run, None, 0, None, "cpu", "float32", None, json=True)
     assert json.loads(capsys.readouterr().out)["shots"][0]["questions"] == 2
 
 
@@ -123,4 +123,4 @@ def test_what_cannot_be_asked_is_refused(run: Path, tmp_path: Path, shots: str, 
     if data is not None:
         data.write_text(content or "")
     with pytest.raises(UserError, match=message):
-        main(shots, data, None, None, run, None, 0, None, "cpu", "float32", json=False)
+        main(shots, data, None, None, run, None, 0, None, "cpu", "float32", None, json=False)

@@ -70,6 +70,8 @@ def test_the_page_goes_into_the_run_or_where_it_is_wanted(
 def test_an_unknown_split_and_an_unknown_folder_are_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="tset: no such split; there are val"):
         main(run, "tset", None, 50, tmp_path / "page.html", "cpu", False)
+    with pytest.raises(UserError, match="a/b: no such split; there are val"):
+        main(run, "a/b", None, 50, None, "cpu", False)
     with pytest.raises(UserError, match="no such folder"):
         main(run, "val", None, 50, tmp_path / "none" / "page.html", "cpu", False)
     with pytest.raises(UserError, match="a folder, where a file is wanted"):

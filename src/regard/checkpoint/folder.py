@@ -21,7 +21,7 @@ from torch import Tensor
 
 import regard
 from regard.checkpoint.files import Written, digest, failing, read_json, safetensors, sync, write
-from regard.settings.errors import Failure, UserError
+from regard.settings.errors import Failure, UserError, amount
 
 __all__ = ["PARTS", "Checkpoint", "average", "newest", "prune", "retire", "save_checkpoint", "versions"]
 
@@ -183,12 +183,8 @@ def _clear(parent: Path) -> None:
 def _check_space(final: Path, size: int) -> None:
     needed, free = size + MARGIN, shutil.disk_usage(final.parent).free
     if needed > free:
-        raise Failure(f"{final}: needs {_amount(needed)}, the disk has {_amount(free)} free; "
+        raise Failure(f"{final}: needs {amount(needed)}, the disk has {amount(free)} free; "
                       "free some space or lower train.keep")
-
-
-def _amount(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def _text(manifest: Mapping[str, Written]) -> bytes:

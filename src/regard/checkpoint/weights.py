@@ -38,6 +38,6 @@ def refuse_misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], 
 
 
 def write_model(run: Path, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    """The finished model, in the layout other tools know. The weights come last: where they are, all is there."""
-    write_json(run / "config.json", config)
+    """The finished model, in the layout other tools know."""
     write_tensors(run / "model.safetensors", weights)
+    write_json(run / "config.json", config)

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -64,13 +64,14 @@ def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
     return {"vocabulary": vocabulary}, table.ours(read_tensors(folder), origin=str(folder))
 
 
-def import_run(source: Path, out: Path, *, tokens: Path | None = None,
+def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Sequence[Path] = (),
                precision: torch.dtype | None = None) -> Published:
-    """Published weights become a run directory, which other tools go on to open."""
+    """Published weights become a run directory, which other tools go on to open. `data` is what it is evaluated on."""
     published = read_directory(source, tokens) if source.is_dir() else read_llama2c(source, tokens)
     published.ours(origin=str(source))  # what does not fit is named before anything is written
     published = _in(published, precision)
-    run = Run(task="language", model=published.tower, data=Data(longest=min(ROW, published.tower.longest)),
+    run = Run(task="language", model=published.tower,
+              data=Data(paths=tuple(map(str, data)), longest=min(ROW, published.tower.longest)),
               tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))))
     with _whole(out) as folder:
         published.tokens.save(folder / "tokenizer.json")

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.generate import quick_draw
+
 __all__ = ["Drawn", "draw", "largest", "narrow", "pick"]
 
 COLUMN = 64  # numbers that are first looked at together, by their maximum or their sum
@@ -30,6 +32,8 @@ def draw(
     top_k: int | None = None, top_p: float | None = None, min_p: float | None = None,
 ) -> Drawn:
     """`uniform` is in [0, 1). A temperature of 0 takes the likeliest token."""
+    if quick_draw.serves(logits, top_p):
+        return Drawn(*quick_draw.draw(logits, uniform, temperature=temperature, top_k=top_k, min_p=min_p))
     chances = logits.log_softmax(-1, dtype=torch.float32)
     if temperature == 0:
         tokens = logits.argmax(-1, keepdim=True)

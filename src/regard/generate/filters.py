@@ -1,14 +1,14 @@
 """Filters: what the next token may not be. Tensor operations alone, so that a step can be captured whole."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Filter", "Forbid", "ForcePrefix", "NoRepeat", "PenalizeRepeats"]
+__all__ = ["Filter", "Filters", "Forbid", "ForcePrefix", "NoRepeat", "PenalizeRepeats"]
 
 
 @runtime_checkable
@@ -89,3 +89,20 @@ class PenalizeRepeats:
         seen = history.where(written, history[:, :1])  # the first token, which came before, in place of what did not
         scores = logits.gather(1, seen)
         return logits.scatter(1, seen, torch.where(scores > 0, scores / self.penalty, scores * self.penalty))
+
+
+class Filters:
+    """Those that a search asks for. The same objects each time: a recorded step goes on reading their tensors."""
+
+    def __init__(self) -> None:
+        self.made: dict[Hashable, tuple[Filter, ...]] = {}
+
+    def of(self, *, never: Sequence[int], vocabulary: int, device: torch.device, no_repeat: int | None = None,
+           repetition_penalty: float = 1.0) -> tuple[Filter, ...]:
+        key = (tuple(never), vocabulary, device, no_repeat, repetition_penalty)
+        if key not in self.made:
+            found: list[Filter] = [Forbid(never, vocabulary=vocabulary, device=device)] if never else []
+            found += [] if no_repeat is None else [NoRepeat(no_repeat)]
+            found += [] if repetition_penalty == 1 else [PenalizeRepeats(repetition_penalty)]
+            self.made[key] = tuple(found)
+        return self.made[key]

@@ -4,6 +4,8 @@ All of a step is tensors of fixed shape, so that on a GPU it is captured once an
 two looks from the host; on a CPU prompts leave the batch as they end.
 """
 
+import hashlib
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,18 +54,21 @@ class Sampling:
 def sample(
     model: Steps, prompt: Int[Tensor, "prompts n"], *, how: Sampling, lengths: Sequence[int] | None = None,
     memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
-    captures: "Captures[Draws] | None" = None, enough: Collection[int] = (),
+    barred: Bool[Tensor, "prompts vocabulary"] | None = None, captures: "Captures[Draws] | None" = None,
+    enough: Collection[int] = (),
 ) -> Iterator[Drawn]:
     """Yields the next token of every row, on the CPU, until all rows have ended. After its end a row's chance is 1.
 
     `lengths` says how many tokens each prompt has; what stands after them in `prompt` is not read. `how.samples`
     neighbouring rows share a prompt. A row is drawn by numbers made from `how.seed`, its sample's number and its
-    prompt's `seeds` (absent: the prompt's place): with seeds of its own, what a prompt gets does not depend on who
-    else is in the batch. Rows that the caller puts into `enough` on the way count as ended.
+    prompt's `seeds` (absent: the prompt's place): with seeds of its own, such as its tokens, what a prompt gets does
+    not depend on who else is in the batch. No answer begins with a token that is `barred` for its prompt. Rows that
+    the caller puts into `enough` on the way count as ended.
 
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
-    draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds)
+    draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds,
+                  barred=barred)
     ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)
     if prompt.device.type == "cuda":
         keep = Captures() if captures is None else captures
@@ -141,6 +146,7 @@ class Draws:
     def __init__(
         self, model: Steps, prompt: Int[Tensor, "prompts n"], how: Sampling, *, lengths: Sequence[int] | None = None,
         memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
+        barred: Bool[Tensor, "prompts vocabulary"] | None = None,
     ) -> None:
         self.model, self.how, self.filters = model, how, filters
         prompts, longest = prompt.shape
@@ -168,6 +174,7 @@ class Draws:
         uniforms = _uniforms(seeds or [[i] for i in range(prompts)], how)
         self.uniforms: Float[Tensor, "rows longest"] = uniforms.to(device, exact)
         self.step = torch.zeros(1, dtype=torch.long, device=device)
+        self.barred: Bool[Tensor, "rows vocabulary"] | None = None if barred is None else barred[copies]
 
     def advance(self) -> None:
         """One more token for every row."""
@@ -175,6 +182,8 @@ class Draws:
         logits = self.model.logits(self.model.step(self.newest, self.state))[:, 0]
         for keep in self.filters:
             logits = keep(logits, self.history, length=self.length)
+        if self.barred is not None:
+            logits = logits.masked_fill(self.barred & (self.step == 0), -math.inf)
         uniform = self.uniforms.index_select(1, self.step)
         tokens, chances = draw(logits, uniform, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p,
                                min_p=how.min_p)
@@ -194,16 +203,18 @@ class Draws:
         self.state.choose(prompts)
         for name in ("length", "history", "newest", "tokens", "chances", "uniforms"):
             setattr(self, name, getattr(self, name)[rows])
+        self.barred = None if self.barred is None else self.barred[rows]
 
     def tensors(self) -> list[Tensor]:
         """All that a step reads or changes."""
         return [self.length, self.history, self.newest, self.tokens, self.chances, self.uniforms, self.step,
-                *self.state.tensors()]
+                *([] if self.barred is None else [self.barred]), *self.state.tensors()]
 
 
 def _uniforms(seeds: Sequence[Sequence[int]], how: Sampling) -> Float[Tensor, "rows longest"]:
     """A number in [0, 1) for each row and step: from the row's seed alone, the same on every machine."""
-    rows = [np.random.PCG64(np.random.SeedSequence([how.seed, sample, *seed]))
-            for seed in seeds for sample in range(how.samples)]
+    sums = [hashlib.blake2b(np.array(seed, dtype="<i8").tobytes(), digest_size=16).digest() for seed in seeds]
+    rows = [np.random.PCG64(np.random.SeedSequence([how.seed, sample, int.from_bytes(sum, "little")]))
+            for sum in sums for sample in range(how.samples)]
     table = np.stack([np.random.Generator(row).random(how.longest) for row in rows])
     return torch.from_numpy(np.minimum(table, BELOW_ONE))

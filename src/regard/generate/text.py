@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from regard.generate.draw import Drawn
 
-__all__ = ["Decode", "Pieces", "Stop", "Writing", "follow"]
+__all__ = ["Decode", "Pieces", "Stop", "Writing", "follow", "until"]
 
 Decode = Callable[[Sequence[int]], str]
 """The text of tokens; bytes that make no character become `�`."""
@@ -16,15 +16,17 @@ WINDOW = 32  # tokens after which those that are long said are forgotten: decodi
 class Pieces:
     """The text of tokens, piece by piece. Put together, the pieces are what the tokens add to those they come after.
 
+    `known` is text that is theirs and was said before.
+
     >>> pieces = Pieces(lambda ids: bytes(ids).decode(errors="replace"))
     >>> [pieces.push(byte) for byte in "aé€".encode()], pieces.flush()
     (['a', '', 'é', '', '', '€'], '')
     """
 
-    def __init__(self, decode: Decode, *, after: Sequence[int] = ()) -> None:
+    def __init__(self, decode: Decode, *, after: Sequence[int] = (), known: str = "") -> None:
         self.decode = decode
         self.ids = list(after[-WINDOW:])
-        self.said = len(decode(self.ids))  # characters of their text
+        self.said = len(decode(self.ids)) + len(known)  # characters of their text
         self.boundary = len(self.ids)  # where among them a character last ended
 
     def push(self, id: int) -> str:
@@ -32,7 +34,7 @@ class Pieces:
         self.ids.append(id)
         text = self.decode(self.ids)
         whole = text.rstrip(UNFINISHED)
-        piece, self.said = whole[self.said :], len(whole)
+        piece, self.said = whole[self.said :], max(self.said, len(whole))
         if len(whole) == len(text):
             self._forget()
             self.boundary = len(self.ids)
@@ -81,6 +83,16 @@ class Stop:
         return held
 
 
+def until(text: str, stops: Sequence[str]) -> str:
+    """A whole text, up to the first of the stop texts.
+
+    >>> until("one END two", ["END"]), until("one two", ["END"])
+    ('one ', 'one two')
+    """
+    stop = Stop(stops)
+    return stop.push(text) + stop.flush()
+
+
 def _overlap(text: str, stop: str) -> int:
     """How many characters at the end of a text are the beginning of a stop text.
 
@@ -93,9 +105,9 @@ def _overlap(text: str, stop: str) -> int:
 class Writing:
     """One answer on its way from tokens to text: it ends with the end token, with a stop text, or when it is long."""
 
-    def __init__(self, decode: Decode, *, end: int, longest: int, after: Sequence[int] = (),
+    def __init__(self, decode: Decode, *, end: int, longest: int, after: Sequence[int] = (), known: str = "",
                  stop: Sequence[str] = ()) -> None:
-        self._pieces, self._stop = Pieces(decode, after=after), Stop(stop)
+        self._pieces, self._stop = Pieces(decode, after=after, known=known), Stop(stop)
         self._end, self._longest = end, longest
         self.tokens: list[int] = []
         """All that were drawn, without the end."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.nn.attend import Attend, Bias, Places
 from regard.nn.mask import whole
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, amount
 
 __all__ = ["Reduce", "Seen", "band", "matching", "mean_over_heads", "sites", "top", "watch"]
 
@@ -97,8 +97,8 @@ class Seen(Mapping[str, Tensor]):
     def refuse_beyond_limit(self, size: int, site: str) -> None:
         if self.nbytes + size > self.limit:
             raise UserError(
-                f"{site}: its weights take {_amount(size)}, {_amount(self.nbytes + size)} with what is held; the "
-                f"limit is {_amount(self.limit)}. Choose fewer with only=, heads= or rows=, keep less with reduce=, or "
+                f"{site}: its weights take {amount(size)}, {amount(self.nbytes + size)} with what is held; the "
+                f"limit is {amount(self.limit)}. Choose fewer with only=, heads= or rows=, keep less with reduce=, or "
                 "raise limit=")
 
 
@@ -228,7 +228,3 @@ def _dense(piece: Kept, width: int) -> Tensor:
         return nn.functional.pad(piece.weights, (0, width - piece.weights.shape[-1]))
     whole = piece.weights.new_zeros(*piece.weights.shape[:3], width)
     return whole.scatter_add_(-1, piece.keys, piece.weights)  # added: a band's ends are clamped to one key, as zeros
-
-
-def _amount(size: float) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

@@ -13,6 +13,7 @@ from regard.nn.cache import BlockCache, FixedCache, GrowingCache, Lineage
 from regard.nn.dropout import Dropout
 from regard.nn.embed import in_autocast
 from regard.nn.mask import Mask, whole
+from regard.nn.product import product
 from regard.settings.schema import Tower
 
 __all__ = ["Decoder", "DecoderState"]
@@ -99,7 +100,7 @@ class Decoder(nn.Module):
         return self.norm(x)  # type: ignore[no-any-return]
 
     def logits(self, states: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length vocabulary"]:
-        return self.output(states)  # type: ignore[no-any-return]
+        return product(states, self.output)
 
     def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
         """Ready for the first token of each row. With a capacity, no shape will change from step to step."""

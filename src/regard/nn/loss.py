@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.nn.embed import in_autocast
 from regard.nn.float8 import Rough, fits
-from regard.nn.logits import errors_
+from regard.nn.logits import errors_, rough_errors_
 
 __all__ = ["cross_entropy"]
 
@@ -65,7 +65,7 @@ class _Pieces(torch.autograd.Function):
             else:
                 error = rough.outputs(x)
                 rough_error = torch.empty_like(error, dtype=rough.ERROR_KIND)
-                total, own = errors_(error, place, amount, rough_error, 1 / rough.ERROR_SCALE)
+                total, own = rough_errors_(error, place, amount, rough_error, 1 / rough.ERROR_SCALE)
             plain = plain + ((total - own) * real).sum()
             if mean is not None:
                 # Σ_v −log q_v / V = (log Σ e^logit) − the mean logit, and the mean logit is x · (mean of the weights)

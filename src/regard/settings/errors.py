@@ -1,6 +1,6 @@
 """Mistakes a person can mend: each carries the sentence to print and the code to exit with."""
 
-__all__ = ["Failure", "NotFinite", "Stopped", "UserError"]
+__all__ = ["Failure", "NotFinite", "Stopped", "UserError", "amount"]
 
 
 class UserError(Exception):
@@ -27,3 +27,12 @@ class Stopped(UserError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def amount(size: float) -> str:
+    """Bytes, as a sentence has them.
+
+    >>> amount(2_500_000), amount(3_141_592_653)
+    ('2.5 MB', '3.1 GB')
+    """
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

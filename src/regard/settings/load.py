@@ -20,7 +20,7 @@ from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, PRESETS
 from regard.settings.schema import Run, Tower, Train
 
-__all__ = ["differences", "from_json", "load", "refuse_another", "to_json"]
+__all__ = ["differences", "from_json", "load", "refuse_another", "task_of", "to_json"]
 
 FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
 
@@ -47,6 +47,14 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
     return assembled(given, base)
 
 
+def task_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> str:
+    """The task that they name: what a run starts from depends on it. All else that is said is for `load` to check."""
+    content = parsed(recipe) if recipe is not None else {}
+    named = [content.get("task") if isinstance(content, dict) else None,
+             *(value for path, value in map(override, overrides) if path == "task")]
+    return next((task for task in reversed(named) if isinstance(task, str)), DEFAULTS.task)
+
+
 def to_json(run: Run) -> dict[str, Any]:
     """What run.json holds: every setting, by section, and the version of the format."""
     return {"format": FORMAT, **table(run)}
@@ -71,10 +79,15 @@ def differences(a: Run, b: Run) -> list[str]:
 
 def refuse_another(saved: Path, run: Run) -> None:
     """A folder holds one run: with other settings it is not gone on with, and not written over."""
-    changed = differences(load(saved), run) if saved.exists() else []
-    if changed:
+    if not saved.exists():
+        return
+    other = load(saved)
+    if changed := differences(other, run):
+        steps, more = other.train.steps, run.train.steps - other.train.steps
+        longer = f"Go on with it by --set train.steps={steps} --extend {more}, or choose"
+        is_longer = more > 0 and len(changed) == 1
         raise UserError(f"{saved.parent} holds another run. What differs:\n  " + "\n  ".join(changed)
-                        + "\nChoose another place with --out DIR, or delete that one.")
+                        + f"\n{longer if is_longer else 'Choose'} another place with --out DIR, or delete that one.")
 
 
 def table(section: Any) -> dict[str, Any]:

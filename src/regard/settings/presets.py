@@ -113,6 +113,6 @@ def standard_library() -> Run:
     """The run of a bare `regard train language`, for two cores and less than four minutes, too."""
     plain = language()
     return replace(
-        plain, data=Data(held_out=0.05, longest=256), tokens=Tokens(vocabulary=4_000),
-        model=replace(plain.model, width=128, depth=3, heads=4, dropout=0.0),
-        train=replace(plain.train, steps=900, batch_tokens=4_096, rate=4e-3, evaluate_every=300))
+        plain, data=Data(held_out=0.03), tokens=Tokens(vocabulary=4_000),
+        model=replace(plain.model, width=128, depth=3, dropout=0.0),
+        train=replace(plain.train, steps=500, batch_tokens=4_096, rate=4e-3, evaluate_every=250))

@@ -2,23 +2,28 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen
+from regard.look.alignment import Links
 from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
+from regard.tasks.subject import MOST, Subject
 
-__all__ = ["Answer", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term"]
+__all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
+           "no_such_split", "of_all_lengths"]
 
 B = TypeVar("B", bound=Batch)
 
@@ -55,6 +60,14 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Example:
+    """What a model is asked, and what it should answer."""
+
+    input: str
+    wanted: str
+
+
+@dataclass(frozen=True)
 class Likelihood:
     """How likely a model finds a text: the log-probability of each of its tokens after those before it."""
 
@@ -72,11 +85,27 @@ class Likelihood:
 
 
 class Task(ABC, Generic[B]):
-    """One job, for one run. `prepare` or `restore` comes first."""
+    """One job, for one run. `prepare` or `restore` comes first.
+
+    The verbs know no task by its name: what they need of one is here.
+    """
+
+    focus = "*"
+    """The attentions by which an output looks at its input, as `look` names them with `only`."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.notes: list[str] = []  # what a person should know about the data
+
+    @contextmanager
+    def searching(self, **search: object) -> Iterator[None]:
+        """Inside, answers are searched for by these settings."""
+        run = self.run
+        self.run = replace(run, search=replace(run.search, **search))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            self.run = run
 
     @abstractmethod
     def prepare(self, folder: Path) -> Sizes:
@@ -106,8 +135,28 @@ class Task(ABC, Generic[B]):
     def loss(self, model: nn.Module, batch: B) -> Loss: ...
 
     @abstractmethod
+    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+        """The (first `limit`) examples of a split that is not trained on, as texts."""
+
+    def alignments(self, split: str, limit: int) -> list[Links] | None:
+        """Which words of those examples belong together, where that is known."""
+        return None
+
+    @abstractmethod
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[B]:
+        """Inputs with the outputs to give to them, in batches of like lengths. They count the tokens of the outputs."""
+
+    @abstractmethod
+    def likeliest(self, model: nn.Module, batch: B) -> Bool[Tensor, "rows places"]:
+        """Which tokens of the outputs are those that a greedy search takes there. What is not said is none."""
+
+    @abstractmethod
     def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
         """An answer to each input, in order."""
+
+    def attempts(self, model: nn.Module, examples: Sequence[Example]) -> list[str]:
+        """An answer to each example, which is right if it is what was wanted."""
+        return [answer.text for answer in self.predict(model, [example.input for example in examples])]
 
     @abstractmethod
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
@@ -145,3 +194,30 @@ class Task(ABC, Generic[B]):
     @abstractmethod
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
         """How well the model answers the (first `limit`) examples of a split."""
+
+    @abstractmethod
+    def subject(self, model: nn.Module) -> Subject:
+        """The model and some of its examples, ready to be checked."""
+
+
+@torch.no_grad()
+def loss_per_token(task: Task[B], model: nn.Module, batches: Iterable[B]) -> float:
+    """The mean of −log of the probability of each token that they count."""
+    device, total, count = next(model.parameters()).device, 0.0, 0
+    for batch in batches:
+        total += sum(float(term.total) for term in task.loss(model, batch.to(device)) if term.name == "nll")
+        count += batch.counts["nll"]
+    return total / count
+
+
+def no_such_split(split: str, there: Sequence[str]) -> UserError:
+    if not there:
+        return UserError(f"{split}: no such split; the run has come without its data")
+    return UserError(f"{split}: no such split; there are {', '.join(there)}")
+
+
+def of_all_lengths(examples: Sequence[Example]) -> list[Example]:
+    """A few of them, from the shortest to the longest."""
+    whole = [example for example in examples if example.input.strip() and example.wanted.strip()]
+    by_length = sorted(whole, key=lambda example: len(example.input))
+    return by_length[:: max(1, len(by_length) // MOST)][:MOST]

@@ -15,31 +15,23 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.generate.beam import Beam, beam
+from regard.generate.beam import Beam, Hypothesis, beam
+from regard.generate.draw import Drawn
 from regard.generate.sample import Sampling, gather, sample
+from regard.generate.steps import State, Steps
+from regard.generate.text import Writing, follow
 from regard.look.watch import sites
-from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import Attend, Attended
-from regard.nn.mask import Mask
-from regard.tasks.translate import Translate
+from regard.tasks.subject import Rows, Subject
 
-__all__ = ["Check", "Sentences", "checks", "sentences"]
+__all__ = ["CHECKS", "Check", "checks"]
 
 NEAR = 1e-5  # of the largest number: what sums of float32 in another order may differ by
 EXACT = 0.0  # where the order of the sums is the same
-MOST, LONGEST = 8, 24  # sentences, and tokens of each: enough for every shape, and a matter of seconds
+ALIKE = 1e-4  # between two logits: which of these tokens is the likeliest, the order of the sums may decide
+WRITTEN = 16  # tokens of an answer
 MORE_PADDING = 5
 CACHES = ("growing", "fixed")
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """What a model is asked: sources with their end, and what its decoder reads, which begins with the start."""
-
-    sources: Sequence[Sequence[int]]
-    targets: Sequence[Sequence[int]]
-    pad: int
-    end: int
 
 
 class Difference(NamedTuple):
@@ -47,6 +39,7 @@ class Difference(NamedTuple):
 
     size: float
     place: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,117 +53,112 @@ class Check:
     difference: float
     place: str
     """Where the largest difference is."""
+    note: str
+    """What is to be said of it even if it holds."""
 
     @property
     def holds(self) -> bool:
         return self.difference <= self.tolerance  # of what is not a number, nothing holds
 
 
-def sentences(task: Translate) -> Sentences:
-    """Of the validation set, of all lengths; or made up, where a run has come without its data."""
-    pairs = next(iter(task.pairs.values()), [])[: 8 * MOST]
-    by_length = sorted((p for p in pairs if p.source.strip() and p.target.strip()), key=lambda p: len(p.source))
-    chosen = by_length[:: max(1, len(by_length) // MOST)][:MOST]
-    sources = task.source_tokens.encode([pair.source for pair in chosen]) or _made_up(len(task.source_tokens))
-    targets = task.target_tokens.encode([pair.target for pair in chosen]) or _made_up(len(task.target_tokens))
-    return Sentences([[*row[:LONGEST], task.source_tokens.end] for row in sources],
-                     [[task.target_tokens.start, *row[:LONGEST]] for row in targets],
-                     task.source_tokens.pad, task.target_tokens.end)
-
-
-def _made_up(vocabulary: int) -> list[list[int]]:
-    random = torch.Generator().manual_seed(0)
-    lengths = range(2, LONGEST, LONGEST // MOST)
-    return [torch.randint(3, vocabulary, (length,), generator=random).tolist() for length in lengths]
-
-
-def checks(model: EncoderDecoder, asked: Sentences) -> Iterator[Check]:
-    """All of them, one after the other."""
-    for name, otherwise, tolerance, measure in CHECKS:
-        with torch.no_grad(), _exact_products():
-            difference = measure(model, asked)
-        yield Check(name, otherwise, tolerance, *difference)
+def checks(asked: Subject) -> Iterator[Check]:
+    """All that can be asked of this model, one after the other."""
+    for name, otherwise, tolerance, measure, concerns in CHECKS:
+        if concerns(asked):
+            with torch.no_grad(), _exact_products():
+                difference = measure(asked)
+            yield Check(name, otherwise, tolerance, *difference)
 
 
 # The checks. Each asks in a way that leaves the others' questions out.
 
 
-def batch_is_single(model: EncoderDecoder, asked: Sentences) -> Difference:
-    source, target = _filled(model, asked.sources), _filled(model, asked.targets)
-    alone = [_logits(model, source[[row]], target[[row]], asked.pad) for row in range(len(source))]
-    size, row, token = _gap(_logits(model, source, target, asked.pad), torch.cat(alone))
-    return Difference(size, f"sentence {row}, token {token}")
+def batch_is_single(asked: Subject) -> Difference:
+    read, source = asked.filled(asked.rows), asked.filled(asked.sources)
+    alone = [asked.logits(read[[row]], source[[row]]) for row in range(len(read))]
+    size, row, token = _gap(asked.logits(read, source), torch.cat(alone))
+    return Difference(size, f"row {row}, token {token}")
 
 
-def padded_is_unpadded(model: EncoderDecoder, asked: Sentences) -> Difference:
+def padded_is_unpadded(asked: Subject) -> Difference:
     found, more = [], [asked.pad] * MORE_PADDING
-    for number, (source, target) in enumerate(zip(asked.sources, asked.targets, strict=True)):
-        bare = _logits(model, _filled(model, [source]), _filled(model, [target]), asked.pad)
-        padded = _logits(model, _filled(model, [[*source, *more]]), _filled(model, [[*target, *more]]), asked.pad)
-        size, _, token = _gap(padded[:, : len(target)], bare)
-        found.append(Difference(size, f"sentence {number}, token {token}"))
+    for number, (row, source) in enumerate(zip(asked.rows, asked.sources, strict=True)):
+        bare = asked.logits(asked.filled([row]), asked.filled([source]))
+        padded = asked.logits(asked.filled([[*row, *more]]), asked.filled([[*source, *more]]))
+        size, _, token = _gap(padded[:, : bare.shape[1]], bare)
+        found.append(Difference(size, f"row {number}, token {token}"))
     return max(found)
 
 
-def cache_is_none(model: EncoderDecoder, asked: Sentences) -> Difference:
+def cache_is_none(asked: Subject) -> Difference:
     """The first half of the tokens at once, the others one by one."""
-    source, target = _padded(model, asked.sources, asked.pad), _padded(model, asked.targets, asked.pad)
-    whole, half = _logits(model, source, target, asked.pad), target.shape[1] // 2
+    read, source, writer = asked.padded(asked.rows), asked.padded(asked.sources), _writer(asked)
+    whole, half = asked.logits(read, source), read.shape[1] // 2
     found = []
     for kind in CACHES:
-        state = _begin(model, source, asked.pad, kind, target.shape[1])
-        parts = [target[:, :half], *target[:, half:].split(1, dim=1)]
-        stepped = torch.cat([model.step(tokens, state) for tokens in parts], dim=1)
-        size, row, token = _gap(model.logits(stepped), whole, real=target != asked.pad)
-        found.append(Difference(size, f"sentence {row}, token {token}, {kind} cache"))
+        state = _begin(asked, read, source, kind)
+        parts = [read[:, :half], *read[:, half:].split(1, dim=1)]
+        stepped = torch.cat([writer.step(tokens, state) for tokens in parts], dim=1)
+        size, row, token = _gap(writer.logits(stepped), whole, real=read != asked.pad)
+        found.append(Difference(size, f"row {row}, token {token}, {kind} cache"))
     return max(found)
 
 
-def reordered_is_fresh(model: EncoderDecoder, asked: Sentences) -> Difference:
-    """Two beams for each source, which change places half-way: each goes on from what the other has read."""
-    source, target = _filled(model, asked.sources), _filled(model, asked.targets)
-    beams = torch.stack([target, target.roll(1, 0)], dim=1).flatten(0, 1)
+def reordered_is_fresh(asked: Subject) -> Difference:
+    """Two beams for each row, which change places half-way: each goes on from what the other has read."""
+    read, source, writer = asked.filled(asked.rows), asked.filled(asked.sources), _writer(asked)
+    beams = torch.stack([read, read.roll(1, 0)], dim=1).flatten(0, 1)
     swapped = torch.arange(len(beams), device=beams.device) ^ 1
     half = beams.shape[1] // 2
-    read = torch.cat([beams[swapped, :half], beams[:, half:]], dim=1)
-    fresh = _logits(model, source.repeat_interleave(2, 0), read, asked.pad)[:, half:]
+    mixed = torch.cat([beams[swapped, :half], beams[:, half:]], dim=1)
+    fresh = asked.logits(mixed, source.repeat_interleave(2, 0))[:, half:]
     found = []
     for kind in CACHES:
-        state = _begin(model, source, asked.pad, kind, beams.shape[1])
-        state.reorder(torch.arange(len(source), device=source.device).repeat_interleave(2))
-        model.step(beams[:, :half], state)
+        state = _begin(asked, read, source, kind)
+        state.reorder(torch.arange(len(read), device=read.device).repeat_interleave(2))
+        writer.step(beams[:, :half], state)
         state.reorder(swapped)
-        stepped = torch.cat([model.step(tokens, state) for tokens in beams[:, half:].split(1, dim=1)], dim=1)
-        size, row, token = _gap(model.logits(stepped), fresh)
-        found.append(Difference(size, f"sentence {row // 2}, beam {row % 2}, token {half + token}, {kind} cache"))
+        stepped = torch.cat([writer.step(tokens, state) for tokens in beams[:, half:].split(1, dim=1)], dim=1)
+        size, row, token = _gap(writer.logits(stepped), fresh)
+        found.append(Difference(size, f"row {row // 2}, beam {row % 2}, token {half + token}, {kind} cache"))
     return max(found)
 
 
-def beam_of_one_is_greedy(model: EncoderDecoder, asked: Sentences) -> Difference:
-    """Where the two part, it counts by how much the one's next token is likelier than the other's."""
-    source = _padded(model, asked.sources, asked.pad)
-    memory, longest = model.encode(source, Mask(keys=source != asked.pad)), 2 * source.shape[1]
-    prompt = torch.tensor([target[:1] for target in asked.targets], device=source.device)
-    searched = beam(model, prompt, memory=memory, how=Beam(end=asked.end, longest=longest, size=1))
-    greedy = gather(sample(model, prompt, memory=memory, how=Sampling(
-        end=asked.end, longest=longest, temperature=0.0)), end=asked.end)
-    found = []
-    for row, (answers, wanted) in enumerate(zip(searched, greedy, strict=True)):
-        if not answers:
-            return Difference(math.inf, f"sentence {row}: its probabilities are not numbers")
-        parted = _parting(answers[0].tokens, wanted.tokens, end=asked.end)
-        if parted is None:
-            gap = abs(answers[0].log_probability - wanted.log_probability) / max(1.0, abs(wanted.log_probability))
-            found.append(Difference(gap, f"sentence {row}, log-probability of the answer"))
-        else:
-            token, choices = parted
-            read = torch.tensor([[*asked.targets[row][:1], *wanted.tokens[:token]]], device=source.device)
-            chances = _logits(model, source[[row]], read, asked.pad)[0, -1].log_softmax(-1)[list(choices)]
-            found.append(Difference(float(chances.diff().abs()), f"sentence {row}, token {token}"))
-    return max(found)
+def beam_of_one_is_greedy(asked: Subject) -> Difference:
+    prompts, source, end = [row[:1] for row in asked.rows], asked.padded(asked.sources), _end(asked)
+    longest = 2 * max(map(len, (*asked.sources, *asked.rows)))
+    searched = beam(_writer(asked), asked.filled(prompts), memory=asked.remember(source),
+                    how=Beam(end=end, longest=longest, size=1))
+    if not all(searched):
+        return Difference(math.inf, f"row {searched.index([])}: its probabilities are not numbers")
+    greedy = gather(_greedy(asked, prompts, asked.sources, longest), end=end)
+    return _parted(asked, prompts, asked.sources, [answers[0] for answers in searched], greedy)
 
 
-def fused_is_explicit(model: EncoderDecoder, asked: Sentences) -> Difference:
+def alone_is_together(asked: Subject) -> Difference:
+    """Greedy answers to prompts of many lengths: each row, and the first half of it."""
+    prompts, sources = [part for row in asked.rows for part in (row, row[: -(-len(row) // 2)])], _twice(asked.sources)
+    together = gather(_greedy(asked, prompts, sources), end=_end(asked))
+    alone = [gather(_greedy(asked, [prompt], [source]), end=_end(asked))[0]
+             for prompt, source in zip(prompts, sources, strict=True)]
+    return _parted(asked, prompts, sources, together, alone)
+
+
+def streamed_is_whole(asked: Subject) -> Difference:
+    """The text of greedy answers, piece by piece."""
+    decode, end = asked.decode, _end(asked)
+    assert decode is not None
+    drawn = list(_greedy(asked, asked.rows, asked.sources))
+    written = [Writing(decode, end=end, longest=len(drawn)) for _ in asked.rows]
+    for _ in follow(drawn, written, enough=set()):
+        pass
+    for row, (writing, answer) in enumerate(zip(written, gather(drawn, end=end), strict=True)):
+        if writing.text != decode(answer.tokens):
+            return Difference(1.0, f"row {row}: {writing.text!r} instead of {decode(answer.tokens)!r}")
+    return Difference(0.0, "")
+
+
+def fused_is_explicit(asked: Subject) -> Difference:
     """Every attention of a whole pass and of a stepped one, on the very tensors it is given."""
     found = []
 
@@ -181,78 +169,118 @@ def fused_is_explicit(model: EncoderDecoder, asked: Sentences) -> Difference:
         found.append(Difference(size, site))
 
     hooks = [attend.register_forward_hook(partial(compare, site=site), with_kwargs=True)
-             for site, attend in sites(model).items()]
+             for site, attend in sites(asked.model).items()]
     try:
-        cache_is_none(model, asked)
+        padded_is_unpadded(asked) if asked.writer is None else cache_is_none(asked)
     finally:
         for hook in hooks:
             hook.remove()
     return max(found)
 
 
-def future_is_unseen(model: EncoderDecoder, asked: Sentences) -> Difference:
+def future_is_unseen(asked: Subject) -> Difference:
     """After each token in turn, all that follow are changed for others."""
     found = []
-    for number, (source, target) in enumerate(zip(asked.sources, asked.targets, strict=True)):
-        length = len(target)
-        sources, same = _filled(model, [source] * length), _filled(model, [target] * length)
+    for number, (row, source) in enumerate(zip(asked.rows, asked.sources, strict=True)):
+        length = len(row)
+        same, sources = asked.filled([row] * length), asked.filled([source] * length)
         past = torch.ones(length, length, dtype=torch.bool, device=same.device).tril()
-        changed = same.where(past, (same + 1) % model.decoder.output.out_features)
-        before, after = (_logits(model, sources, tokens, asked.pad) for tokens in (same, changed))
+        before = asked.logits(same, sources)
+        after = asked.logits(same.where(past, (same + 1) % before.shape[2]), sources)
         size, _, token = _gap(after, before, real=past)
-        found.append(Difference(size, f"sentence {number}, token {token}"))
+        found.append(Difference(size, f"row {number}, token {token}"))
     return max(found)
 
 
-def shuffled_is_shuffled(model: EncoderDecoder, asked: Sentences) -> Difference:
-    """The encoder, with every token told that it stands at position 0."""
-    source = _filled(model, asked.sources)
-    nowhere = torch.zeros_like(source[:1])
-    order = torch.randperm(source.shape[1], generator=torch.Generator().manual_seed(0)).to(source.device)
-
-    def states(tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
-        return model.encoder(model.encoder.embed(tokens, nowhere), positions=nowhere)  # type: ignore[no-any-return]
-
-    size, row, token = _gap(states(source[:, order]), states(source)[:, order])
-    return Difference(size, f"sentence {row}, token {int(order[token])}")
+def shuffled_is_shuffled(asked: Subject) -> Difference:
+    """All tokens see one another, and are told that they stand at position 0."""
+    blind, tokens = asked.blind, asked.filled(asked.sources if any(asked.sources) else asked.rows)
+    assert blind is not None
+    nowhere = torch.zeros_like(tokens[:1])
+    order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(0)).to(tokens.device)
+    size, row, token = _gap(blind(tokens[:, order], nowhere), blind(tokens, nowhere)[:, order])
+    return Difference(size, f"row {row}, token {int(order[token])}")
 
 
-CHECKS: tuple[tuple[str, str, float, Callable[[EncoderDecoder, Sentences], Difference]], ...] = (
-    ("batch = single", "what a sentence gets depends on the others in its batch", NEAR, batch_is_single),
-    ("padded = unpadded", "padding is seen", NEAR, padded_is_unpadded),
-    ("cache = none", "token by token the model says something else than at once", NEAR, cache_is_none),
-    ("reordered = fresh", "a beam that changes places goes on from another's past", NEAR, reordered_is_fresh),
-    ("beam 1 = greedy", "a beam search of size 1 does not take the likeliest token", NEAR, beam_of_one_is_greedy),
-    ("fused = explicit", "the fast attention is not the one that is defined", NEAR, fused_is_explicit),
-    ("no look into the future", "a token's output depends on later tokens", EXACT, future_is_unseen),
-    ("equivariant without positions", "shuffled words give other states", NEAR, shuffled_is_shuffled),
+def _always(asked: Subject) -> bool:
+    return True
+
+
+def _writes(asked: Subject) -> bool:
+    return asked.writer is not None
+
+
+def _speaks(asked: Subject) -> bool:
+    return asked.writer is not None and asked.decode is not None
+
+
+def _attends(asked: Subject) -> bool:
+    return bool(sites(asked.model))
+
+
+def _can_be_blind(asked: Subject) -> bool:
+    return asked.blind is not None
+
+
+CHECKS: tuple[tuple[str, str, float, Callable[[Subject], Difference], Callable[[Subject], bool]], ...] = (
+    ("batch = single", "what a row gets depends on the others in its batch", NEAR, batch_is_single, _always),
+    ("padded = unpadded", "padding is seen", NEAR, padded_is_unpadded, _always),
+    ("cache = none", "token by token the model says something else than at once", NEAR, cache_is_none, _writes),
+    ("reordered = fresh", "a beam that changes places goes on from another's past", NEAR, reordered_is_fresh, _writes),
+    ("beam 1 = greedy", "a beam search of size 1 does not take the likeliest token", NEAR, beam_of_one_is_greedy,
+     _writes),
+    ("alone = in a batch", "an answer depends on the others in its batch", ALIKE, alone_is_together, _writes),
+    ("streamed = whole", "text that comes piece by piece is another", EXACT, streamed_is_whole, _speaks),
+    ("fused = explicit", "the fast attention is not the one that is defined", NEAR, fused_is_explicit, _attends),
+    ("no look into the future", "a token's output depends on later tokens", EXACT, future_is_unseen, _writes),
+    ("equivariant without positions", "shuffled words give other states", NEAR, shuffled_is_shuffled, _can_be_blind),
 )
 
 
 # What they share.
 
 
-def _logits(model: EncoderDecoder, source: Tensor, target: Tensor, pad: int) -> Float[Tensor, "rows length vocabulary"]:
-    return model.logits(model(source, target, mask=Mask(keys=source != pad)))
+def _writer(asked: Subject) -> Steps:
+    assert asked.writer is not None
+    return asked.writer
 
 
-def _begin(model: EncoderDecoder, source: Tensor, pad: int, kind: str, capacity: int) -> Any:
-    memory = model.encode(source, Mask(keys=source != pad))
-    return model.begin(len(source), memory, capacity=capacity if kind == "fixed" else None)
+def _begin(asked: Subject, read: Int[Tensor, "rows length"], source: Int[Tensor, "rows source"], kind: str) -> State:
+    capacity = read.shape[1] if kind == "fixed" else None
+    state: State = _writer(asked).begin(len(read), asked.remember(source), capacity=capacity)
+    return state
 
 
-def _padded(model: EncoderDecoder, rows: Sequence[Sequence[int]], pad: int) -> Int[Tensor, "rows length"]:
-    return torch.tensor(list(zip(*zip_longest(*rows, fillvalue=pad), strict=True)), device=_device(model))
+def _end(asked: Subject) -> int:
+    assert asked.end is not None
+    return asked.end
 
 
-def _filled(model: EncoderDecoder, rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows length"]:
-    """Of one length without padding: shorter rows begin again."""
-    longest = max(map(len, rows))
-    return torch.tensor([[row[place % len(row)] for place in range(longest)] for row in rows], device=_device(model))
+def _twice(sources: Rows) -> list[Sequence[int]]:
+    return [source for source in sources for _ in range(2)]
 
 
-def _device(model: EncoderDecoder) -> torch.device:
-    return next(model.parameters()).device
+def _greedy(asked: Subject, prompts: Rows, sources: Rows, longest: int = WRITTEN) -> Iterator[Drawn]:
+    how = Sampling(end=_end(asked), longest=longest, temperature=0.0)
+    return sample(_writer(asked), asked.padded(prompts), lengths=[len(prompt) for prompt in prompts], how=how,
+                  memory=asked.remember(asked.padded(sources)))
+
+
+def _parted(asked: Subject, prompts: Rows, sources: Rows, found: Sequence[Hypothesis],
+            wanted: Sequence[Hypothesis]) -> Difference:
+    """Where two answers part, it counts by how much the one's next token is likelier than the other's."""
+    gaps, parted = [], 0
+    for row, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        gap = abs(one.log_probability - other.log_probability) / max(1.0, abs(other.log_probability))
+        place = f"row {row}, log-probability of the answer"
+        if parting := _parting(one.tokens, other.tokens, end=_end(asked)):
+            token, choices = parting
+            read, source = asked.filled([[*prompts[row], *other.tokens[:token]]]), asked.filled([sources[row]])
+            gap = float(asked.logits(read, source)[0, -1, list(choices)].diff().abs())
+            place, parted = f"row {row}, token {token}", parted + 1
+        gaps.append(Difference(math.inf if math.isnan(gap) else gap, place))
+    note = f"{parted} of {len(gaps)} answers part, between tokens as likely" if parted else ""
+    return max(gaps)._replace(note=note)
 
 
 def _parting(one: Sequence[int], other: Sequence[int], *, end: int) -> tuple[int, tuple[int, int]] | None:

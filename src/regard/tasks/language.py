@@ -1,36 +1,20 @@
 """language: raw text to a decoder that goes on with it."""
 
-import hashlib
 import itertools
-import json
 import math
-import os
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.checkpoint import read_json, write_json
-from regard.data import tokenizer as tokenizers
-from regard.data.batch import Batch, Chosen
-from regard.data.builtin import standard_library
-from regard.data.corpus import Corpus, Found, Text, find_texts, pieces, read_corpus
-from regard.data.progress import progress
-from regard.data.shards import Counts, Shards, write_shards
-from regard.data.tokenizer import Tokenizer
-from regard.generate.capture import Captures
-from regard.generate.filters import Filter, Forbid, NoRepeat, PenalizeRepeats
-from regard.generate.sample import Draws, Sampling, padded, sample
+from regard.data.batch import Chosen
 from regard.generate.score import compare, scores
-from regard.generate.text import Writing, follow
-from regard.look.choices import Choice, Output
+from regard.generate.text import Writing
+from regard.look.choices import Output
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.decoder import Decoder
@@ -38,136 +22,32 @@ from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run
-from regard.tasks.base import Answer, Likelihood, Loss, Scores, Sizes, Task, Term
+from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
+from regard.tasks.rows import IGNORED, WANTED, RowBatch, Rows
+from regard.tasks.subject import Subject, made_up, of_decoder
+from regard.tasks.watched import records, weighed
+from regard.tasks.writer import Writer
 
-__all__ = ["Language", "RowBatch"]
+__all__ = ["Language"]
 
-KEY = "key.json"  # of the cache: what it was made from
-LEARN_FROM = 1 << 27  # characters that tokens are learned from, at the most: more text would not give others
-IGNORED = -1  # a target that counts nothing
-TEMPERATURE = 0.8  # of the drawing, where search.temperature is not set: likely text, and not always the same
 TOGETHER = 1 << 13  # tokens that are scored at once
+SHOWN = 32  # new tokens that are looked at, where no output is given: a picture of more cannot be read
 
 
-@dataclass(frozen=True)
-class RowBatch(Batch):
-    """What the decoder reads, and what it should write: the same shifted by one."""
-
-    read: Int[Tensor, "rows length"]
-    write: Int[Tensor, "rows length"]
-
-
-class Language(Task[RowBatch]):
-    """Text, cut into rows of equal length without regard for where a document ends."""
+class Language(Rows):
+    """Text to more text."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         if run.model.positions == "learned" and run.model.longest < run.data.longest:
             raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
                             f"data.longest={run.data.longest}; raise the one or lower the other")
-        self.ids: dict[str, Shards] = {}
-        self.counts: dict[str, Counts] = {}
-        self.filters: dict[Hashable, tuple[Filter, ...]] = {}
-        self.captures: Captures[Draws] = Captures()
+        self.writer = Writer()
 
-    # Files -> ids
-
-    def prepare(self, folder: Path) -> Sizes:
-        cache = folder / "data"
-        found = self._files()
-        key = _digest(self.run, [text.path for text in found])
-        if (cache / KEY).exists() and read_json(cache / KEY)["key"] == key:
-            return self.restore(folder)
-        if (folder / "checkpoints").exists():
-            raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
-        corpus = read_corpus(found, key=self.run.data.source or "text", held_out=self.run.data.held_out)
-        self.notes += corpus.notes
-        self.tokens = self._tokens(corpus.splits["train"])
-        cache.mkdir(parents=True, exist_ok=True)
-        for old in [cache / KEY, *cache.glob("*.npy")]:
-            old.unlink(missing_ok=True)
-        self.tokens.save(folder / "tokenizer.json")
-        self._write(corpus, cache)
-        # Last: where it is, the cache is whole.
-        write_json(cache / KEY, {"key": key, "splits": {name: asdict(counts) for name, counts in self.counts.items()},
-                                 "notes": self.notes})
-        return self._sizes()
-
-    def restore(self, folder: Path) -> Sizes:
-        self.tokens = Tokenizer.load(folder / "tokenizer.json")
-        if (folder / "data" / KEY).exists():
-            about = read_json(folder / "data" / KEY)
-            self.notes = about["notes"]
-            self.counts = {split: Counts(**counts) for split, counts in about["splits"].items()}
-            self.ids = {split: Shards.load(folder / "data" / split) for split in self.counts}
-        return self._sizes()
-
-    def splits(self) -> Sequence[str]:
-        return list(self.ids)
-
-    def _files(self) -> list[Found]:
-        data = self.run.data
-        if data.paths:
-            return find_texts([Path(path) for path in data.paths])
-        return [Found(file) for file in standard_library.files(data.built_in_size)]
-
-    def _tokens(self, text: Text) -> Tokenizer:
-        how = self.run.tokens
-        if how.file is not None:
-            return Tokenizer.load(Path(how.file))
-        every = math.ceil(text.characters / LEARN_FROM)
-        parts = (piece for document in text.documents() for piece in pieces(document))
-        with progress("learning the tokens", text.characters // every) as tell:
-            learned = tokenizers.train(_told(itertools.islice(parts, 0, None, every), tell), kind=how.kind,
-                                       vocabulary=how.vocabulary, lowercase=how.lowercase)
-        if len(learned) < how.vocabulary:
-            self.notes.append(f"the text has fewer distinct pieces than tokens.vocabulary={how.vocabulary}: "
-                              f"{len(learned)} tokens are used")
-        return learned
-
-    def _write(self, corpus: Corpus, cache: Path) -> None:
-        total = sum(text.characters for text in corpus.splits.values())
-        with progress("encoding the text", total) as tell:
-            for split, text in corpus.splits.items():
-                self.counts[split] = write_shards(cache / split, text.documents(), self.tokens, tell)
-                self.ids[split] = Shards.load(cache / split)
-
-    def _sizes(self) -> Sizes:
-        # Matrix units want multiples of 64; the ids beyond the real ones never occur.
-        return {"vocabulary": -(-len(self.tokens) // 64) * 64}
-
-    # Ids -> rows -> loss
+    # Rows -> loss
 
     def build(self, sizes: Sizes) -> Decoder:
         return Decoder(self.run.model, vocabulary=sizes["vocabulary"])
-
-    def lengths(self, split: str) -> NDArray[np.int64]:
-        whole, length = len(self.ids[split]), self._length(split)
-        return np.full(-(-whole // length), length)
-
-    def _length(self, split: str) -> int:
-        """Of a row; a text that is shorter is one row by itself."""
-        return min(self.run.data.longest, len(self.ids[split]))
-
-    def collate(self, split: str, chosen: Chosen) -> RowBatch:
-        """Rows of the ring that the split is. The last goes on past where the first began; there, nothing counts."""
-        ids, length = self.ids[split], self._length(split)
-        first = self._offset(chosen.epoch, length)
-        whole = np.full((chosen.rows, chosen.length + 1), self.tokens.start, dtype=np.int64)
-        write = np.full((chosen.rows, chosen.length), IGNORED, dtype=np.int64)
-        for row, index in enumerate(chosen.indices.tolist()):
-            whole[row, : length + 1] = ids.around(first + index * length, length + 1)
-            once = min(length, len(ids) - index * length)
-            write[row, :once] = whole[row, 1 : once + 1]
-        if self.tokens.start != self.tokens.end:
-            write[write == self.tokens.start] = IGNORED  # what follows an end is no news, and no text
-        count = int((write != IGNORED).sum())
-        return RowBatch({"loss": count, "nll": count}, torch.from_numpy(whole[:, :-1].copy()), torch.from_numpy(write))
-
-    def _offset(self, epoch: int, length: int) -> int:
-        """Where the first row of an epoch begins: at the beginning of the text, and then elsewhere each time."""
-        order = np.random.default_rng(self.run.seed).permutation(length)
-        return int(order[epoch % length] - order[0]) % length
 
     def _states(self, model: nn.Module, read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
         decoder = cast(Decoder, model)
@@ -181,16 +61,17 @@ class Language(Task[RowBatch]):
         return decoder(decoder.embed(read, since), mask=mask)  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: RowBatch) -> Loss:
-        states = self._states(model, batch.read)
-        total, plain = cross_entropy(states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(),
-                                     ignore=IGNORED, smoothing=self.run.train.smoothing)
+        states, how = self._states(model, batch.read), self.run.train
+        total, plain = cross_entropy(
+            states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(), ignore=IGNORED,
+            smoothing=how.smoothing, float8=how.precision == "float8")
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
         """Every token once, with what comes before it in its row. `limit` counts rows."""
         if split not in self.ids:
-            raise UserError(f"{split}: no such split; there are {', '.join(self.ids)}")
+            raise no_such_split(split, list(self.ids))
         length, device = self._length(split), next(model.parameters()).device
         rows = np.arange(len(self.lengths(split)))[:limit]
         total = count = 0.0
@@ -285,42 +166,54 @@ class Language(Task[RowBatch]):
     def _write_on(self, model: nn.Module,
                   prompts: Sequence[Sequence[int]]) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
         """The same, to be written while their pieces are asked for."""
-        how, tower, tokens, decoder = self.run.search, self.run.model, self.tokens, cast(Decoder, model)
+        how, tower, decoder = self.run.search, self.run.model, cast(Decoder, model)
         # The last token is written only: it needs no position.
-        most = [min(how.longest, tower.longest + 1 - len(prompt)) if tower.positions == "learned" else how.longest
-                for prompt in prompts]
-        written = [Writing(lambda ids: tokens.decode([ids])[0], end=tokens.end, longest=longest, after=prompt,
-                           stop=how.stop)
-                   for prompt, longest in zip(prompts, most, strict=True) for _ in range(how.best)]
-        enough: set[int] = set()
-        sampling = Sampling(
-            end=tokens.end, longest=max(most), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
-            temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)
-        steps = sample(decoder, padded(prompts, device=next(model.parameters()).device), lengths=[*map(len, prompts)],
-                       how=sampling, filters=self._filters(decoder), seeds=[[_checksum(prompt)] for prompt in prompts],
-                       captures=self.captures, enough=enough)
-        return written, follow(steps, written, enough=enough)
+        longest = [min(how.longest, tower.longest + 1 - len(prompt)) if tower.positions == "learned" else how.longest
+                   for prompt in prompts]
+        return self.writer.write(decoder, prompts, how, tokens=self.tokens, longest=longest,
+                                 never=self._never(decoder.output.out_features))
 
-    def _filters(self, model: Decoder) -> tuple[Filter, ...]:
-        """The same objects for every batch: a recorded step goes on reading their tensors."""
-        how, vocabulary, device = self.run.search, model.output.out_features, next(model.parameters()).device
-        key = (vocabulary, device, how.no_repeat, how.repetition_penalty)
-        if key not in self.filters:
-            never = [*self._never(), *range(len(self.tokens), vocabulary)]
-            filters: list[Filter] = [Forbid(never, vocabulary=vocabulary, device=device)]
-            filters += [] if how.no_repeat is None else [NoRepeat(how.no_repeat)]
-            filters += [] if how.repetition_penalty == 1 else [PenalizeRepeats(how.repetition_penalty)]
-            self.filters[key] = tuple(filters)
-        return self.filters[key]
+    def _never(self, vocabulary: int) -> list[int]:
+        """The ids that no text has."""
+        special = [id for id in (self.tokens.pad, self.tokens.start) if id != self.tokens.end]
+        return [*special, *range(len(self.tokens), vocabulary)]
 
-    def _never(self) -> list[int]:
-        """Tokens of the vocabulary that no text has."""
-        return [id for id in (self.tokens.pad, self.tokens.start) if id != self.tokens.end]
+    def attempts(self, model: nn.Module, examples: Sequence[Example]) -> list[str]:
+        """The likeliest text unless drawing is asked for, as long as what was wanted."""
+        with self.searching(temperature=self.run.search.temperature or 0.0, best=1, stop=(), longest=2 * WANTED):
+            answers = self.predict(model, [example.input for example in examples])
+        return [answer.text[: len(example.wanted)] for answer, example in zip(answers, examples, strict=True)]
 
-    def _text(self, prompt: Sequence[int], new: Sequence[int]) -> str:
-        """What the new tokens add to the prompt: by themselves, they might lose a space at their beginning."""
-        before, whole = self.tokens.decode([list(prompt), [*prompt, *new]])
-        return whole[len(before) :]
+    # Given outputs -> batches
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[RowBatch]:
+        """The prompts are read, and only what follows them counts."""
+        pairs = sorted(map(self._read, inputs, outputs), key=lambda pair: -sum(map(len, pair)))
+        while pairs:
+            longest = sum(map(len, pairs[0]))
+            some, pairs = pairs[: max(1, TOGETHER // longest)], pairs[max(1, TOGETHER // longest) :]
+            whole = np.full((len(some), longest), self.tokens.start, dtype=np.int64)
+            write = np.full((len(some), longest - 1), IGNORED, dtype=np.int64)
+            for row, (prompt, new) in enumerate(some):
+                whole[row, : len(prompt) + len(new)] = [*prompt, *new]
+                write[row, len(prompt) - 1 : len(prompt) + len(new) - 1] = new
+            count = int((write != IGNORED).sum())
+            yield RowBatch({"loss": count, "nll": count}, torch.from_numpy(whole[:, :-1].copy()),
+                           torch.from_numpy(write))
+
+    def _read(self, text: str, output: str) -> tuple[list[int], list[int]]:
+        """A prompt and the tokens after it. Read together: a word may be begun by the one and ended by the other."""
+        prompt, whole = self._prompt(text), self._prompt(text + output)
+        differs = (place for place, pair in enumerate(zip(prompt, whole, strict=False)) if pair[0] != pair[1])
+        shared = max(1, next(differs, min(len(prompt), len(whole) - 1)))
+        return whole[:shared], whole[shared:] or [self.tokens.end]
+
+    @torch.no_grad()
+    def likeliest(self, model: nn.Module, batch: RowBatch) -> Bool[Tensor, "rows length"]:
+        said = batch.write != IGNORED
+        logits = cast(Decoder, model).logits(self._states(model, batch.read)[said][None])[0]
+        logits[:, self._never(logits.shape[1])] = -math.inf
+        return torch.zeros_like(said).masked_scatter(said, logits.argmax(-1) == batch.write[said])
 
     # A look inside
 
@@ -328,69 +221,42 @@ class Language(Task[RowBatch]):
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
         """A row is named by the token that came next, a column by the token that was read: all from the start on."""
-        device, records = next(model.parameters()).device, []
+        device, found = next(model.parameters()).device, list[Record]()
         for prompt, new in self._told(model, inputs, outputs):
             whole = [*prompt, *new]
             with watch(model, only, heads=heads) as seen:
                 self._states(model, torch.tensor([whole[:-1]], device=device))
             labels = Labels(tuple(self.tokens.pieces(whole[1:])), tuple(self.tokens.pieces(whole[:-1])))
-            records.append(Record({site: seen[site][0].float().cpu().numpy() for site in seen},
-                                  dict.fromkeys(seen, labels), dict(seen.heads)))
-        return records
+            found += records(seen, [dict.fromkeys(seen, labels)])
+        return found
 
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5) -> list[Output]:
-        return [self._weighed(cast(Decoder, model), prompt, new, best)
-                for prompt, new in self._told(model, inputs, outputs)]
+        """A choice for each token from the start on: the prompt, too, could have gone on in another way."""
+        device, found = next(model.parameters()).device, list[Output]()
+        for prompt, new in self._told(model, inputs, outputs):
+            whole = [*prompt, *new]
+            logits = cast(Decoder, model).logits(self._states(model, torch.tensor([whole[:-1]], device=device)))[0]
+            found.append(Output(self._added(prompt, new), weighed(
+                self.tokens, logits, whole[1:], never=self._never(logits.shape[1]), best=best)))
+        return found
 
     def _told(self, model: nn.Module, inputs: Sequence[str],
-              outputs: Sequence[str] | None) -> Iterator[tuple[list[int], list[int]]]:
+              outputs: Sequence[str] | None) -> list[tuple[list[int], list[int]]]:
         """Each prompt with the tokens after it: of these outputs, or the very ones that the model says itself."""
-        for number, text in enumerate(inputs):
-            prompt = self._prompt(text)
-            if outputs is None:
-                yield prompt, self._written(model, [prompt])[0].tokens or [self.tokens.end]
-            else:
-                # Read together: a word may be begun by the prompt and ended by the output.
-                whole = self._prompt(text + outputs[number])
-                differs = (place for place, pair in enumerate(zip(prompt, whole, strict=False)) if pair[0] != pair[1])
-                shared = next(differs, min(len(prompt), len(whole) - 1))
-                yield whole[:shared], whole[shared:]
+        if outputs is not None:
+            return list(map(self._read, inputs, outputs))
+        with self.searching(best=1, longest=min(self.run.search.longest, SHOWN)):
+            return [(list(self.writer.begun(prompt, self.tokens)),
+                     self._written(model, [prompt])[0].tokens or [self.tokens.end])
+                    for prompt in map(self._prompt, inputs)]
 
-    def _weighed(self, model: Decoder, prompt: list[int], new: list[int], best: int) -> Output:
-        tokens, device = self.tokens, next(model.parameters()).device
-        states = self._states(model, torch.tensor([[*prompt, *new][:-1]], device=device))[:, len(prompt) - 1 :]
-        logits = model.logits(states)[0].float()
-        never = [*self._never(), *range(len(tokens), logits.shape[1])]  # the search does not say them either
-        chances = logits.index_fill_(1, torch.tensor(never, device=device), -math.inf).softmax(-1).cpu()
-        top = chances.topk(min(best, len(tokens) - len(self._never())))
-        taken = chances[torch.arange(len(new)), new]
-        return Output(self._text(prompt, new), tuple(
-            Choice(word, chance, tuple(zip(tokens.pieces(ids), values, strict=True)))
-            for word, chance, ids, values in zip(tokens.pieces(new), taken.tolist(), top.indices.tolist(),
-                                                 top.values.tolist(), strict=True)))
-
-
-def _told(texts: Iterator[str], tell: Callable[[int], None]) -> Iterator[str]:
-    for text in texts:
-        yield text
-        tell(len(text))
-
-
-def _checksum(prompt: Sequence[int]) -> int:
-    """Other prompts have others: what is drawn for one tells nothing about the next."""
-    ids = np.array(prompt, dtype=np.int64).tobytes()
-    return int.from_bytes(hashlib.blake2b(ids, digest_size=16).digest(), "little")
-
-
-def _digest(run: Run, files: Sequence[Path]) -> str:
-    """Changes when the files or what is made of them change."""
-    digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
-    published = [] if run.tokens.file is None else find_texts([Path(run.tokens.file)])
-    for file in [*files, *(text.path for text in published)]:
-        digest.update(file.name.encode(errors="surrogateescape"))
-        if os.access(file, os.R_OK):  # else it will be left out with a note
-            with open(file, "rb") as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()
+    def subject(self, model: nn.Module) -> Subject:
+        """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""
+        rows, ids = made_up(len(self.tokens)), self.ids.get("val")
+        if ids is not None:
+            apart = max(1, len(ids) // len(rows))
+            rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
+        return of_decoder(cast(Decoder, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
+                          end=self.tokens.end, decode=lambda ids: self.tokens.decode([ids])[0])

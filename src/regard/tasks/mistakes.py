@@ -1,15 +1,14 @@
 """What a model got wrong, the worst first, and where it looked meanwhile."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
+from torch import nn
 
-from regard.data.text import Pair
 from regard.look.gallery import Mistake
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.settings.errors import UserError
-from regard.tasks.translate import PairBatch, Translate
+from regard.look.record import Labels
+from regard.tasks.base import Example, Task, loss_per_token
 
 __all__ = ["Mistakes", "mistakes"]
 
@@ -23,33 +22,21 @@ class Mistakes:
     worst: list[Mistake]
 
 
-def mistakes(task: Translate, model: EncoderDecoder, split: str, *, limit: int | None = None,
-             worst: int = 50) -> Mistakes:
-    """The answers to the (first `limit`) examples of a split that are not their references: the worst of them."""
-    if split not in task.pairs:
-        raise UserError(f"{split}: no such split; there are {', '.join(task.pairs)}")
-    pairs = task.pairs[split][:limit]
-    answers = [answer.text for answer in task.predict(model, [pair.source for pair in pairs])]
-    wrong = [(_loss(task, model, pair), pair, answer) for pair, answer in zip(pairs, answers, strict=True)
-             if answer != pair.target]
+def mistakes(task: Task[Any], model: nn.Module, split: str, *, limit: int | None = None, worst: int = 50) -> Mistakes:
+    """The answers to the (first `limit`) examples of a split that are not what was wanted: the worst of them."""
+    examples = task.examples(split, limit)
+    answers = task.attempts(model, examples)
+    wrong = [(loss_per_token(task, model, task.batches([example.input], [example.wanted])), example, answer)
+             for example, answer in zip(examples, answers, strict=True) if answer != example.wanted]
     wrong.sort(key=lambda one: -one[0])
-    return Mistakes(len(pairs), len(wrong), [_mistake(task, model, *one) for one in wrong[:worst]])
+    return Mistakes(len(examples), len(wrong), [_mistake(task, model, *one) for one in wrong[:worst]])
 
 
-@torch.no_grad()
-def _loss(task: Translate, model: EncoderDecoder, pair: Pair) -> float:
-    """−log of the reference's probability, per token."""
-    longest, tokens = task.run.data.longest - 1, task.target_tokens
-    source = [*task.source_tokens.encode([pair.source])[0][:longest], task.source_tokens.end]
-    target = [tokens.start, *tokens.encode([pair.target])[0][:longest], tokens.end]
-    rows = [torch.tensor([row]) for row in (source, target[:-1], target[1:])]
-    batch = PairBatch({}, *rows).to(next(model.parameters()).device)
-    [nll] = [term.total for term in task.loss(model, batch) if term.name == "nll"]
-    return float(nll) / (len(target) - 1)
-
-
-def _mistake(task: Translate, model: EncoderDecoder, loss: float, pair: Pair, answer: str) -> Mistake:
-    [record] = task.look(model, [pair.source], [answer], only="*.cross")
+def _mistake(task: Task[Any], model: nn.Module, loss: float, example: Example, answer: str) -> Mistake:
+    [record] = task.look(model, [example.input], [answer], only=task.focus)
+    [batch] = task.batches([example.input], [answer])
+    said = batch.counts["nll"]  # the last rows: before them, a model that goes on with its input has read it
     labels = next(iter(record.labels.values()))
     weights = np.mean([each.mean(0) for each in record.values()], axis=0)
-    return Mistake(pair.source, pair.target, answer, loss, len(labels.sources), labels, weights)
+    return Mistake(example.input, example.wanted, answer, loss, len(labels.sources),
+                   Labels(labels.targets[-said:], labels.sources), weights[-said:])

@@ -1,7 +1,6 @@
 """A trained run, ready to answer."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,8 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Predictor:
     """A model with the task it was trained for. `.run`, `.task` and `.model` are there to be used."""
 
-    def __init__(self, run: Run, task: Task[Any], model: nn.Module) -> None:
-        self.run, self.task, self.model = run, task, model
+    def __init__(self, run: Run, task: Task[Any], model: nn.Module, folder: Path) -> None:
+        self.run, self.task, self.model, self.folder = run, task, model, folder
 
     def predict(self, inputs: Sequence[str], **search: object) -> list[str]:
         """The best answer to each input. Keywords are settings of the search, such as `beam=1`."""
@@ -43,12 +42,12 @@ class Predictor:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
             raise TypeError("a list of texts is wanted, as in predict([text])")
-        with self._searching(search):
+        with self.task.searching(**search):
             return self.task.predict(self.model, list(inputs))
 
     def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
         """The answers to one input as they are written: the number of the answer, and what is new of it."""
-        with self._searching(search):
+        with self.task.searching(**search):
             yield from self.task.stream(self.model, text)
 
     def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
@@ -58,15 +57,6 @@ class Predictor:
     def compare(self, prompts: Sequence[str], endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
         """Of a language model: the log-probability of each ending after each prompt, up to a sum they share."""
         return self.task.compare(self.model, prompts, endings)
-
-    @contextmanager
-    def _searching(self, search: dict[str, object]) -> Iterator[None]:
-        """With other settings of the search."""
-        self.task.run = replace(self.run, search=replace(self.run.search, **search))  # type: ignore[arg-type]
-        try:
-            yield
-        finally:
-            self.task.run = self.run
 
     def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None) -> Record:
@@ -80,7 +70,19 @@ class Predictor:
 
     def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
         """Scores on a split of the data that the run was trained with."""
+        self.read_data()
         return self.task.score(self.model, split, limit=limit)
+
+    def read_data(self) -> None:
+        """If it is not there yet: what was trained elsewhere comes without any, but with its tokens."""
+        if self.task.splits():
+            return
+        tokens = replace(self.run.tokens, file=str(self.folder / "tokenizer.json"))
+        self.task.run = replace(self.run, tokens=tokens)
+        try:
+            self.task.prepare(self.folder)
+        finally:
+            self.task.run = self.run
 
 
 def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
@@ -95,9 +97,10 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     if not (folder / "run.json").is_file():
         raise UserError(f"{folder}: not a run directory (it has no run.json)")
     run = from_json(read_json(folder / "run.json"))
-    if not (folder / "model.safetensors").is_file():
-        raise UserError(f"{folder}: the run has not ended yet (it has no model.safetensors); "
-                        "start the same `regard train` again to go on with it")
+    for part in ("model.safetensors", "config.json"):
+        if not (folder / part).is_file():
+            raise UserError(f"{folder}: the run has not ended yet (it has no {part}); "
+                            "start the same `regard train` again to go on with it")
     task = make(run)
     sizes, weights = saved(folder, run)
     model = task.build({**task.restore(folder), **sizes})
@@ -106,4 +109,4 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     if quantize is not None:
         narrow(model, quantize)
     model.to(PRECISIONS[precision])
-    return Predictor(run, task, model)
+    return Predictor(run, task, model, folder)

@@ -2,7 +2,9 @@
 
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,7 +21,7 @@ from regard.lock import hold
 from regard.nn.init import initialize
 from regard.settings.errors import Failure, NotFinite, Stopped
 from regard.settings.load import refuse_another, to_json
-from regard.settings.schema import Run, Train
+from regard.settings.schema import Run, Search, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import choose_device
@@ -48,7 +50,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
     check_precision(run.train, device)
-    with Stop() as stop, join(device) as world:
+    with Stop("finishing the step; again to end at once") as stop, join(device) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
         with hold(folder):
@@ -71,7 +73,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         progress = resume(folder, run, model, optimizer, world, say=log.say)
         log.begin(progress.step)
         began = time.monotonic()
-        _learn(run, folder, task, sizes, model, optimizer, progress, log, stop, world)
+        Learning(run, folder, task, model, optimizer, progress, log, stop, world).learn(sizes)
         log.write("trained", seconds=round(time.monotonic() - began, 2))
         if world.rank:
             return {}
@@ -83,7 +85,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         model.eval()
         log.say("scoring the answers to the validation and test data …")
         with stop.at_once("stopped before the scores were known; the same command goes on from there"):
-            scores = _scores(task, model, log)
+            scores = _scores(task, model, log, run.search)
         write_json(folder / "scores.json", scores)
         log.say(f"trained in {time.monotonic() - began:.0f} s; the run is in {folder}")
     return scores
@@ -104,85 +106,125 @@ def _prepare(task: Task[Any], folder: Path, stop: Stop, world: World, *, quiet: 
     return sizes
 
 
-def _learn(run: Run, folder: Path, task: Task[Any], sizes: Sizes, model: nn.Module, optimizer: torch.optim.Optimizer,
-           progress: Progress, log: Log, stop: Stop, world: World) -> None:
-    """Batch after batch, with an evaluation and a checkpoint now and then."""
-    how, device = run.train, next(model.parameters()).device
-    precision = precision_of(how, device)
-    plan = Plan(task.lengths("train"), tokens=how.batch_tokens, seed=run.seed, shapes=how.shapes)
-    evaluate_every, save_every = _intervals(how)
-    update = make_update(model, task, optimizer, how, device=device, precision=precision, world=world)
-    health = Health(log, most=how.most_skipped, clip=how.clip, skipped=progress.skipped,
-                    in_row=progress.skipped_in_row)
-    _introduce(log, how, task, sizes, plan, device, precision, world)
-    if progress.step:
-        log.say(f"going on from step {progress.step:,} of {how.steps:,}")
-    if how.deterministic and device.type == "cuda" and not log.quiet:
-        log.say(_price(run, device, precision))
+@dataclass
+class Learning:
+    """A run at work: batch after batch, with an evaluation and a checkpoint now and then.
 
-    def make(step: int) -> Batch:
-        return task.collate("train", plan[step].share(world.rank, world.size)).ready(device)  # type: ignore[no-any-return]
+    What comes after a step is decided by where the run stands, so that it may stop in between.
+    """
 
-    saved, stopping = progress.step, False
-    room = room_for(model) if world.rank == 0 and not how.shard else 0
-    with Saver(folder, keep=how.keep, room=room) as saver:
-        batches = ahead(make, progress.step, how.steps)
-        while True:
-            # What comes after a step is decided by where the run stands, so that it may stop in between.
-            is_best = False
-            if not stopping and progress.evaluated < progress.step and (
-                    progress.step % evaluate_every == 0 or progress.step == how.steps):
-                loss = validation_loss(model, task, "val", tokens=how.batch_tokens, precision=precision, world=world,
-                                       stop=stop)
-                stopping = loss is None
-                if loss is not None:
-                    is_best = progress.judge(loss)
-                    log.evaluation(progress.step, loss, best=is_best)
-            is_last = progress.step == how.steps or (how.patience is not None and progress.waited >= how.patience)
-            if saved < progress.step and (progress.step % save_every == 0 or is_best or is_last or stopping):
-                health.settle()
-                progress.skipped, progress.skipped_in_row = health.skipped, health.in_row
-                _save(saver, run, model, optimizer, progress, world)
-                saved = progress.step
-                log.write("saved", step=saved, stalled=round(saver.stalled, 3))
-            if stopping or is_last:
-                break
+    run: Run
+    folder: Path
+    task: Task[Any]
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    progress: Progress
+    log: Log
+    stop: Stop
+    world: World
 
-            waiting = time.monotonic()
-            step, batch = next(batches)
-            waited = time.monotonic() - waiting
-            # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
-            torch.manual_seed(int(np.random.SeedSequence([run.seed, step, world.rank]).generate_state(1)[0]))
-            *counts, asked, due = world.sum([*batch.counts.values(), stop.asked, log.is_due(step + 1)])
-            whole = dict(zip(batch.counts, counts, strict=True))
-            try:
-                report = update(batch, step, whole)
-            except RuntimeError as error:
-                raise _too_large(error, batch, how) from error
-            progress.step = step + 1
-            health.note(progress.step, report.norm)
-            log.count(progress.step, int(whole["nll"]), waited)
-            stopping = asked > 0 or (world.size == 1 and stop.asked)
-            if due or stopping:
-                loss = world.sum([float(report.totals["nll"])])[0] / whole["nll"]
-                log.step(progress.step, loss=loss, norm=float(report.norm))
-        batches.close()
-        saver.wait()
-        world.wait()  # whoever left now would be taken for a failure, and the first be ended while it still writes
-    if stopping:  # at the last step, too: what it is worth is not known yet
-        raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {folder}; the same "
-                      "command goes on from there", stop.exit_code)
-    if progress.step < how.steps:
-        log.say(f"stopped: no better validation loss in {how.patience} evaluations")
+    def __post_init__(self) -> None:
+        how, progress = self.run.train, self.progress
+        self.how, self.device = how, next(self.model.parameters()).device
+        self.precision = precision_of(how, self.device)
+        self.plan = Plan(self.task.lengths("train"), tokens=how.batch_tokens, seed=self.run.seed, shapes=how.shapes)
+        self.update = make_update(self.model, self.task, self.optimizer, how, device=self.device,
+                                  precision=self.precision, world=self.world)
+        self.health = Health(self.log, most=how.most_skipped, clip=how.clip, skipped=progress.skipped,
+                             in_row=progress.skipped_in_row)
+        self.saved, self.stopping = progress.step, False
 
+    def learn(self, sizes: Sizes) -> None:
+        how, progress, world = self.how, self.progress, self.world
+        self.introduce(sizes)
+        evaluate_every, save_every = _intervals(how)
+        room = room_for(self.model) if world.rank == 0 and not how.shard else 0
+        with Saver(self.folder, keep=how.keep, room=room) as saver:
+            batches = ahead(self.batch, progress.step, how.steps)
+            while True:
+                is_due = progress.step % evaluate_every == 0 or progress.step == how.steps
+                is_best = is_due and progress.evaluated < progress.step and not self.stopping and self.evaluate()
+                is_last = progress.step == how.steps or (how.patience is not None and progress.waited >= how.patience)
+                if self.saved < progress.step and (
+                        progress.step % save_every == 0 or is_best or is_last or self.stopping):
+                    self.save(saver)
+                if self.stopping or is_last:
+                    break
+                self.step(batches)
+            batches.close()
+            saver.wait()
+            world.wait()  # whoever left now would be taken for a failure, and the first be ended while it still writes
+        if self.stopping:  # at the last step, too: what it is worth is not known yet
+            raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {self.folder}; "
+                          "the same command goes on from there", self.stop.exit_code)
+        if progress.step < how.steps:
+            self.log.say(f"stopped: no better validation loss in {how.patience} evaluations")
 
-def _save(saver: Saver, run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress,
-          world: World) -> None:
-    """The best is kept, besides the newest, and what the final mean is made of."""
-    weights, averages = world.collect(named_tensors(model)), world.collect(tensors_of(optimizer))
-    if world.rank == 0:
-        also = {progress.best_step, *_averaged(run.train, progress.step)}
-        saver.save(progress.step, weights=weights, optimizer=averages, state=state_of(progress, run, world), also=also)
+    def introduce(self, sizes: Sizes) -> None:
+        log, how, world = self.log, self.how, self.world
+        if not log.quiet:
+            foretold = outlook(self.task, sizes, self.plan, how, device=self.device, precision=self.precision,
+                               gpus=world.size)
+            where = f"{world.size} processes on {self.device.type}" if world.size > 1 else self.device.type
+            log.say(f"{len(self.task.lengths('train')):,} examples, {self.plan.steps_per_epoch:,} steps per epoch; "
+                    f"{foretold}; {where}, {str(self.precision).removeprefix('torch.')}")
+            for note in self.task.notes:
+                log.say(f"note: {note}")
+        if self.progress.step:
+            log.say(f"going on from step {self.progress.step:,} of {how.steps:,}")
+        if how.deterministic and self.device.type == "cuda" and not log.quiet:
+            log.say(_price(self.run, self.device, self.precision))
+
+    def batch(self, step: int) -> Batch:
+        chosen = self.plan[step].share(self.world.rank, self.world.size)
+        return self.task.collate("train", chosen).ready(self.device)  # type: ignore[no-any-return]
+
+    def step(self, batches: Iterator[tuple[int, Batch]]) -> None:
+        """The next batch changes the weights."""
+        how, log, world = self.how, self.log, self.world
+        waiting = time.monotonic()
+        step, batch = next(batches)
+        waited = time.monotonic() - waiting
+        # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
+        torch.manual_seed(int(np.random.SeedSequence([self.run.seed, step, world.rank]).generate_state(1)[0]))
+        *counts, asked, due = world.sum([*batch.counts.values(), self.stop.asked, log.is_due(step + 1)])
+        whole = dict(zip(batch.counts, counts, strict=True))
+        with _fits(f"a batch ({_shapes(batch)})", f"lower train.batch_tokens={how.batch_tokens}, raise "
+                   f"train.accumulate={how.accumulate}, or set train.recompute=true"):
+            report = self.update(batch, step, whole)
+        self.progress.step = step + 1
+        self.health.note(step + 1, report.norm)
+        log.count(step + 1, int(whole["nll"]), waited)
+        self.stopping = asked > 0 or (world.size == 1 and self.stop.asked)
+        if due or self.stopping:
+            loss = world.sum([float(report.totals["nll"])])[0] / whole["nll"]
+            log.step(step + 1, loss=loss, norm=float(report.norm))
+
+    def evaluate(self) -> bool:
+        """Whether the validation loss is the best so far. Asked to stop meanwhile, the run does not know it."""
+        tokens = self.how.batch_tokens
+        with _fits("a batch of the validation data", f"lower train.batch_tokens={tokens}"):
+            loss = validation_loss(self.model, self.task, "val", tokens=tokens, precision=self.precision,
+                                   world=self.world, stop=self.stop)
+        self.stopping = loss is None
+        if loss is None:
+            return False
+        is_best = self.progress.judge(loss)
+        self.log.evaluation(self.progress.step, loss, best=is_best)
+        return is_best
+
+    def save(self, saver: Saver) -> None:
+        """The best is kept, besides the newest, and what the final mean is made of."""
+        progress, world = self.progress, self.world
+        self.health.settle()
+        progress.skipped, progress.skipped_in_row = self.health.skipped, self.health.in_row
+        weights, averages = world.collect(named_tensors(self.model)), world.collect(tensors_of(self.optimizer))
+        if world.rank == 0:
+            also = {progress.best_step, *_averaged(self.how, progress.step)}
+            saver.save(progress.step, weights=weights, optimizer=averages, state=state_of(progress, self.run, world),
+                       also=also)
+        self.saved = progress.step
+        self.log.write("saved", step=self.saved, stalled=round(saver.stalled, 3))
 
 
 def _averaged(how: Train, step: int) -> list[int]:
@@ -210,25 +252,19 @@ def _price(run: Run, device: torch.device, precision: torch.dtype) -> str:
     return f"train.deterministic: {1000 * strict:.2f} ms a step instead of {1000 * loose:.2f} ({more:+.0%})"
 
 
-def _too_large(error: RuntimeError, batch: Batch, how: Train) -> Exception:
-    """What to do about a batch that does not fit into memory; any other error stays itself."""
-    if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
-        return error
-    shapes = ", ".join(f"{name} {'×'.join(map(str, tensor.shape))}" for name, tensor in batch.tensors().items())
-    return Failure(f"a batch ({shapes}) does not fit into memory; lower train.batch_tokens={how.batch_tokens}, raise "
-                   f"train.accumulate={how.accumulate}, or set train.recompute=true")
+@contextmanager
+def _fits(what: str, advice: str) -> Iterator[None]:
+    """What to do where the memory does not suffice; any other error stays itself."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+            raise
+        raise Failure(f"{what} does not fit into memory; {advice}") from error
 
 
-def _introduce(log: Log, how: Train, task: Task[Any], sizes: Sizes, plan: Plan, device: torch.device,
-               precision: torch.dtype, world: World) -> None:
-    if log.quiet:
-        return
-    foretold = outlook(task, sizes, plan, how, device=device, precision=precision, gpus=world.size)
-    where = f"{world.size} processes on {device.type}" if world.size > 1 else device.type
-    log.say(f"{len(task.lengths('train')):,} examples, {plan.steps_per_epoch:,} steps per epoch; {foretold}; "
-            f"{where}, {str(precision).removeprefix('torch.')}")
-    for note in task.notes:
-        log.say(f"note: {note}")
+def _shapes(batch: Batch) -> str:
+    return ", ".join(f"{name} {'×'.join(map(str, tensor.shape))}" for name, tensor in batch.tensors().items())
 
 
 def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) -> dict[str, Tensor]:
@@ -248,9 +284,10 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
     return weights
 
 
-def _scores(task: Task[Any], model: nn.Module, log: Log) -> dict[str, Any]:
+def _scores(task: Task[Any], model: nn.Module, log: Log, how: Search) -> dict[str, Any]:
     scores = {}
     for split in [split for split in task.splits() if split != "train"]:
-        scores[split] = task.score(model, split)
+        with _fits("answering the examples", f"lower search.batch={how.batch} or search.beam={how.beam}"):
+            scores[split] = task.score(model, split)
         log.write("score", split=split, **scores[split])
     return scores

@@ -63,7 +63,7 @@ def _rows(name: str, rows: int, owner: Any) -> tuple[int, ...]:
             return owner.query_width, owner.key_width, owner.key_width
         case "kv":
             return owner.key_width, owner.key_width
-        case "up" if owner.gated:
+        case "up" if owner.activation.gated:
             return rows // 2, rows // 2
         case _:
             return (rows,)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1")  # a scheduler, a person, a cluster t
 class Stop:
     """Notes the first signal instead of dying of it. Only a program's main thread can; elsewhere nothing changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: str | None = None) -> None:
+        """The reply is what a person at a terminal is told at once."""
+        self.reply = reply
         self.signal: int | None = None
         self.sentence: str | None = None
         self.since = 0.0
@@ -37,6 +40,8 @@ class Stop:
     def note(self, number: int, frame: FrameType | None) -> None:
         if not self.asked:
             self.signal, self.since = number, time.monotonic()
+            if self.reply is not None and self.sentence is None:
+                _tell(self.reply)
         elif time.monotonic() - self.since > _echo():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
@@ -71,6 +76,12 @@ class Stop:
     def __exit__(self, *error: object) -> None:
         for number, before in self.before.items():
             signal.signal(number, before)
+
+
+def _tell(reply: str) -> None:
+    """On the terminal, if there is one. Not by print: the signal may have come in the middle of one."""
+    if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
+        os.write(sys.stderr.fileno(), f"\n{reply}\n".encode())
 
 
 def _echo() -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.data.batch import Batch
 from regard.nn.float8 import use_float8
@@ -94,6 +95,10 @@ class Update:
         return dict(zip(counts, shares.to(self.device, non_blocking=True), strict=True))
 
     def work(self, batch: Batch, shares: dict[str, Tensor]) -> Report:
+        with _fastest_attention(self.how, self.device):
+            return self._work(batch, shares)
+
+    def _work(self, batch: Batch, shares: dict[str, Tensor]) -> Report:
         self.optimizer.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}
         pieces = batch.pieces(self.how.accumulate)
@@ -140,6 +145,17 @@ def deterministic(how: Train) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
+def _fastest_attention(how: Train, device: torch.device) -> Iterator[None]:
+    """cuDNN's kernel before torch's own: forward and backward at 32 × 1024 it takes two thirds of the time."""
+    if device.type != "cuda" or how.deterministic:
+        yield
+        return
+    backends = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    with sdpa_kernel(backends, set_priority=True):
+        yield
 
 
 class CapturedUpdate(Update):

@@ -3,7 +3,7 @@
 import json as jsons
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import Failure
 from regard.verbs.runs import chosen
@@ -19,17 +19,14 @@ WIDTH = 31
 def main(run: Path | None, device: str, json: bool) -> None:
     folder = chosen(run)
 
-    from regard.models.encoder_decoder import EncoderDecoder
-    from regard.tasks.checks import checks, sentences
+    from regard.tasks.checks import checks
     from regard.tasks.predictor import load
-    from regard.tasks.translate import Translate
 
     predictor = load(folder, device=device)
     found = []
     if not json:
         print(f"{'':{WIDTH}}{'largest difference':>18}{'at most':>10}")
-    asked = sentences(cast(Translate, predictor.task))
-    for check in checks(cast(EncoderDecoder, predictor.model), asked):
+    for check in checks(predictor.task.subject(predictor.model)):
         found.append(check)
         if not json:
             print(line(check), flush=True)
@@ -43,7 +40,8 @@ def main(run: Path | None, device: str, json: bool) -> None:
 
 def line(check: "Check") -> str:
     """A check, how far off it is, and, where that is too far, what it means and where it is seen."""
-    verdict = "ok" if check.holds else f"FAILED: {check.otherwise} ({check.place})"
+    told = f" ({check.note})" if check.note else ""
+    verdict = f"ok{told}" if check.holds else f"FAILED: {check.otherwise} ({check.place})"
     return f"{check.name:{WIDTH}}{_short(check.difference):>18}{_short(check.tolerance):>10}  {verdict}"
 
 
@@ -54,4 +52,4 @@ def _short(number: float) -> str:
 def _record(check: "Check") -> dict[str, Any]:
     difference = check.difference if math.isfinite(check.difference) else None  # JSON has no infinity
     return {"name": check.name, "holds": check.holds, "difference": difference, "tolerance": check.tolerance,
-            "place": check.place, "otherwise": check.otherwise}
+            "place": check.place, "note": check.note, "otherwise": check.otherwise}

@@ -2,6 +2,7 @@
 
 import json as jsons
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from regard.settings.errors import UserError
@@ -9,13 +10,14 @@ from regard.settings.errors import UserError
 __all__ = ["main"]
 
 
-def main(source: Path, out: Path, tokens: Path | None, precision: str | None, json: bool) -> None:
-    for path in (source, tokens):
-        if path is not None and not path.exists():
+def main(source: Path, out: Path, tokens: Path | None, data: Sequence[Path], precision: str | None,
+         json: bool) -> None:
+    for path in (source, *([tokens] if tokens else []), *data):
+        if not path.exists():
             raise UserError(f"{path}: no such file or folder")
     is_run = (source / "run.json").is_file()
-    if is_run and tokens is not None:
-        raise UserError(f"--tokenizer {tokens}: a run directory has its own")
+    if is_run and (tokens or data):
+        raise UserError(f"{tokens or data[0]}: {source} is a run directory, which has its own tokens and data")
 
     import torch
 
@@ -25,7 +27,7 @@ def main(source: Path, out: Path, tokens: Path | None, precision: str | None, js
     if is_run:
         published = export_run(source, out, precision=kind)
     else:
-        published = import_run(source, out, tokens=tokens, precision=kind)
+        published = import_run(source, out, tokens=tokens, data=data, precision=kind)
     parameters = sum(tensor.numel() for tensor in published.weights.values())
     if json:
         print(jsons.dumps({"out": str(out), "family": published.family.name, "parameters": parameters,

@@ -65,9 +65,10 @@ def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, dev
         labels = predictor.look(text, only=where, heads=[head]).labels[where]
     row = place(word, labels.targets)
     steps, heads = caught.steps(head=head, row=row), caught.attend.heads
-    is_read = where.startswith("encoder")
+    is_read = labels.targets == labels.sources
     act = "read" if is_read else "written"
-    title = (f"{text}{'' if is_read else ' → ' + ''.join(labels.targets).strip()}\n"
+    answer = "" if is_read else f" → {predictor.choices(text, best=1).text}"
+    title = (f"{' '.join(f'{text}{answer}'.split())}\n"
              f"{where}, head {head} of 0 to {heads - 1}, {steps.score}, d_k = {len(steps.query)}\n"
              f"as {labels.targets[row].strip()!r} is {act} (word {row})")
     about = {"run": str(folder), "text": text, "site": where, "head": head, "row": row, "word": labels.targets[row]}

@@ -55,7 +55,7 @@ def record(run: Summary) -> dict[str, Any]:
 
 def _cells(run: Summary) -> dict[str, str]:
     cells = dict.fromkeys(COLUMNS, "") | {"name": ascii_unless_printable(run.name), "state": run.state}
-    if run.state == "unreadable":
+    if run.state in ("unreadable", "no run"):
         return cells
     best, settings = run.curves.best, run.run
     return cells | {

@@ -2,10 +2,10 @@
 
 import json as jsons
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.settings.errors import UserError
 from regard.verbs.runs import chosen, prepare_to_draw
@@ -13,8 +13,8 @@ from regard.verbs.runs import chosen, prepare_to_draw
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
     from regard.look.alignment import Head, Links
     from regard.look.record import Record
+    from regard.tasks.base import Example
     from regard.tasks.predictor import Predictor
-    from regard.tasks.translate import Translate
 
 __all__ = ["Best", "ablation", "main", "measured", "over_training"]
 
@@ -22,14 +22,22 @@ Columns = dict[str, float]
 """What was measured of a head, by name."""
 
 NAMES = ("entropy", "distance", "first", "aer", "aer_mutual", "loss", "changed")
+GREEDY = {"temperature": 0.0, "best": 1, "no_repeat": None, "repetition_penalty": 1.0}  # of any search
 
 
 class Examples(NamedTuple):
-    """Inputs, the right outputs and, where they are known, which of their words belong together."""
+    """What a model is asked and, where that is known, which words of it and of the right answer belong together."""
 
-    inputs: list[str]
-    outputs: list[str]
+    examples: "list[Example]"
     gold: "list[Links] | None"
+
+    @property
+    def inputs(self) -> list[str]:
+        return [example.input for example in self.examples]
+
+    @property
+    def outputs(self) -> list[str]:
+        return [example.wanted for example in self.examples]
 
 
 @dataclass(frozen=True)
@@ -51,10 +59,11 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device)
+    predictor.read_data()
     split = split or next((s for s in predictor.task.splits() if s.startswith("test")), "val")
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:
-        raise UserError("--over-training: follows the error of alignments, and only the built-in data has right ones")
+        raise UserError("--over-training: follows the error of alignments, and the right ones are not known here")
     print(f"measuring {folder} on {len(test.inputs)} sentences of {split}", file=sys.stderr)
     heads = measured(predictor, test)
     best = bests(predictor, val, heads)
@@ -108,30 +117,35 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     """
     from regard.look.ablate import without
     from regard.look.watch import sites
+    from regard.tasks.base import loss_per_token
 
-    task, model = cast("Translate", predictor.task), predictor.model
+    task, model = predictor.task, predictor.model
     device = next(model.parameters()).device
-    answers = predictor.predict(examples.inputs, beam=1, best=1, temperature=None, no_repeat=None)
+    with task.searching(**GREEDY):
+        answers = task.attempts(model, examples.examples)
     right = [batch.to(device) for batch in task.batches(examples.inputs, examples.outputs)]
     own = [batch.to(device) for batch in task.batches(examples.inputs, answers)]
 
-    def loss() -> float:
-        import torch
-
-        with torch.no_grad():
-            terms = [term for batch in right for term in task.loss(model, batch) if term.name == "nll"]
-        return sum(float(term.total) for term in terms) / sum(batch.counts["nll"] for batch in right)
-
     # Where an answer was cut off, what would have come next is not part of it.
-    before, said = loss(), [task.greedy(model, batch) == batch.write for batch in own]
+    before, said = loss_per_token(task, model, right), [task.likeliest(model, batch) for batch in own]
     effects: dict[Head, Columns] = {}
-    for site, attend in sites(model).items():
-        for head in range(attend.heads):
-            with without(model, site, head):
-                changed = sum(int((was & (task.greedy(model, batch) != batch.write)).any(1).sum())
-                              for batch, was in zip(own, said, strict=True))
-                effects[site, head] = {"loss": loss() - before, "changed": changed}
+    every = [(site, head) for site, attend in sites(model).items() for head in range(attend.heads)]
+    for site, head in _followed(every):
+        with without(model, site, head):
+            changed = sum(int((was & ~task.likeliest(model, batch)).any(1).sum())
+                          for batch, was in zip(own, said, strict=True))
+            effects[site, head] = {"loss": loss_per_token(task, model, right) - before, "changed": changed}
     return effects
+
+
+def _followed(heads: "Sequence[Head]") -> "Iterable[Head]":
+    """One after the other, on a terminal with a bar that says how far it is."""
+    if not sys.stderr.isatty():
+        return heads
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(heads, "without each head", console=Console(stderr=True), transient=True)
 
 
 class Step(NamedTuple):
@@ -159,15 +173,8 @@ def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Exa
 
 
 def _examples(predictor: "Predictor", split: str, limit: int) -> Examples:
-    pairs = cast("Translate", predictor.task).pairs
-    if split not in pairs:
-        raise UserError(f"{split}: no such split; there are {', '.join(pairs)}")
-    some, gold = pairs[split][:limit], None
-    if not predictor.run.data.paths:
-        from regard.data.builtin.phrasebook import phrases
-
-        gold = [frozenset(phrase.alignment) for phrase in phrases(split, len(some))]
-    return Examples([pair.source for pair in some], [pair.target for pair in some], gold)
+    task = predictor.task
+    return Examples(task.examples(split, limit), task.alignments(split, limit))
 
 
 def _records(predictor: "Predictor", examples: Examples, only: str = "*") -> "list[Record]":

@@ -4,8 +4,9 @@ import json
 import shutil
 import textwrap
 
-from regard.settings.knobs import describe
-from regard.settings.near import unknown
+from regard.settings.errors import UserError
+from regard.settings.knobs import ascii_unless_printable, describe
+from regard.settings.near import nearest
 
 __all__ = ["main"]
 
@@ -13,7 +14,7 @@ __all__ = ["main"]
 def main(word: str | None, as_json: bool) -> None:
     found = [about for about in describe() if word is None or word.lower() in about[0]]
     if word is not None and not found:
-        raise unknown(word)
+        raise _not_found(word)
     if as_json:
         listed = {path: {"type": kind, "default": default, "doc": doc} for path, kind, default, doc in found}
         print(json.dumps(listed, indent=1, ensure_ascii=False))
@@ -22,3 +23,9 @@ def main(word: str | None, as_json: bool) -> None:
     for path, kind, default, doc in found:
         print(f"{path} = {default}")
         print(textwrap.fill(f"{doc} ({kind})", width, initial_indent="    ", subsequent_indent="    "))
+
+
+def _not_found(word: str) -> UserError:
+    near = nearest(word[:80])
+    hint = f"did you mean {' or '.join(near)}?" if near else "`regard settings` lists them all"
+    return UserError(f"{ascii_unless_printable(word[:80])}: in the name of no setting; {hint}")

@@ -51,10 +51,10 @@ class Summary:
     """A run, as far as its folder can be read."""
 
     folder: Path
-    state: Literal["finished", "running", "stopped", "unreadable"]
+    state: Literal["finished", "running", "stopped", "unreadable", "no run"]
     size: int  # bytes
     touched: float  # seconds since 1970
-    problem: str | None = None  # why it is unreadable
+    problem: str | None = None  # why it is unreadable, or no run
     run: Run | None = None  # absent while a run prepares its data
     curves: Curves = field(default_factory=Curves)
     score: Score | None = None
@@ -67,12 +67,15 @@ class Summary:
 def summaries(folder: Path) -> list[Summary]:
     """The runs in a folder, the newest first; then what is there and is no run."""
     found = [summary(place) for place in folder.iterdir() if place.is_dir() and not place.name.startswith(".")]
-    return sorted(found, key=lambda run: (run.state == "unreadable", -run.touched, run.folder.name))
+    last = {"unreadable": 1, "no run": 2}
+    return sorted(found, key=lambda run: (last.get(run.state, 0), -run.touched, run.folder.name))
 
 
 def summary(folder: Path) -> Summary:
     size, touched = _extent(folder)
     try:
+        if missing := _what_is_missing(folder):
+            return Summary(folder=folder, state="no run", size=size, touched=touched, problem=missing)
         return _read(folder, size, touched)
     except UserError as error:
         problem = str(error)
@@ -82,10 +85,16 @@ def summary(folder: Path) -> Summary:
     return Summary(folder=folder, state="unreadable", size=size, touched=touched, problem=problem)
 
 
+def _what_is_missing(folder: Path) -> str | None:
+    """Why a folder is no run. One that is at work may not have its run.json yet."""
+    names = os.listdir(folder)
+    if "run.json" in names or is_held(folder):
+        return None
+    return "it has no run.json" if names else "an empty folder"
+
+
 def _read(folder: Path, size: int, touched: float) -> Summary:
     is_running, names = is_held(folder), os.listdir(folder)
-    if "run.json" not in names and not is_running:
-        raise UserError("no run.json" if names else "an empty folder")
     run = load(folder / "run.json") if "run.json" in names else None
     is_finished = {"scores.json", "model.safetensors"} <= set(names)
     return Summary(

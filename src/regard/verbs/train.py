@@ -14,7 +14,7 @@ from typing import Any
 
 from regard.lock import hold
 from regard.settings.errors import UserError
-from regard.settings.load import differences, load, refuse_another, to_json
+from regard.settings.load import differences, load, refuse_another, task_of, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
@@ -55,7 +55,7 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
             overrides: Sequence[str]) -> Run:
     """The run that the options describe."""
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
-    task = task or load(recipe, overrides).task
+    task = task or task_of(recipe, overrides)
     run = load(recipe, overrides, base=base(task, built_in=not own_data))
     return replace(run, task=task, data=_data(run.data, data, source, target))
 

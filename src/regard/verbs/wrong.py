@@ -3,7 +3,7 @@
 import json as jsons
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError
 from regard.verbs.runs import chosen
@@ -17,22 +17,20 @@ __all__ = ["main"]
 def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path | None, device: str,
          json: bool) -> None:
     folder = chosen(run)
-    file = out or folder / f"wrong-{split}.html"
-    if file.is_dir() or not file.parent.is_dir():
-        raise UserError(f"--out {file}: " + ("a folder, where a file is wanted" if file.is_dir() else "no such folder"))
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise UserError(f"--out {out}: " + ("a folder, where a file is wanted" if out.is_dir() else "no such folder"))
 
     from regard.look.gallery import page
-    from regard.models.encoder_decoder import EncoderDecoder
     from regard.tasks.mistakes import mistakes
     from regard.tasks.predictor import load
-    from regard.tasks.translate import Translate
 
     predictor = load(folder, device=device)
-    found = mistakes(cast(Translate, predictor.task), cast(EncoderDecoder, predictor.model), split, limit=limit,
-                     worst=worst)
+    predictor.read_data()
+    found = mistakes(predictor.task, predictor.model, split, limit=limit, worst=worst)
     summary = f"{found.wrong:,} of {found.sentences:,} answers of {split} are not their reference"
     if found.wrong > len(found.worst):
         summary += f"; the {len(found.worst):,} with the highest loss are here"
+    file = out or folder / f"wrong-{split}.html"
     name = folder.resolve().name
     file.write_text(page(found.worst, title=f"What {name} gets wrong", summary=summary), encoding="utf-8")
     print(summary, file=sys.stderr)

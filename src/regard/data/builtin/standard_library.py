@@ -17,7 +17,8 @@ def files(count: int) -> list[Path]:
     root, found = Path(os.__file__).parent, list[Path]()
     for place, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
-        found += [Path(place, name) for name in names if name.endswith(".py")]
+        sources = (Path(place, name) for name in names if name.endswith(".py"))
+        found += [file for file in sources if file.stat().st_size]  # a package may have nothing to say
     if not found:
         raise UserError(f"{root}: this Python has come without its source; name your own text with --data")
     return sorted(found, key=lambda file: hashlib.blake2b(file.relative_to(root).as_posix().encode()).digest())[:count]

@@ -1,0 +1,218 @@
+"""pairs: files of texts that belong together, become examples and batches of them."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.checkpoint import read_json, write_json
+from regard.data import tokenizer as tokenizers
+from regard.data.batch import Batch, Chosen
+from regard.data.layout import find_files
+from regard.data.ragged import Ragged
+from regard.data.text import Pair, read_pairs
+from regard.data.tokenizer import Tokenizer
+from regard.look.alignment import Links
+from regard.settings.errors import UserError
+from regard.settings.schema import Run
+from regard.tasks.base import Example, Sizes, Task, no_such_split
+
+__all__ = ["Ids", "PairBatch", "Pairs", "round_up"]
+
+KEY = "key.json"  # of the cache: what it was made from
+BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
+TOGETHER = 1 << 15  # weights of one head that are watched at once: many short sentences, or a long one by itself
+
+Ids = Sequence[int] | NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class PairBatch(Batch):
+    """Source, what the decoder reads, and what it should write: the same shifted by one."""
+
+    source: Int[Tensor, "rows source"]
+    read: Int[Tensor, "rows target"]
+    write: Int[Tensor, "rows target"]
+
+
+class Pairs(Task[PairBatch]):
+    """A task whose examples are pairs of texts: the half of it that is about files, ids and batches."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.pairs: dict[str, Sequence[Pair]] = {}  # the text of every split but train
+        self.ids: dict[str, tuple[Ragged, Ragged]] = {}
+
+    # Files -> examples
+
+    def prepare(self, folder: Path) -> Sizes:
+        cache = folder / "data"
+        key = _digest(self.run)
+        if (cache / KEY).exists() and read_json(cache / KEY)["key"] == key:
+            sizes = self.restore(folder)
+            self._load_ids(cache)
+            return sizes
+        if (folder / "checkpoints").exists():
+            raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
+        splits = self._read()
+        self._learn_tokens(splits["train"])
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / KEY).unlink(missing_ok=True)
+        self.source_tokens.save(folder / "source_tokenizer.json")
+        self.target_tokens.save(folder / "tokenizer.json")
+        for split, pairs in splits.items():
+            self.ids[split] = (self.encode(self.source_tokens, [p.source for p in pairs], f"sources of {split}"),
+                               self.encode(self.target_tokens, [p.target for p in pairs], f"targets of {split}"))
+            self.ids[split][0].save(cache / f"{split}.source")
+            self.ids[split][1].save(cache / f"{split}.target")
+            if split != "train":
+                lines = (json.dumps({"source": p.source, "target": p.target}, ensure_ascii=False) for p in pairs)
+                (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        self.pairs = {split: pairs for split, pairs in splits.items() if split != "train"}
+        # Last: where it is, the cache is whole.
+        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
+        return self._sizes()
+
+    def restore(self, folder: Path) -> Sizes:
+        self.source_tokens = Tokenizer.load(folder / "source_tokenizer.json")
+        self.target_tokens = Tokenizer.load(folder / "tokenizer.json")
+        if (folder / "data" / KEY).exists():
+            about = read_json(folder / "data" / KEY)
+            self.notes = about["notes"]
+            self.pairs = {split: _read_kept(folder / "data" / f"{split}.jsonl")
+                          for split in about["splits"] if split != "train"}
+        return self._sizes()
+
+    def splits(self) -> Sequence[str]:
+        return ["train", *self.pairs]
+
+    def lengths(self, split: str) -> NDArray[np.int64]:
+        source, target = self.ids[split]
+        return np.maximum(source.lengths, target.lengths)
+
+    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+        if split not in self.pairs:
+            raise no_such_split(split, list(self.pairs))
+        return [Example(pair.source, pair.target) for pair in self.pairs[split][:limit]]
+
+    def alignments(self, split: str, limit: int) -> list[Links] | None:
+        """Of the built-in data, which is made with them."""
+        if self.run.data.paths:
+            return None
+        from regard.data.builtin.phrasebook import phrases
+
+        return [frozenset(phrase.alignment) for phrase in phrases(split, min(limit, len(self.pairs[split])))]
+
+    def _read(self) -> dict[str, Sequence[Pair]]:
+        data = self.run.data
+        if not data.paths:
+            from regard.data.builtin import phrasebook  # a lexicon that few runs need
+
+            check = min(BUILT_IN_CHECK, data.built_in_size)
+            sizes = {split: data.built_in_size if split == "train" else check for split in phrasebook.SPLITS}
+            return {split: [Pair(p.source, p.target) for p in phrasebook.phrases(split, size)]
+                    for split, size in sizes.items()}
+        corpus = read_pairs([Path(path) for path in data.paths], source=data.source, target=data.target)
+        self.notes += corpus.notes
+        return dict(corpus.splits)
+
+    def _learn_tokens(self, pairs: Sequence[Pair]) -> None:
+        how = self.run.tokens
+        sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+
+        def learn(texts: Iterable[str]) -> Tokenizer:
+            return tokenizers.train(texts, kind=how.kind, vocabulary=how.vocabulary, lowercase=how.lowercase)
+
+        if how.joint:
+            self.source_tokens = self.target_tokens = learn(text for side in (sources, targets) for text in side)
+        else:
+            self.source_tokens, self.target_tokens = learn(sources), learn(targets)
+        fewest = min(len(self.source_tokens), len(self.target_tokens))
+        if fewest < how.vocabulary:
+            self.notes.append(f"the text has fewer distinct pieces than tokens.vocabulary={how.vocabulary}: "
+                              f"{fewest} tokens are used")
+
+    def encode(self, tokens: Tokenizer, texts: Sequence[str], what: str) -> Ragged:
+        """Ids with the end after them, cut to the longest length."""
+        longest = self.run.data.longest - 1
+        rows = tokens.encode(texts)
+        cut = sum(len(row) > longest for row in rows)
+        if cut:
+            self.notes.append(f"{cut:,} of {len(rows):,} {what} cut to data.longest={self.run.data.longest} tokens")
+        return Ragged.of([*row[:longest], tokens.end] for row in rows)
+
+    def _load_ids(self, cache: Path) -> None:
+        for split in self.splits():
+            self.ids[split] = Ragged.load(cache / f"{split}.source"), Ragged.load(cache / f"{split}.target")
+
+    def _sizes(self) -> Sizes:
+        # Matrix units want multiples of 64; the ids beyond the real ones never occur.
+        return {"sources": round_up(len(self.source_tokens), 64), "targets": round_up(len(self.target_tokens), 64)}
+
+    # Examples -> batches
+
+    def collate(self, split: str, chosen: Chosen) -> PairBatch:
+        sources, targets = self.ids[split]
+        places = chosen.indices.tolist()
+        return self._padded([sources[i] for i in places], [targets[i] for i in places], rows=chosen.rows,
+                            source_length=chosen.length, target_length=chosen.length)
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[PairBatch]:
+        """Texts with the outputs to give to them, in batches of like lengths."""
+        sources = self.encode(self.source_tokens, inputs, "inputs")
+        targets = self.encode(self.target_tokens, outputs, "outputs")
+        return (batch for _, batch in self.alike(list(sources), list(targets)))
+
+    def alike(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[list[int], PairBatch]]:
+        """Batches of like lengths, each with the places that its rows had."""
+        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        while order:
+            length = lengths[order[0]]
+            rows = max(1, TOGETHER // length**2)
+            places, order = order[:rows], order[rows:]
+            mine, answers = [sources[i] for i in places], [targets[i] for i in places]
+            yield places, self._padded(mine, answers, rows=len(places), source_length=max(map(len, mine)),
+                                       target_length=max(map(len, answers)))
+
+    def _padded(self, sources: Sequence[Ids], targets: Sequence[Ids], *, rows: int, source_length: int,
+                target_length: int) -> PairBatch:
+        source = np.full((rows, source_length), self.source_tokens.pad, dtype=np.int64)
+        target = np.full((rows, target_length + 1), self.target_tokens.pad, dtype=np.int64)
+        target[:, 0] = self.target_tokens.start
+        for row, (ids, answer) in enumerate(zip(sources, targets, strict=True)):
+            source[row, : len(ids)] = ids
+            target[row, 1 : 1 + len(answer)] = answer
+        count = int((target[:, 1:] != self.target_tokens.pad).sum())
+        whole = torch.from_numpy(target)
+        return PairBatch({"loss": count, "nll": count}, torch.from_numpy(source),
+                         whole[:, :-1].contiguous(), whole[:, 1:].contiguous())
+
+
+def _digest(run: Run) -> str:
+    """Changes when the data files or what is made of them change."""
+    digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
+    if run.data.paths:
+        layout = find_files([Path(path) for path in run.data.paths], source=run.data.source, target=run.data.target)
+        for file in itertools.chain(*layout.files.values()):  # with the splits that lie beside those named
+            digest.update(file.name.encode(errors="surrogateescape"))
+            with open(file, "rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _read_kept(path: Path) -> list[Pair]:
+    with open(path, encoding="utf-8", newline="\n") as file:
+        return [Pair(**json.loads(line)) for line in file]
+
+
+def round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

@@ -1,0 +1,82 @@
+"""Subject: a model as the checks see it, whatever its task: rows of ids, and the ways in which it reads them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.generate.steps import Steps
+from regard.generate.text import Decode
+from regard.models.decoder import Decoder
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.mask import Mask
+
+__all__ = ["LONGEST", "MOST", "Rows", "Subject", "made_up", "of_decoder", "of_encoder_decoder"]
+
+MOST, LONGEST = 8, 24  # rows, and tokens of each: enough for every shape, and a matter of seconds
+
+Rows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model and what it is asked. What it does not have is None, and nothing is checked of it."""
+
+    model: nn.Module
+    rows: Rows
+    """What is read; by a writer one after the other, from the token on after which an answer begins."""
+    sources: Rows
+    """What is read before, all at once: one for each row, and empty where a model has none."""
+    pad: int
+    logits: Callable[[Int[Tensor, "rows length"], Int[Tensor, "rows source"]], Float[Tensor, "rows places classes"]]
+    """Of rows and their sources, in one pass."""
+    blind: Callable[[Int[Tensor, "rows length"], Int[Tensor, "1 length"]], Float[Tensor, "rows length width"]] | None
+    """The states of tokens that see one another and believe to stand at the positions they are told."""
+    writer: Steps | None = None
+    """The model, where it answers token by token."""
+    remember: Callable[[Int[Tensor, "rows source"]], object] = lambda source: None
+    """What a writer keeps of the sources."""
+    end: int | None = None
+    """The id that ends a writer's answer."""
+    decode: Decode | None = None
+    """The text of a writer's tokens."""
+
+    def padded(self, rows: Rows) -> Int[Tensor, "rows length"]:
+        longest = max(map(len, rows))
+        return self._tensor([[*row, *[self.pad] * (longest - len(row))] for row in rows])
+
+    def filled(self, rows: Rows) -> Int[Tensor, "rows length"]:
+        """Of one length without padding: shorter rows begin again."""
+        longest = max(map(len, rows))
+        return self._tensor([[row[place % len(row)] for place in range(longest)] for row in rows])
+
+    def _tensor(self, rows: Rows) -> Int[Tensor, "rows length"]:
+        return torch.tensor(rows, dtype=torch.long, device=next(self.model.parameters()).device)
+
+
+def of_encoder_decoder(model: EncoderDecoder, rows: Rows, sources: Rows, *, pad: int, end: int,
+                       decode: Decode | None = None) -> Subject:
+    def seen(source: Int[Tensor, "rows source"]) -> Mask:
+        return Mask(keys=source != pad)
+
+    return Subject(
+        model=model, rows=rows, sources=sources, pad=pad, end=end, decode=decode, writer=model,
+        logits=lambda read, source: model.logits(model(source, read, mask=seen(source))),
+        blind=lambda tokens, here: model.encoder(model.encoder.embed(tokens, here), positions=here),
+        remember=lambda source: model.encode(source, seen(source)))
+
+
+def of_decoder(model: Decoder, rows: Rows, *, pad: int, end: int, decode: Decode | None = None) -> Subject:
+    return Subject(
+        model=model, rows=rows, sources=[[] for _ in rows], pad=pad, end=end, decode=decode, writer=model,
+        logits=lambda read, _: model.logits(model(model.embed(read))),
+        blind=lambda tokens, here: model(model.embed(tokens, here), mask=Mask(), positions=here))
+
+
+def made_up(vocabulary: int) -> list[list[int]]:
+    """Rows of ids, for a run that has come without its data."""
+    random = torch.Generator().manual_seed(0)
+    lengths = range(2, LONGEST, LONGEST // MOST)
+    return [torch.randint(3, vocabulary, (length,), generator=random).tolist() for length in lengths]

@@ -1,0 +1,35 @@
+"""What was seen while a model gave its outputs, with the words that it is about."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.data.tokenizer import Tokenizer
+from regard.look.choices import Choice
+from regard.look.record import Labels, Record
+from regard.look.watch import Seen
+
+__all__ = ["records", "weighed"]
+
+
+def records(seen: Seen, labels: Sequence[Mapping[str, Labels]]) -> Iterator[Record]:
+    """A record of each row of a batch; its labels, by site, say how much of the row is real."""
+    weights = {site: seen[site].float().cpu().numpy() for site in seen}
+    for row, words in enumerate(labels):
+        own = {site: array[row, :, : len(words[site].targets), : len(words[site].sources)].copy()  # not all the batch
+               for site, array in weights.items()}
+        yield Record(own, dict(words), dict(seen.heads))
+
+
+def weighed(tokens: Tokenizer, logits: Float[Tensor, "places vocabulary"], written: Sequence[int], *,
+            never: Sequence[int], best: int) -> tuple[Choice, ...]:
+    """What was written at each place, and what is likeliest there among all but what is `never` said."""
+    chances = logits.float().index_fill(1, torch.tensor(never, device=logits.device), -math.inf).softmax(-1).cpu()
+    top = chances.topk(min(best, chances.shape[1] - len(never)))
+    taken = chances[torch.arange(len(written)), list(written)]
+    return tuple(Choice(word, chance, tuple(zip(tokens.pieces(ids), values, strict=True)))
+                 for word, chance, ids, values in zip(tokens.pieces(written), taken.tolist(), top.indices.tolist(),
+                                                      top.values.tolist(), strict=True))
