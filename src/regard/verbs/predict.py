@@ -58,7 +58,10 @@ def _texts(inputs: Sequence[str]) -> Iterator[str]:
     if not inputs:
         yield from read_lines(sys.stdin.buffer, "stdin")
     for text in inputs:
-        yield "".join(read_text(sys.stdin.buffer, "stdin")) if text == ALL_OF_STDIN else text
+        if text != ALL_OF_STDIN:
+            yield text
+        elif whole := "".join(read_text(sys.stdin.buffer, "stdin")):  # where nothing comes, nothing is asked
+            yield whole
 
 
 def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
