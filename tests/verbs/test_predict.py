@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, UserError
 from regard.settings.load import load
 from regard.training.loop import train
 from regard.verbs.predict import main
@@ -144,6 +144,11 @@ def test_streams_that_are_written_in_turns_do_not_disturb_each_other(run: Path) 
     turns = list(zip_longest(*streams))
     assert predictor.task.run == predictor.run
     assert [[piece for piece in column if piece is not None] for column in zip(*turns, strict=True)] == alone
+
+
+def test_answers_that_memory_cannot_hold_are_a_failure_of_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Failure, match=f"not enough memory for up to {10**15:,} tokens"):
+        said(run, monkeypatch, "the dog", overrides=(f"search.longest={10**15}",))
 
 
 def test_where_nothing_comes_from_stdin_nothing_is_said(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
