@@ -266,8 +266,13 @@ def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: P
     with changed(task, longest=1000, temperature=0.0):
         (answer,) = task.predict(model, ["the cat sat " * 20])
         assert len(task.tokens.encode([answer.text])[0]) <= 2
-        assert "cut to its last 16" in task.notes[-1]
+        assert "cut to its last 16" in task.notes[-2]
+        assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.longest=16)"
         assert len(task._written(model, [[1, 5, 6]])[0].tokens) <= 14
+    said = len(task.notes)
+    with changed(task, longest=3, temperature=0.0):
+        task.predict(model, ["the cat"])
+    assert len(task.notes) == said
 
 
 @pytest.mark.parametrize("text", ["the cat", "the cat sat on the mat, a dog and the mat, x = [1", ""])

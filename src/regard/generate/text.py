@@ -129,6 +129,11 @@ class Writing:
         self.ended = self._has_end = False
 
     @property
+    def was_cut(self) -> bool:
+        """Whether it ended only because it was long."""
+        return self.ended and not (self._has_end or self._stop.reached)
+
+    @property
     def score(self) -> float:
         """The mean log-probability of what was drawn, the end counted."""
         return self.log_probability / max(1, len(self.tokens) + self._has_end)

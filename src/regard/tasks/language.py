@@ -178,7 +178,17 @@ class Language(Rows):
         longest = [min(how.longest, self._reach + 1 - len(prompt)) for prompt in prompts]
         written, pieces = self.writer.write(decoder, prompts, how, tokens=self.tokens, longest=longest,
                                             never=self._never(decoder.output.out_features))
-        return written, _sound(pieces, written)
+        return written, self._followed(pieces, written, how.longest)
+
+    def _followed(self, pieces: Iterator[tuple[int, str]], written: Sequence[Writing],
+                  longest: int) -> Iterator[tuple[int, str]]:
+        """The pieces, and in the end what a person should know about them."""
+        yield from pieces
+        if any(math.isnan(each.log_probability) for each in written):
+            raise _no_numbers()
+        if cut := sum(each.was_cut and len(each.tokens) < longest for each in written):
+            self.notes.append(f"answers that end where the learned positions do: {cut:,} "
+                              f"(model.longest={self._reach:,})")
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no text has."""
@@ -271,13 +281,6 @@ class Language(Rows):
             rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
         return of_decoder(cast(Decoder, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
                           end=self.tokens.end, decode=lambda ids: self.tokens.decode([ids])[0])
-
-
-def _sound(pieces: Iterator[tuple[int, str]], written: Sequence[Writing]) -> Iterator[tuple[int, str]]:
-    """The pieces, if what was written is something in the end."""
-    yield from pieces
-    if any(math.isnan(each.log_probability) for each in written):
-        raise _no_numbers()
 
 
 def _no_numbers() -> NotFinite:
