@@ -99,6 +99,8 @@ def evaluate(
     """Measure a trained model on its test data, or with --shots on labelled texts it was not trained for."""
     if shots is None and (data or source or target or plot):
         raise UserError("--data, --source, --target and --plot go with --shots, as in --shots 0,1,4 --data texts.tsv")
+    if shots is not None and split:
+        raise UserError("--split goes without --shots, which asks for the labels of --data")
     if shots is None:
         from regard.verbs.evaluate import main
 

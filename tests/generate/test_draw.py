@@ -34,6 +34,14 @@ def test_top_k_top_p_and_min_p_keep_the_likeliest_alone() -> None:
     assert kept(weights, top_k=2, top_p=0.5).tolist() == [[False, True, False, False]]  # 0.4 of the 0.7 that are left
 
 
+@pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-20, 1e300])
+def test_the_coldest_draw_is_the_likeliest_and_the_hottest_is_one_of_those_that_may_come(temperature: float) -> None:
+    logits = torch.tensor([[-math.inf, 1.0, 30.0, -50.0, -math.inf]])
+    found = draw(logits, torch.tensor([[0.9]], dtype=torch.float64), temperature=temperature)
+    assert found.tokens.tolist() == ([2] if temperature < 1 else [3])
+    assert found.log_probabilities.isfinite().all()
+
+
 @pytest.mark.parametrize("sharpness", [0.0, 0.1, 3.0])
 @pytest.mark.parametrize("top_p", [0.1, 0.5, 0.95])
 def test_a_nucleus_is_what_sorting_all_finds_wherever_it_is_looked_for(sharpness: float, top_p: float) -> None:

@@ -18,7 +18,7 @@ from regard.data.batch import Chosen, Plan
 from regard.data.shards import Counts, Shards
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
-from regard.settings.errors import UserError
+from regard.settings.errors import NotFinite, UserError
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run
@@ -266,8 +266,42 @@ def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: P
     with changed(task, longest=1000, temperature=0.0):
         (answer,) = task.predict(model, ["the cat sat " * 20])
         assert len(task.tokens.encode([answer.text])[0]) <= 2
-        assert "cut to its last 16" in task.notes[-1]
+        assert "cut to its last 16" in task.notes[-2]
+        assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.longest=16)"
         assert len(task._written(model, [[1, 5, 6]])[0].tokens) <= 14
+    said = len(task.notes)
+    with changed(task, longest=3, temperature=0.0):
+        task.predict(model, ["the cat"])
+    assert len(task.notes) == said
+
+
+@pytest.mark.parametrize("text", ["the cat", "the cat sat on the mat, a dog and the mat, x = [1", ""])
+@pytest.mark.parametrize("output", [" sat on", " sat on the mat " * 9, ""])
+def test_a_given_output_is_what_counts_however_much_of_its_prompt_the_positions_leave(
+        data: Path, tmp_path: Path, text: str, output: str) -> None:
+    task, _ = prepared(tiny(data, "model.positions=learned", "model.longest=16"), tmp_path)
+    whole = [task.tokens.start, *task.tokens.encode([text + output])[0], *([] if output else [task.tokens.end])]
+    prompt, new = task._read(text, output)
+    assert [*prompt, *new] == whole[-17:]
+    expected = whole[len(task.tokens.encode([text])[0]) + 1 :]
+    assert new == expected[-16:]
+
+
+def test_an_ending_that_is_longer_than_the_positions_is_refused(data: Path, tmp_path: Path) -> None:
+    task, model = prepared(tiny(data, "model.positions=learned", "model.longest=16"), tmp_path)
+    assert task.compare(model, ["the cat " * 20], [" sat", " x = [1, 2]"]).shape == (1, 2)
+    with pytest.raises(UserError, match=r"an ending of .* tokens: the model reads 16 at the most"):
+        task.compare(model, ["the cat"], [" sat", " x = [1, 2]" * 9])
+
+
+def test_a_model_whose_numbers_are_none_says_so_whatever_it_is_asked(data: Path, tmp_path: Path) -> None:
+    task, model = prepared(tiny(data), tmp_path)
+    with torch.no_grad():
+        model.output.weight.fill_(math.nan)
+    for ask in (lambda: task.predict(model, ["the cat"]), lambda: list(task.stream(model, "the cat")),
+                lambda: task.likelihoods(model, ["the cat"]), lambda: task.compare(model, ["the"], [" cat", " dog"])):
+        with pytest.raises(NotFinite, match="not numbers"):
+            ask()
 
 
 # A look inside.

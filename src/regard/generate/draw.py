@@ -18,6 +18,7 @@ __all__ = ["Drawn", "draw", "largest", "narrow", "pick"]
 
 COLUMN = 64  # numbers that are first looked at together, by their maximum or their sum
 NUCLEUS = 1024  # likeliest tokens among which a nucleus is looked for before all are sorted
+COLDEST, HOTTEST = 1e-30, 1e30  # temperatures by which float32 can divide; beyond, nothing would be drawn otherwise
 
 
 class Drawn(NamedTuple):
@@ -32,6 +33,7 @@ def draw(
     top_k: int | None = None, top_p: float | None = None, min_p: float | None = None,
 ) -> Drawn:
     """`uniform` is in [0, 1). A temperature of 0 takes the likeliest token."""
+    temperature = 0.0 if temperature < COLDEST else min(temperature, HOTTEST)
     if quick_draw.serves(logits, top_p):
         return Drawn(*quick_draw.draw(logits, uniform, temperature=temperature, top_k=top_k, min_p=min_p))
     chances = logits.log_softmax(-1, dtype=torch.float32)

@@ -164,7 +164,7 @@ class Draws:
         self.state: State = model.begin(prompts, memory, capacity=capacity)
         # The last token of a prompt is read by the first step. Where it is not the longest, it is read twice.
         prefill(model, prompt[:, :-1], self.state)
-        if len(set(lengths or ())) > 1:
+        if min(lengths or [longest]) < longest:
             # What was read beyond lies after every query: unseen, and overwritten in its turn.
             self.state.truncate(read[:, None] - 1)
         if how.samples > 1:

@@ -47,8 +47,9 @@ class Predictor:
 
     def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
         """The answers to one input as they are written: the number of the answer, and what is new of it."""
+        # What is asked for is settled here: while this is written, others may be asked for by other settings.
         with self.task.searching(**search):
-            yield from self.task.stream(self.model, text)
+            return self.task.stream(self.model, text)
 
     def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
         """How likely a language model finds each text, token by token."""
