@@ -18,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The transformer as a tool: train it on your own files, run it, open it up.\n\n"
          "`regard train` makes a French-English translator, `regard train language` a model that goes on with Python: "
-         "both offline, in some four minutes on two cores. `regard predict` and `regard look` then ask it.")
+         "both offline, in minutes on two cores. `regard predict` and `regard look` then ask it.")
 
 RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; the newest under runs/ if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
