@@ -25,7 +25,7 @@ class Largest(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for made in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(made, torch.Tensor) and not func.is_view:
+            if isinstance(made, torch.Tensor) and not func.is_view and not func._schema.is_mutable:
                 self.bytes = max(self.bytes, made.nbytes)
         return out
 
@@ -60,6 +60,31 @@ def test_a_prompt_of_32768_tokens_makes_no_tensor_larger_than_a_chunk_by_all_key
         prefill(model, torch.randint(3, 50_000, (1, length)), state, chunk=chunk)
     assert seen.bytes <= 4 * chunk * length  # the mask, as numbers
     assert int(state.position) == length
+
+
+@torch.no_grad()
+def test_a_window_s_prompt_makes_no_tensor_that_grows_with_its_length() -> None:
+    model = decoder(positions="rotary", window=20)
+    for length in (256, 4_096):
+        state = model.begin(1, capacity=length)
+        with Largest() as seen:
+            prefill(model, torch.randint(3, 300, (1, length)), state, chunk=64)
+        assert seen.bytes <= 8 * 64 * (64 + 20)  # how far apart queries and keys are
+
+
+@pytest.mark.parametrize(("window", "expected"), [(None, [64, 128, 192, 200, 200]), (20, [64, 84, 84, 28, 200])])
+@torch.no_grad()
+def test_where_the_host_may_not_look_it_counts_the_keys_of_a_prompt_until_a_step_may_be_recorded(
+        window: int | None, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device without numbers, as on any but a CPU."""
+    keys, state = list[int](), (model := decoder(positions="rotary", window=window).to("meta")).begin(2, capacity=200)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention",
+                        lambda q, k, v, **how: keys.append(k.shape[2]) or attend(q, k, v, **how))
+    prefill(model, torch.zeros(2, 200, dtype=torch.long, device="meta"), state, chunk=64)
+    state.truncate(torch.zeros(2, 1, dtype=torch.long, device="meta"))
+    model.step(torch.zeros(2, 1, dtype=torch.long, device="meta"), state)
+    assert keys[::2] == expected  # of two blocks
 
 
 @torch.no_grad()

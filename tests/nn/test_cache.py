@@ -1,12 +1,14 @@
 """With a cache, in chunks, or all at once: the same states."""
 
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from regard.nn.attention import Attention
 from regard.nn.cache import FixedCache, GrowingCache, LayerCache
@@ -60,6 +62,26 @@ def test_cached_in_chunks_is_the_whole_at_once(
     pieces = [model(x[:, a:b], mask=mask, positions=places(a, b, per_row=per_row), cache=kept)
               for a, b in pairwise(cuts)]
     same(torch.cat(pieces, dim=1), model(x, mask=mask))
+
+
+class Keys(NamedTuple):
+    """How many keys the kernel is given, call by call."""
+
+    counts: list[int]
+
+    def __call__(self, q: Tensor, k: Tensor, *args: Any, **how: Any) -> Tensor:
+        self.counts.append(k.shape[2])
+        return scaled_dot_product_attention(q, k, *args, **how)
+
+
+@pytest.mark.parametrize("kind", ["growing", "fixed"])
+def test_a_window_s_kernel_gets_the_keys_that_it_reaches_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, kept, x, given = attention("rotary"), cache(kind), torch.randn(ROWS, LENGTH, WIDTH), Keys([])
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", given)
+    with torch.no_grad():
+        for start, stop in ((0, 4), (4, 7), (7, 8)):
+            model(x[:, start:stop], mask=WINDOW, positions=places(start, stop, per_row=False), cache=kept)
+    assert given.counts == [4, 2 + 3, 2 + 1]
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -131,7 +153,7 @@ def test_a_growing_cache_holds_what_it_was_given_one_after_the_other(sizes: list
     for size in sizes:
         fresh, start = torch.randn(2, ROWS, GROUPS, size, HEAD), given.shape[3]
         given = torch.cat([given, fresh], dim=3)
-        k, v, positions, rows, in_order = kept.append(*fresh, positions=torch.arange(start, start + size)[None])
+        k, v, positions, rows, in_order, _ = kept.append(*fresh, positions=torch.arange(start, start + size)[None])
         assert torch.equal(torch.stack([k, v]), given)
         assert positions.tolist() == [[*range(start + size)]]
         assert (rows, in_order) == (None, True)

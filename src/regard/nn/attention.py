@@ -93,8 +93,8 @@ class Attention(Heads):
         q, k = self.positions.rotate(q, here), self.positions.rotate(k, here)
         places: Places | None = None
         if cache is not None:
-            k, v, there, rows, in_order = cache.append(k, v, positions=here)
-            places = Places(here, there, rows, in_order)
+            k, v, there, rows, in_order, newest = cache.append(k, v, positions=here)
+            places = Places(here, there, rows, in_order, newest)
         elif positions is not None:
             places = Places(here, here)
         attended = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias())
