@@ -72,21 +72,6 @@ def test_a_window_s_prompt_makes_no_tensor_that_grows_with_its_length() -> None:
         assert seen.bytes <= 8 * 64 * (64 + 20)  # how far apart queries and keys are
 
 
-@pytest.mark.parametrize(("window", "expected"), [(None, [64, 128, 192, 200, 200]), (20, [64, 84, 84, 28, 200])])
-@torch.no_grad()
-def test_where_the_host_may_not_look_it_counts_the_keys_of_a_prompt_until_a_step_may_be_recorded(
-        window: int | None, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a device without numbers, as on any but a CPU."""
-    keys, state = list[int](), (model := decoder(positions="rotary", window=window).to("meta")).begin(2, capacity=200)
-    attend = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention",
-                        lambda q, k, v, **how: keys.append(k.shape[2]) or attend(q, k, v, **how))
-    prefill(model, torch.zeros(2, 200, dtype=torch.long, device="meta"), state, chunk=64)
-    state.truncate(torch.zeros(2, 1, dtype=torch.long, device="meta"))
-    model.step(torch.zeros(2, 1, dtype=torch.long, device="meta"), state)
-    assert keys[::2] == expected  # of two blocks
-
-
 @torch.no_grad()
 def test_sampling_after_a_long_prompt_makes_the_logits_of_one_token_alone() -> None:
     model, vocabulary = decoder(vocabulary=20_000, positions="rotary"), 20_000

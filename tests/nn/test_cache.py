@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.nn.attention import Attention
-from regard.nn.cache import FixedCache, GrowingCache, LayerCache
+from regard.nn.cache import FixedCache, GrowingCache, LayerCache, Lineage
 from regard.nn.mask import Mask
 from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary
 
@@ -82,6 +82,31 @@ def test_a_window_s_kernel_gets_the_keys_that_it_reaches_alone(kind: str, monkey
         for start, stop in ((0, 4), (4, 7), (7, 8)):
             model(x[:, start:stop], mask=WINDOW, positions=places(start, stop, per_row=False), cache=kept)
     assert given.counts == [4, 2 + 3, 2 + 1]
+
+
+@pytest.mark.parametrize(("mask", "expected"), [(CAUSAL, [4, 7, 16, 16]), (WINDOW, [4, 5, 16, 16])])
+@torch.no_grad()
+def test_where_the_host_may_not_look_it_counts_the_keys_until_a_step_may_be_recorded(
+        mask: Mask, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device without numbers, which like a GPU says nothing of its positions."""
+    device, given = torch.device("meta"), Keys([])
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", given)
+    model, lineage = attention("rotary").to(device), Lineage(ROWS, 2 * LENGTH, device)
+    kept = FixedCache(ROWS, GROUPS, 2 * LENGTH, HEAD, like=torch.zeros(1, device=device), lineage=lineage)
+    for start, stop in ((0, 4), (4, 7), (7, 8), (8, 10)):
+        here = places(start, stop, per_row=False).to(device)
+        lineage.write(here)
+        model(torch.zeros(ROWS, stop - start, WIDTH, device=device), mask=mask, positions=here, cache=kept)
+    assert given.counts == expected
+
+
+@pytest.mark.parametrize("length", [3, torch.tensor([[3]])])
+def test_what_is_forgotten_is_counted_again_where_it_is_the_same_in_every_row(length: int | Tensor) -> None:
+    lineage = Lineage(ROWS, LENGTH, torch.device("cpu"))
+    lineage.write(places(0, 5, per_row=False))
+    lineage.truncate(length)
+    lineage.write(places(3, 6, per_row=False))
+    assert lineage.filled == (6 if isinstance(length, int) else None)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
