@@ -23,7 +23,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PrecisionOption = Annotated[Literal["float32", "bfloat16"], typer.Option(
     "--precision", help="Of the arithmetic; bfloat16 is faster where the machine has units for it.")]
 QuantizeOption = Annotated[Literal["int8", "float16"] | None, typer.Option(
-    "--quantize", help="Narrower weights, which a CPU reads sooner: int8, or float16 for half of the gain.")]
+    "--quantize", help="Narrower weights, which are read sooner: int8; on a CPU also float16, for half of the gain.")]
 TaskArgument = Annotated[str | None, typer.Argument(help="What to learn: translate (the default), language.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
     "--data", help="Your files; give it several times for several. translate: a folder of train.en, train.de, "

@@ -19,10 +19,7 @@ def distribution(size: int, seed: int, *, rows: int = 3, sharpness: float = 2.0)
 
 def kept(weights: Tensor, **rules: float) -> Tensor:
     """What may be drawn, by token."""
-    left, tokens = narrow(weights, **rules)  # type: ignore[arg-type]
-    if tokens is None:
-        return left > 0
-    return torch.zeros_like(weights, dtype=torch.bool).scatter(1, tokens, left > 0)
+    return narrow(weights, **rules) > 0  # type: ignore[arg-type]
 
 
 def test_top_k_top_p_and_min_p_keep_the_likeliest_alone() -> None:

@@ -14,7 +14,7 @@ except ImportError:  # a machine without a GPU
 
 __all__ = ["draw", "serves"]
 
-PART = 4_096  # logits that are looked at together
+PART = 16_384  # logits that are looked at together: few strides over a vocabulary, as each waits for the one before
 
 
 def serves(logits: Tensor, top_p: float | None) -> bool:
@@ -32,7 +32,7 @@ def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_k: int | No
     _draw[(rows,)](
         logits, uniform, tokens, chances, vocabulary, logits.stride(0), 1.0 if temperature == 0 else temperature, kept,
         0.0 if min_p is None else min_p, N=PART, GREEDY=temperature == 0, TOP=kept < vocabulary,
-        HALF=logits.dtype == torch.bfloat16, num_warps=16)
+        HALF=logits.dtype == torch.bfloat16, num_warps=32)
     return tokens, chances
 
 

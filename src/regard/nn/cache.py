@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.nn import few
+from regard.nn.norm import Norm
+from regard.nn.product import Slots, project
 
 __all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Lineage", "Remembered", "Stored"]
 
@@ -38,6 +40,11 @@ class LayerCache:
                positions: Int[Tensor, "#rows n"]) -> Stored:
         """Take in the newest keys and values; give back all there are, with their positions."""
         raise NotImplementedError
+
+    def project(self, x: Float[Tensor, "rows n width"], layer: nn.Module, *, norm: Norm | None,
+                positions: Int[Tensor, "#rows n"]) -> tuple[Float[Tensor, "rows n queries"], Stored] | None:
+        """Queries, and all keys and values, the newest among them, where one product can put these into their slots."""
+        return None
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i becomes what row rows[i] was. There may be fewer rows, or more."""
@@ -188,6 +195,14 @@ class FixedCache(LayerCache):
             slots = positions[:, None, :, None].expand_as(k)
             self.keys.scatter_(2, slots, k)
             self.values.scatter_(2, slots, v)
+        return self._stored(filled, newest=newest)
+
+    def project(self, x: Float[Tensor, "rows n width"], layer: nn.Module, *, norm: Norm | None,
+                positions: Int[Tensor, "#rows n"]) -> tuple[Float[Tensor, "rows n queries"], Stored] | None:
+        q = project(x, layer, Slots(self.keys, self.values, positions), norm=norm)
+        return None if q is None else (q, self._stored(self.places.shape[1], newest=False))
+
+    def _stored(self, filled: int, *, newest: bool) -> Stored:
         rows = None if self.lineage is None or self.lineage.rows is None else self.lineage.rows[:, :filled]
         return Stored(self.keys[:, :, :filled], self.values[:, :, :filled], self.places[:, :filled], rows,
                       in_order=True, newest=newest)

@@ -89,7 +89,7 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
          quantize: str | None = None) -> Predictor:
     """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three.
 
-    `quantize` narrows its weights, on a CPU: to `int8`, or to `float16`.
+    `quantize` narrows its weights: to `int8`, or on a CPU to `float16`.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision={precision}: there are {' and '.join(PRECISIONS)}")
@@ -105,8 +105,10 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     sizes, weights = saved(folder, run)
     model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
-    model.to(choose_device("cpu" if quantize is not None and device == "auto" else device)).eval()
-    if quantize is not None:
-        narrow(model, quantize)
+    model.to(choose_device(device)).eval()
+    if quantize is not None and not next(model.parameters()).is_cuda:
+        narrow(model, quantize)  # from the weights as they are
     model.to(PRECISIONS[precision])
+    if quantize is not None and next(model.parameters()).is_cuda:
+        narrow(model, quantize)  # the scales stay in float32
     return Predictor(run, task, model, folder)
