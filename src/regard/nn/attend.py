@@ -124,7 +124,7 @@ class DotAttend(Attend):
             scale = self.scale
         out, q = q.dtype, q.to(k.dtype)  # a cache may keep its keys in more than they came in
         reach = mask.window if mask.globals is None and mask.spans is None else None  # both may see past the window
-        if reach is not None and positions is None and q.shape[2] == k.shape[2] > 4 * reach:
+        if reach is not None and positions is None and q.shape[2] == k.shape[2] > 2 * reach:
             return Attended(self._banded(q, k, v, scale, mask, reach, bias).to(out), None)
         if reach is not None and positions is not None and (span := positions.span) is not None:
             low, high = _reached(span, mask, reach, k.shape[2])
