@@ -71,7 +71,8 @@ def ours(peer: GPT2LMHeadModel) -> Decoder:
     with torch.device("meta"):
         model = Decoder(tower, vocabulary=VOCABULARY)
     named = GPT2.table(tower, VOCABULARY).ours(weights, origin="transformers")
-    model.load_state_dict({**named, "output.weight": named["tokens.table.weight"]}, assign=True)
+    laid = {name: tensor.contiguous() for name, tensor in named.items()}  # theirs are transposed
+    model.load_state_dict({**laid, "output.weight": laid["tokens.table.weight"]}, assign=True)
     model.output.weight = model.tokens.table.weight
     return model.requires_grad_(False).eval()
 
