@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models
 
 from regard.data import shards
 from regard.data.shards import Shards, write_shards
@@ -42,6 +44,16 @@ def test_how_many_files_and_batches_there_are_changes_nothing(
     assert all(len(part) <= 100 for part in many.parts)
     assert one.around(0, len(one)).tolist() == many.around(0, len(many)).tolist()
     assert sum(told) == sum(map(len, DOCUMENTS))
+
+
+def test_where_tokens_reach_over_words_a_document_is_encoded_whole(tmp_path: Path) -> None:
+    library = Library(models.BPE({"<s>": 0, "</s>": 1, "a": 2, " ": 3, "a ": 4, "a a": 5}, [("a", " "), ("a ", "a")]))
+    library.decoder = decoders.Fuse()
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokens, text = Tokenizer.load(tmp_path), "a a" + " a a" * 20_000  # more than one piece
+    counts = write_shards(tmp_path / "train", [iter([text])], tokens)
+    assert Shards.load(tmp_path / "train").around(0, counts.ids).tolist() == [0, *tokens.encode([text])[0], 1]
+    assert counts.bytes == len(text)
 
 
 def test_ids_take_two_bytes_and_are_mapped(tokens: Tokenizer, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from regard.data.batch import Chosen, Plan
 from regard.data.shards import Counts, Shards
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
-from regard.settings.errors import NotFinite, UserError
+from regard.settings.errors import Failure, NotFinite, UserError
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run
@@ -205,6 +205,29 @@ def test_scores_are_those_of_a_plain_loop_over_the_text(made: tuple[Language, De
     assert scores["perplexity"] == pytest.approx(math.exp(total / (len(ids) - 1)), rel=1e-4)
     assert scores["bits_per_byte"] == pytest.approx(total / len(text.encode()) / math.log(2), rel=1e-5)
     assert (scores["tokens"], scores["bytes"]) == (len(ids) - 1, len(text.encode()))
+
+
+def test_no_more_is_scored_at_once_than_was_trained_at_once(made: tuple[Language, Decoder]) -> None:
+    task, model = made
+    sizes = list[tuple[int, ...]]()
+    hook = model.register_forward_pre_hook(lambda _, inputs: sizes.append(tuple(inputs[0].shape[:2])))
+    whole = task.score(model, "val")
+    task.run, kept = replace(task.run, train=replace(task.run.train, accumulate=2)), task.run
+    halves = task.score(model, "val")
+    task.run = kept
+    hook.remove()
+    assert 2 < max(rows for rows, _ in sizes) <= 64 // 16
+    assert sizes[-1] <= (64 // 2 // 16, 16)
+    assert halves["loss"] == pytest.approx(whole["loss"])
+
+
+def test_scoring_that_does_not_fit_says_what_decides_its_size(made: tuple[Language, Decoder]) -> None:
+    task, model = made
+    hook = model.register_forward_pre_hook(lambda *_: torch.empty(2**50) and None)
+    with pytest.raises(Failure, match=r"^scoring \d × 16 tokens does not fit into memory; train.batch_tokens=64 / "
+                                      r"train.accumulate=1 and data.longest=16 decide"):
+        task.score(model, "val")
+    hook.remove()
 
 
 def test_a_few_rows_are_scored_by_their_own_bytes(made: tuple[Language, Decoder], data: Path) -> None:

@@ -13,7 +13,7 @@ from regard.data.vocabulary import SPECIALS
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
 
-__all__ = ["Specials", "library_at", "refusing", "specials_of"]
+__all__ = ["ENDS", "Specials", "library_at", "refusing", "specials_of"]
 
 PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the second: as OpenAI itself named them
 ENDS = (("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"), ("<|begin_of_text|>", "<|end_of_text|>"))

@@ -59,7 +59,9 @@ def _stream(documents: Iterable[Document], tokens: Tokenizer, counts: Counts) ->
     """Texts to be encoded, and special ids."""
     for document in documents:
         yield tokens.start
-        for number, piece in enumerate(pieces(document)):
+        # Where a token may reach over the end of a word, only the whole has the ids of the whole.
+        parts = pieces(document) if tokens.cuts_at_spaces else ["".join(document)]
+        for number, piece in enumerate(parts):
             counts.bytes += len(piece.encode())
             yield tokens.after_space(piece) if number else piece
         if tokens.end != tokens.start:

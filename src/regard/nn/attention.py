@@ -63,7 +63,7 @@ class Attention(Heads):
     def __init__(self, width: int, *, heads: int, key_heads: int | None = None,
                  head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
                  temperature: float = 1.0, dropout: float = 0.0, positions: Positions | None = None,
-                 qk_norm: bool = False) -> None:
+                 qk_norm: bool = False, norm_epsilon: float = 1e-5) -> None:
         super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
                          temperature=temperature, dropout=dropout)
         self.positions = positions or Positions()
@@ -71,8 +71,8 @@ class Attention(Heads):
         if qk_norm and not self.equal:
             raise ValueError("heads of unequal widths have no norm in common")
         # Scores then cannot grow without bound, however large the rate (Henry et al. 2020; Dehghani et al. 2023).
-        self.query_norm = Norm(self.head, kind="rms") if qk_norm else nn.Identity()
-        self.key_norm = Norm(self.head, kind="rms") if qk_norm else nn.Identity()
+        self.query_norm = Norm(self.head, kind="rms", epsilon=norm_epsilon) if qk_norm else nn.Identity()
+        self.key_norm = Norm(self.head, kind="rms", epsilon=norm_epsilon) if qk_norm else nn.Identity()
         # Keys can then go into a cache as they come out of the product.
         self.straight = self.equal and not qk_norm and type(self.positions).rotate is Positions.rotate
 
@@ -88,13 +88,13 @@ class Attention(Heads):
         here = whole(x.shape[1], x.device) if positions is None else positions
         places: Places | None = None
         if cache is not None and self.straight and (found := cache.project(x, self.qkv, norm=norm, positions=here)):
-            q, (k, v, there, rows, in_order) = self.split(found[0]), found[1]
-            places = Places(here, there, rows, in_order)
+            q, (k, v, there, rows, in_order, newest) = self.split(found[0]), found[1]
+            places = Places(here, there, rows, in_order, newest)
         else:
             q, k, v = self.projected(product(x, self.qkv, norm=norm), here)
             if cache is not None:
-                k, v, there, rows, in_order = cache.append(k, v, positions=here)
-                places = Places(here, there, rows, in_order)
+                k, v, there, rows, in_order, newest = cache.append(k, v, positions=here)
+                places = Places(here, there, rows, in_order, newest)
             elif positions is not None:
                 places = Places(here, here)
         attended = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias())

@@ -29,6 +29,8 @@ class Stored(NamedTuple):
     rows: Int[Tensor, "rows keys"] | None = None
     in_order: bool = False
     """Key j stands at position j."""
+    newest: bool = False
+    """The keys that were just taken in are the last of these, one after the other, in every row."""
 
 
 class LayerCache:
@@ -129,6 +131,7 @@ class Lineage:
 
     def __init__(self, rows: int, capacity: int, device: torch.device) -> None:
         self.capacity, self.device = capacity, device
+        self.filled: int | None = 0  # slots, the same in every row, as long as the host counts them
         self.restart(rows)
 
     def restart(self, rows: int) -> None:
@@ -137,10 +140,17 @@ class Lineage:
         self.rows: Int[Tensor, "rows capacity"] | None = None  # absent: each in its own
 
     def write(self, positions: Int[Tensor, "#rows n"]) -> None:
-        """The keys at these positions are about to be written, each row's into its own."""
+        """The keys at these positions, which follow the last, are about to be written, each row's into its own."""
+        n = positions.shape[1]
+        # A step of one token may be recorded, and replayed where nobody counts.
+        self.filled = None if self.filled is None or n == 1 else self.filled + n
         if self.rows is not None:
             assert positions.shape[0] == 1, "rows that have changed places stay in step"
             self.rows.index_copy_(1, positions[0], self.own.expand(-1, positions.shape[1]))
+
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Positions from `length` on will be written again."""
+        self.filled = min(self.filled, length) if self.filled is not None and isinstance(length, int) else None
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         if self.rows is None:
@@ -167,10 +177,12 @@ class FixedCache(LayerCache):
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
-        filled = self.places.shape[1]
+        filled, newest = self.places.shape[1], False
         if k.device.type == "cpu":
             filled = int(positions.max()) + 1  # a CPU records nothing: it may look, and pass over the empty slots
             k, v = k.to(self.keys.dtype), v.to(self.keys.dtype)
+        elif self.lineage is not None and self.lineage.filled:
+            filled, newest = self.lineage.filled, True
         if few.stores(k, v):
             few.store(k, v, self.keys, self.values, positions)
         elif k.device.type == "cpu" and positions.numel() == 1:  # the same as below, in half of the time
@@ -183,17 +195,17 @@ class FixedCache(LayerCache):
             slots = positions[:, None, :, None].expand_as(k)
             self.keys.scatter_(2, slots, k)
             self.values.scatter_(2, slots, v)
-        return self._stored(filled)
+        return self._stored(filled, newest=newest)
 
     def project(self, x: Float[Tensor, "rows n width"], layer: nn.Module, *, norm: Norm | None,
                 positions: Int[Tensor, "#rows n"]) -> tuple[Float[Tensor, "rows n queries"], Stored] | None:
         q = project(x, layer, Slots(self.keys, self.values, positions), norm=norm)
-        return None if q is None else (q, self._stored(self.places.shape[1]))
+        return None if q is None else (q, self._stored(self.places.shape[1], newest=False))
 
-    def _stored(self, filled: int) -> Stored:
+    def _stored(self, filled: int, *, newest: bool) -> Stored:
         rows = None if self.lineage is None or self.lineage.rows is None else self.lineage.rows[:, :filled]
         return Stored(self.keys[:, :, :filled], self.values[:, :, :filled], self.places[:, :filled], rows,
-                      in_order=True)
+                      in_order=True, newest=newest)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Moves the keys. Where they need not move, `Lineage.reorder` does instead."""

@@ -42,8 +42,8 @@ class Tokens:
     joint: bool = knob(True, "one vocabulary for both sides")
     lowercase: bool = knob(False, "fold the case of the input and the output")
     file: str | None = knob(
-        None, "published tokens to use instead of learning them: a tokenizer.json, or a folder of vocab.json and "
-              "merges.txt")
+        None, "published tokens for a language model to use instead of learning them: a tokenizer.json, or a folder "
+              "of vocab.json and merges.txt")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,14 @@
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, UserError
 
-__all__ = ["choose_device", "fast_bfloat16"]
+__all__ = ["choose_device", "fast_bfloat16", "fits"]
 
 
 def choose_device(name: str) -> torch.device:
@@ -32,6 +34,17 @@ def fast_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # torch has no public name for this yet
     return device.type == "cpu" and any(getattr(torch.cpu, name, lambda: False)() for name in asked)
+
+
+@contextmanager
+def fits(what: str, advice: str) -> Iterator[None]:
+    """What to do where the memory does not suffice; any other error stays itself."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+            raise
+        raise Failure(f"{what} does not fit into memory; {advice}") from error
 
 
 def _keep_memory() -> None:

@@ -23,6 +23,7 @@ from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run
 from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
+from regard.tasks.device import fits
 from regard.tasks.rows import IGNORED, WANTED, RowBatch, Rows
 from regard.tasks.subject import Subject, made_up, of_decoder
 from regard.tasks.watched import records, weighed
@@ -72,16 +73,25 @@ class Language(Rows):
         """Every token once, with what comes before it in its row. `limit` counts rows."""
         if split not in self.ids:
             raise no_such_split(split, list(self.ids))
-        length, device = self._length(split), next(model.parameters()).device
+        length, device, how = self._length(split), next(model.parameters()).device, self.run.train
         rows = np.arange(len(self.lengths(split)))[:limit]
+        # No more than one piece of a batch: what could be trained can be scored.
+        together = max(1, min(TOGETHER, how.batch_tokens // how.accumulate) // length)
         total = count = 0.0
-        for some in np.array_split(rows, math.ceil(len(rows) / max(1, TOGETHER // length))):
+        for some in np.array_split(rows, math.ceil(len(rows) / together)):
             batch = self.collate(split, Chosen(some, len(some), length)).to(device)
-            total += float(next(term.total for term in self.loss(model, batch) if term.name == "nll"))
+            with fits(f"scoring {len(some)} × {length} tokens", self._smaller()):
+                total += float(next(term.total for term in self.loss(model, batch) if term.name == "nll"))
             count += batch.counts["nll"]
         size = self._bytes(split, len(rows) * length)
         return {"loss": total / count, "perplexity": math.exp(min(700.0, total / count)),
                 "bits_per_byte": total / size / math.log(2), "tokens": int(count), "bytes": size}
+
+    def _smaller(self) -> str:
+        how = self.run.train
+        return (f"train.batch_tokens={how.batch_tokens} / train.accumulate={how.accumulate} and "
+                f"data.longest={self.run.data.longest} decide how many: train with less, or score with "
+                "regard eval --device cpu")
 
     def _bytes(self, split: str, ids: int) -> int:
         """Of the text that the first ids stand for, in UTF-8."""
