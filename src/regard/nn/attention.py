@@ -70,6 +70,7 @@ class Attention(Heads):
         self.qkv = nn.Linear(width, self.query_width + 2 * self.key_width, bias=bias)
         if qk_norm and not self.equal:
             raise ValueError("heads of unequal widths have no norm in common")
+        self.qk_norm = qk_norm
         # Scores then cannot grow without bound, however large the rate (Henry et al. 2020; Dehghani et al. 2023).
         self.query_norm = Norm(self.head, kind="rms") if qk_norm else nn.Identity()
         self.key_norm = Norm(self.head, kind="rms") if qk_norm else nn.Identity()
@@ -86,18 +87,21 @@ class Attention(Heads):
         here = whole(x.shape[1], x.device) if positions is None else positions
         qkv = product(x, self.qkv, norm=norm)
         if self.equal:
-            heads = self.split(qkv).split([self.heads, self.groups, self.groups], dim=1)
+            heads = self.split(qkv).split_with_sizes([self.heads, self.groups, self.groups], dim=1)
         else:
             heads = tuple(self.split(part) for part in qkv.split(self.query_width, dim=-1))
-        q, k, v = self.query_norm(heads[0]), self.key_norm(heads[1]), heads[2]
-        q, k = self.positions.rotate(q, here), self.positions.rotate(k, here)
+        q, k, v = heads
+        if self.qk_norm:
+            q, k = self.query_norm(q), self.key_norm(k)
+        order = self.positions
+        q, k = order.rotate(q, here), order.rotate(k, here)
         places: Places | None = None
         if cache is not None:
             k, v, there, rows, in_order = cache.append(k, v, positions=here)
             places = Places(here, there, rows, in_order)
         elif positions is not None:
             places = Places(here, here)
-        attended = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias())
+        attended = self.attend(q, k, v, mask=mask, positions=places, bias=order.bias())
         return product(self.merge(attended.context), self.out, add=add)
 
 
