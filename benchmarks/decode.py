@@ -15,6 +15,9 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -26,7 +29,6 @@ from regard.generate.capture import Captures
 from regard.generate.sample import Draws, Sampling, sample
 from regard.models.decoder import Decoder
 from regard.nn.narrow import quantize
-from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
 from regard.tasks.device import choose_device
 
@@ -34,6 +36,7 @@ VOCABULARY = 50_257
 PROMPT = 16
 NEVER = VOCABULARY  # an id that no model says: nothing ends before its time
 REST = 0.3  # seconds in which the threads of one library, which wait by turning, give way to those of the next
+CPU = torch.device("cpu")
 
 
 @dataclass
@@ -49,7 +52,8 @@ class Contestant:
 
 def read_each_step(model: torch.nn.Module) -> int:
     """Bytes of the parameters but for a table of positions, of which a step reads a row."""
-    return sum(p.numel() * p.element_size() for name, p in model.named_parameters() if "wpe" not in name)
+    return sum(p.numel() * p.element_size() for name, p in model.named_parameters()
+               if not name.startswith(("positions", "transformer.wpe")))
 
 
 # The models.
@@ -150,26 +154,57 @@ def ctranslate2_spec(peer: GPT2LMHeadModel) -> Any:
 # Who takes part.
 
 
-def on_cpu(new: int, threads: int) -> list[Contestant]:
-    peer = theirs("gpt2", torch.device("cpu"), torch.float32)
-    model, greedy = ours(peer), Sampling(end=NEVER, longest=new, temperature=0)
-    size = read_each_step(peer)
+def our_kinds(new: int, threads: int) -> list[Contestant]:
+    model, greedy = ours(theirs("gpt2", CPU, torch.float32)), Sampling(end=NEVER, longest=new, temperature=0)
+    size = read_each_step(model)
     found = [Contestant("ours float32", our_way(model, greedy), size),
              Contestant("ours bfloat16", our_way(deepcopy(model).to(torch.bfloat16), greedy), size // 2)]
     for kind, share in (("float16", 2), ("int8", 4)):
         narrow = deepcopy(model)
-        try:
-            quantize(narrow, kind)
-        except UserError as error:
-            print(error)
-            continue
+        quantize(narrow, kind)
         found.append(Contestant(f"ours {kind}", our_way(narrow, greedy), size // share))
-    try:
-        found += [Contestant(f"ctranslate2 {kind}", ctranslate2_way(peer, kind, new, threads), size // share)
-                  for kind, share in (("float32", 1), ("int8", 4))]
-    except ImportError:
+    return found
+
+
+def ctranslate2_kinds(new: int, threads: int) -> list[Contestant]:
+    peer = theirs("gpt2", CPU, torch.float32)
+    return [Contestant(f"ctranslate2 {kind}", ctranslate2_way(peer, kind, new, threads), read_each_step(peer) // share)
+            for kind, share in (("float32", 1), ("int8", 4))]
+
+
+def transformers_kinds(new: int, threads: int) -> list[Contestant]:
+    peer = theirs("gpt2", CPU, torch.float32)
+    return [Contestant("transformers float32", their_way(peer, new, do_sample=False), read_each_step(peer))]
+
+
+def on_cpu(new: int, threads: int) -> list[Contestant]:
+    """Each library in a process of its own: the threads of one that has run slow down the next in the same process."""
+    makers = [our_kinds, ctranslate2_kinds, transformers_kinds]
+    if find_spec("ctranslate2") is None:
+        makers.remove(ctranslate2_kinds)
         print("ctranslate2 is not installed: left out")
-    return [*found, Contestant("transformers float32", their_way(peer, new, do_sample=False), size)]
+    return [contestant for maker in makers for contestant in elsewhere(maker, new, threads)]
+
+
+def elsewhere(maker: Callable[[int, int], list[Contestant]], new: int, threads: int) -> list[Contestant]:
+    here, there = get_context("spawn").Pipe()
+    get_context("spawn").Process(target=serve, args=(there, maker, new, threads), daemon=True).start()
+
+    def write(name: str, prompt: Tensor) -> Tensor:
+        here.send((name, prompt.tolist()))
+        return torch.tensor(here.recv())
+
+    return [Contestant(name, partial(write, name), weights) for name, weights in here.recv()]
+
+
+def serve(connection: Connection, maker: Callable[[int, int], list[Contestant]], new: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    choose_device("cpu")  # regard sets up the C library's memory
+    contestants = {one.name: one for one in maker(new, threads)}
+    connection.send([(one.name, one.weights) for one in contestants.values()])
+    while True:
+        name, prompt = connection.recv()
+        connection.send(contestants[name].write(torch.tensor(prompt)).tolist())
 
 
 def on_gpu(preset: str, new: int, rows: int) -> list[Contestant]:

@@ -14,6 +14,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embed import in_autocast
 from regard.nn.mask import Mask, whole
 from regard.nn.product import product
+from regard.nn.token import OneToken
 from regard.settings.schema import Tower
 
 __all__ = ["Decoder", "DecoderState"]
@@ -27,6 +28,12 @@ class DecoderState:
     memory: Memory | None
     position: Int[Tensor, "#rows 1"]
     lineage: Lineage | None = None
+    one_token: OneToken | None = None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether all rows stand at one position, and every key in its own row and slot."""
+        return self.position.shape[0] == 1 and self.lineage is not None and self.lineage.rows is None
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
@@ -115,7 +122,10 @@ class Decoder(nn.Module):
             cross: CrossAttention | None = block.cross  # type: ignore[assignment]
             remembered = cross.remember(memory.states) if cross is not None and memory is not None else None
             caches.append(BlockCache(own, remembered))
-        return DecoderState(caches, memory, torch.zeros(1, 1, dtype=torch.long, device=like.device), lineage)
+        # With a window, a token sees less than all that came before.
+        one_token = OneToken(self.blocks) if self.window is None and like.device.type == "cpu" else None
+        position = torch.zeros(1, 1, dtype=torch.long, device=like.device)
+        return DecoderState(caches, memory, position, lineage, one_token)
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
         """The states of the next n tokens of each row. The state moves on by n."""
@@ -123,6 +133,9 @@ class Decoder(nn.Module):
         if state.lineage is not None:
             state.lineage.write(positions)
         x = self.embed(tokens, positions)
-        x = self(x, state.memory, positions=positions, cache=state.caches)
+        if state.one_token is not None and state.in_order and state.one_token.fits(x):
+            x = self.norm(state.one_token(x, positions=positions, caches=state.caches))
+        else:
+            x = self(x, state.memory, positions=positions, cache=state.caches)
         state.position += tokens.shape[1]  # in place: a captured step goes on reading the same memory
         return x  # type: ignore[no-any-return]

@@ -60,6 +60,11 @@ class Attend(nn.Module):
     ) -> Float[Tensor, "batch heads queries keys"]:
         raise NotImplementedError
 
+    @property
+    def factor(self) -> float | None:
+        """Where the weights are softmax(factor · q·k), the number; elsewhere None."""
+        return None
+
     def pick(self, heads: Sequence[int]) -> "Attend":
         """The same for these heads alone, whose queries and keys it then takes, in float32."""
         part = copy(self)
@@ -110,6 +115,10 @@ class DotAttend(Attend):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         return (q * self.scale).to(k.dtype) @ k.mT
 
+    @property
+    def factor(self) -> float | None:
+        return None if isinstance(self.scale, Tensor) else self.scale / self.temperature
+
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
@@ -137,7 +146,7 @@ class DotAttend(Attend):
         if positions is None and bias is None and dropout == 0.0 and short.serves(q, k, v, mask):
             return short.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
-        causal = mask.only_causal and positions is None and bias is None
+        causal = positions is None and bias is None and mask.only_causal
         if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
             return few.attend(q, k, v, mask, positions, scale / self.temperature)
         queries, keys, rows, *_ = positions or _from_zero(q, k)

@@ -70,6 +70,7 @@ class Attention(Heads):
         self.qkv = nn.Linear(width, self.query_width + 2 * self.key_width, bias=bias)
         if qk_norm and not self.equal:
             raise ValueError("heads of unequal widths have no norm in common")
+        self.qk_norm = qk_norm
         # Scores then cannot grow without bound, however large the rate (Henry et al. 2020; Dehghani et al. 2023).
         self.query_norm = Norm(self.head, kind="rms", epsilon=norm_epsilon) if qk_norm else nn.Identity()
         self.key_norm = Norm(self.head, kind="rms", epsilon=norm_epsilon) if qk_norm else nn.Identity()

@@ -177,25 +177,34 @@ class FixedCache(LayerCache):
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
-        filled, newest = self.places.shape[1], False
         if k.device.type == "cpu":
-            filled = int(positions.max()) + 1  # a CPU records nothing: it may look, and pass over the empty slots
-            k, v = k.to(self.keys.dtype), v.to(self.keys.dtype)
-        elif self.lineage is not None and self.lineage.filled:
-            filled, newest = self.lineage.filled, True
+            return self._append_on_cpu(k.to(self.keys.dtype), v.to(self.keys.dtype), positions)
         if few.stores(k, v):
             few.store(k, v, self.keys, self.values, positions)
-        elif k.device.type == "cpu" and positions.numel() == 1:  # the same as below, in half of the time
+        else:
+            self._write(k, v, positions)
+        if self.lineage is not None and self.lineage.filled:
+            return self._stored(self.lineage.filled, newest=True)
+        return self._stored(self.places.shape[1], newest=False)
+
+    def _append_on_cpu(self, k: Tensor, v: Tensor, positions: Tensor) -> Stored:
+        """A CPU records nothing: it may look where it stands, and pass over the empty slots."""
+        filled = int(positions.max()) + 1
+        if positions.numel() == 1:  # the same, in half of the time
             self.keys.narrow(2, filled - 1, 1).copy_(k)
             self.values.narrow(2, filled - 1, 1).copy_(v)
-        elif positions.shape[0] == 1:
+        else:
+            self._write(k, v, positions)
+        return self._stored(filled, newest=False)
+
+    def _write(self, k: Tensor, v: Tensor, positions: Tensor) -> None:
+        if positions.shape[0] == 1:
             self.keys.index_copy_(2, positions[0], k)
             self.values.index_copy_(2, positions[0], v)
         else:
             slots = positions[:, None, :, None].expand_as(k)
             self.keys.scatter_(2, slots, k)
             self.values.scatter_(2, slots, v)
-        return self._stored(filled, newest=newest)
 
     def project(self, x: Float[Tensor, "rows n width"], layer: nn.Module, *, norm: Norm | None,
                 positions: Int[Tensor, "#rows n"]) -> tuple[Float[Tensor, "rows n queries"], Stored] | None:
@@ -203,9 +212,9 @@ class FixedCache(LayerCache):
         return None if q is None else (q, self._stored(self.places.shape[1], newest=False))
 
     def _stored(self, filled: int, *, newest: bool) -> Stored:
-        rows = None if self.lineage is None or self.lineage.rows is None else self.lineage.rows[:, :filled]
-        return Stored(self.keys[:, :, :filled], self.values[:, :, :filled], self.places[:, :filled], rows,
-                      in_order=True, newest=newest)
+        rows = None if self.lineage is None or self.lineage.rows is None else self.lineage.rows.narrow(1, 0, filled)
+        keys, values = self.keys.narrow(2, 0, filled), self.values.narrow(2, 0, filled)
+        return Stored(keys, values, self.places.narrow(1, 0, filled), rows, in_order=True, newest=newest)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Moves the keys. Where they need not move, `Lineage.reorder` does instead."""

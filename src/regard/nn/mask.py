@@ -78,10 +78,7 @@ class Mask:
     @property
     def only_near(self) -> bool:
         """Whether nothing but positions decides: causality and the window."""
-        return self._tensors() == ()
-
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return tuple(t for t in (self.keys, self.globals, self.spans, self.documents) if t is not None)
+        return self.keys is None and self.globals is None and self.spans is None and self.documents is None
 
     def dense(
         self, queries: Int[Tensor, "#batch queries"], keys: Int[Tensor, "#batch keys"]

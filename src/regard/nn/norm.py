@@ -31,15 +31,16 @@ class Norm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         if not torch.is_autocast_enabled(x.device.type):  # to switch off what is off takes longer than a token's norm
-            return self._norm(x)
+            return self.normed(x)
         with torch.autocast(x.device.type, enabled=False):
-            return self._norm(x)
+            return self.normed(x)
 
-    def _norm(self, x: Tensor) -> Tensor:
-        shape, weight = self.weight.shape, self.weight.to(x.dtype)
+    def normed(self, x: Tensor) -> Tensor:
+        """The same where there is no autocast."""
+        weight, bias = self.weight.to(x.dtype), self.bias
         if self.kind == "rms":
-            return F.rms_norm(x, shape, weight, self.epsilon)
-        return F.layer_norm(x, shape, weight, None if self.bias is None else self.bias.to(x.dtype), self.epsilon)
+            return F.rms_norm(x, weight.shape, weight, self.epsilon)
+        return F.layer_norm(x, weight.shape, weight, None if bias is None else bias.to(x.dtype), self.epsilon)
 
     def of_sum(
         self, x: Float[Tensor, "*batch width"], y: Float[Tensor, "*batch width"]

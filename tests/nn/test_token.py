@@ -1,0 +1,109 @@
+"""One token through flat blocks: the same as through the blocks themselves, and only where nothing is passed over."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.look.ablate import without
+from regard.models.decoder import Decoder, DecoderState
+from regard.nn.init import initialize
+from regard.nn.narrow import quantize
+from regard.settings.schema import Tower
+
+VOCABULARY, ROWS, READ = 40, 3, 5
+PLAIN = Tower(width=32, depth=2, heads=4, dropout=0.1)
+TOWERS = {
+    "gpt2": replace(PLAIN, positions="learned", activation="gelu-tanh"),
+    "post-norm": replace(PLAIN, norm_place="post"),
+    "llama": replace(PLAIN, positions="rotary", norm="rms", activation="swiglu", key_heads=2, bias=False),
+    "norms on queries and keys": replace(PLAIN, positions="rotary", qk_norm=True),
+    "warm": replace(PLAIN, temperature=2.0, head_width=16),
+}
+
+
+def decoder(tower: Tower) -> Decoder:
+    model = Decoder(tower, vocabulary=VOCABULARY)
+    initialize(model, seed=0)
+    return model.eval()
+
+
+def begun(model: Decoder) -> DecoderState:
+    state = model.begin(ROWS, capacity=12)
+    model.step(torch.arange(ROWS * READ).view(ROWS, READ), state)
+    return state
+
+
+def two_steps(model: Decoder, state: DecoderState) -> Tensor:
+    return torch.cat([model.step(torch.arange(ROWS)[:, None] + i, state) for i in range(2)], dim=1)
+
+
+def flat(model: Decoder) -> Tensor:
+    state = begun(model)
+    assert state.one_token is not None
+    assert state.in_order
+    assert state.one_token.fits(torch.zeros(ROWS, 1, 32))
+    return two_steps(model, state)
+
+
+def block_by_block(model: Decoder) -> Tensor:
+    return two_steps(model, replace(begun(model), one_token=None))
+
+
+@pytest.mark.parametrize("tower", TOWERS.values(), ids=TOWERS)
+@torch.no_grad()
+def test_a_token_through_flat_blocks_is_a_token_through_blocks(tower: Tower) -> None:
+    model = decoder(tower)
+    torch.testing.assert_close(flat(model), block_by_block(model))
+    model.to(torch.bfloat16)
+    torch.testing.assert_close(flat(model), block_by_block(model), rtol=0.02, atol=0.02)
+
+
+@torch.no_grad()
+def test_with_narrow_weights_too() -> None:
+    model = decoder(TOWERS["gpt2"])
+    quantize(model, "int8")
+    torch.testing.assert_close(flat(model), block_by_block(model))
+
+
+@pytest.mark.parametrize("tower", [
+    replace(PLAIN, positions="alibi"), replace(PLAIN, positions="relative"), replace(PLAIN, score="bilinear"),
+    replace(PLAIN, window=2)], ids=["alibi", "relative", "bilinear", "window"])
+@torch.no_grad()
+def test_where_a_token_needs_more_it_goes_through_the_blocks(tower: Tower) -> None:
+    model = decoder(tower)
+    state = begun(model)
+    assert state.one_token is None or not state.one_token.fits(torch.zeros(ROWS, 1, 32))
+    torch.testing.assert_close(two_steps(model, state), block_by_block(model))
+
+
+@torch.no_grad()
+def test_rows_at_other_positions_or_in_other_places_go_through_the_blocks() -> None:
+    model = decoder(PLAIN)
+    for change in (lambda state: state.truncate(torch.tensor([[5], [3], [4]])),
+                   lambda state: state.reorder(torch.tensor([2, 0, 0]))):
+        state = begun(model)
+        change(state)
+        assert not state.in_order
+        alone = replace(begun(model), one_token=None)
+        change(alone)
+        torch.testing.assert_close(two_steps(model, state), two_steps(model, alone))
+
+
+def test_nothing_is_passed_over_that_hooks_gradients_or_training_ask_for() -> None:
+    model, x = decoder(PLAIN), torch.zeros(ROWS, 1, 32)
+    with torch.no_grad():
+        state = begun(model)
+        assert state.one_token is not None
+        assert state.one_token.fits(x)
+        assert not state.one_token.fits(torch.zeros(ROWS, 2, 32))
+        with without(model, "blocks.1.self", 0):
+            assert not state.one_token.fits(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert not state.one_token.fits(x)
+        model.train()
+        assert not state.one_token.fits(x)
+        model.eval()
+        assert state.one_token.fits(x)
+    assert not state.one_token.fits(x)
