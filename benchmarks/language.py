@@ -1,8 +1,7 @@
-"""How fast a language model learns, beside nanoGPT and in turns with it, on one GPU; and what float8 does to its loss.
+"""How fast a language model learns, beside nanoGPT and in turns with it, on one GPU.
 
     python benchmarks/language.py --nanogpt PATH                    # PATH: a checkout of github.com/karpathy/nanoGPT
     python benchmarks/language.py --nanogpt PATH --parts 124m --only nanogpt bfloat16
-    python benchmarks/language.py --parts curve --text FILE…
 
 Both are compiled, in bfloat16, without dropout, biases or clipping, with a vocabulary of 50,304: what nanoGPT's own
 bench.py measures. Ours is the update that `regard train` makes.
@@ -13,31 +12,27 @@ import gc
 import importlib.util
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from regard.data.batch import Plan
 from regard.nn.init import initialize
-from regard.settings.presets import PRESETS, base
-from regard.settings.schema import Data, Run, Tokens, Tower, Train
+from regard.settings.presets import PRESETS
+from regard.settings.schema import Data, Run, Tower, Train
 from regard.tasks.device import choose_device
 from regard.tasks.language import Language, RowBatch
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
-from regard.training.update import Update, make_update
+from regard.training.update import make_update
 
 VOCABULARY, LENGTH = 50_304, 1024
 SIZES = {"124m": ("gpt2", 32), "1.5b": ("gpt2-xl", 8)}  # the shape, and rows of a batch
 OURS = {
     "bfloat16": Train(precision="bfloat16"),
-    "float8": Train(precision="float8"),
     "muon": Train(precision="bfloat16", optimizer="muon"),
 }
 WARM = 4  # updates before the clock runs: compiling, choosing kernels, recording the graph
@@ -57,22 +52,17 @@ def random_batch(rows: int) -> RowBatch:
     return RowBatch({"loss": rows * LENGTH, "nll": rows * LENGTH}, read, write)
 
 
-def updated(run: Run, vocabulary: int) -> tuple[Language, Update]:
-    """A new model, and what `regard train` would move it with."""
-    device, task = choose_device("cuda"), Language(run)
-    model = task.build({"vocabulary": vocabulary})
-    initialize(model, seed=run.seed)
-    model.to(device).train()
-    optimizer = make_optimizer(model, run.train, device=device)
-    return task, make_update(model, task, optimizer, run.train, device=device, precision=torch.bfloat16,
-                             world=World())
-
-
 def ours(name: str, preset: str, rows: int, *, bias: bool) -> Step:
+    """A new model's update, as `regard train` would make it."""
     how = replace(OURS[name], rate=1e-4, beta2=0.95, clip=None, smoothing=0.0, schedule="constant", compile="on",
                   shapes=1)
     run = Run(task="language", data=Data(longest=LENGTH), model=tower(preset, bias=bias), train=how)
-    _, update = updated(run, VOCABULARY)
+    device, task = choose_device("cuda"), Language(run)
+    model = task.build({"vocabulary": VOCABULARY})
+    initialize(model, seed=run.seed)
+    model.to(device).train()
+    optimizer = make_optimizer(model, how, device=device)
+    update = make_update(model, task, optimizer, how, device=device, precision=torch.bfloat16, world=World())
     batch = random_batch(rows)
     return lambda: update(batch, 10**6)
 
@@ -197,53 +187,18 @@ def speeds(size: str, args: argparse.Namespace) -> None:
         table(f"{preset}, {rows}×{LENGTH}", contenders, rows * LENGTH)
 
 
-def curves(texts: list[str], *, steps: int, rows: int) -> None:
-    """The same model, the same batches, twice: the loss of every step in bfloat16 and in float8."""
-    losses: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("bfloat16", "float8"):
-            how = replace(OURS[name], rate=6e-4, warmup=steps // 10, steps=steps, schedule="cosine", smoothing=0.0,
-                          weight_decay=0.1, beta2=0.95, compile="on", batch_tokens=rows * LENGTH, shapes=1)
-            data = replace(base("language", built_in=not texts).data, paths=tuple(texts), longest=LENGTH)
-            run = Run(task="language", data=data, tokens=Tokens(vocabulary=16_000), train=how,
-                      model=tower("gpt2", bias=False))
-            prepared = Language(run)
-            prepared.prepare(Path(folder))
-            plan = Plan(prepared.lengths("train"), tokens=how.batch_tokens, seed=0, shapes=1)
-            task, update = updated(run, VOCABULARY)
-            losses[name] = [mean(update, prepared.collate("train", plan[step]), step) for step in range(steps)]
-            del task, update
-            clear()
-    print(f"\nloss of gpt2, {rows}×{LENGTH} tokens a step, of {', '.join(texts) or 'the standard library'}")
-    print(f"{'steps':>6} {'bfloat16':>9} {'float8':>9} {'difference':>11}")
-    for end in range(20, steps + 1, 20):
-        a, b = (statistics.mean(losses[name][end - 20 : end]) for name in ("bfloat16", "float8"))
-        print(f"{end - 19:>3}–{end:<3} {a:8.4f} {b:9.4f} {b - a:+11.4f}")
-
-
-def mean(update: Update, batch: Any, step: int) -> float:
-    torch.manual_seed(step)
-    return float(update(batch, step).totals["nll"]) / batch.counts["nll"]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", type=Path, metavar="PATH", help="a checkout of nanoGPT, as the one to beat")
-    parser.add_argument("--parts", nargs="+", choices=[*SIZES, "curve"], default=[*SIZES, "curve"])
+    parser.add_argument("--parts", nargs="+", choices=[*SIZES], default=[*SIZES])
     parser.add_argument("--only", nargs="+", choices=["nanogpt", *OURS], help="contenders; default: all")
-    parser.add_argument("--text", nargs="+", default=[], help="files or folders for the curve; default: Python's own")
     parser.add_argument("--bias", action="store_true", help="biases in all layers, on both sides")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=10, help="updates of each in a round")
-    parser.add_argument("--curve-steps", type=int, default=200)
-    parser.add_argument("--curve-rows", type=int, default=16)
     args = parser.parse_args()
     for part in args.parts:
         with on_its_own(part):
-            if part == "curve":
-                curves(args.text, steps=args.curve_steps, rows=args.curve_rows)
-            else:
-                speeds(part, args)
+            speeds(part, args)
 
 
 if __name__ == "__main__":

@@ -16,22 +16,26 @@ __all__ = ["main"]
 app = typer.Typer(
     name="regard", add_completion=False, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="The transformer as a tool: train it on your own files, run it, open it up.")
+    help="The transformer as a tool: train it on your own files, run it, open it up.\n\n"
+         "`regard train` makes a French-English translator, `regard train language` a model that goes on with Python: "
+         "both offline, in minutes on two cores. `regard predict` and `regard look` then ask it.")
 
 RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; the newest under runs/ if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PrecisionOption = Annotated[Literal["float32", "bfloat16"], typer.Option(
     "--precision", help="Of the arithmetic; bfloat16 is faster where the machine has units for it.")]
 QuantizeOption = Annotated[Literal["int8", "float16"] | None, typer.Option(
-    "--quantize", help="Narrower weights, which a CPU reads sooner: int8, or float16 for half of the gain.")]
-TaskArgument = Annotated[str | None, typer.Argument(help="What to learn: translate (the default), language.")]
+    "--quantize", help="Narrower weights, which are read sooner: int8; on a CPU also float16, for half of the gain.")]
+TaskArgument = Annotated[str | None, typer.Argument(
+    help="What to learn: translate (the default), or language: to go on with a text.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
     "--data", help="Your files; give it several times for several. translate: a folder of train.en, train.de, "
                    "val.en …; two such files; a .tsv; a .jsonl. language: any text, by file, folder or pattern. "
                    "Without it, what is built in: a French-English phrase book; the source of Python.")]
 SourceOption = Annotated[str | None, typer.Option(
     "--source", help="Language (file ending) or JSON key of the input; of a language model, the key of its texts.")]
-TargetOption = Annotated[str | None, typer.Option("--target", help="Language or key of the output.")]
+TargetOption = Annotated[str | None, typer.Option(
+    "--target", help="Language or key of the output; of translate alone.")]
 RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
 SetOption = Annotated[list[str] | None, typer.Option(
     "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")]
@@ -47,7 +51,7 @@ def train(
         "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Train a model. The same command again goes on where it stopped.
+    """Train a translator or a language model. The same command again goes on where it stopped.
 
     Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked to stop, 130 Ctrl-C.
     """
@@ -80,7 +84,8 @@ def plan(
 @app.command(name="eval")
 def evaluate(
     run: RunOption = None,
-    split: Annotated[list[str] | None, typer.Option("--split", help="Which split; all tests if not given.")] = None,
+    split: Annotated[list[str] | None, typer.Option(
+        "--split", help="Which split; if not given all tests, or else val.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
     shots: Annotated[str | None, typer.Option(
         "--shots", metavar="0,1,4,8", help="Of a language model: how often it finds the label of a text after so many "
@@ -99,6 +104,8 @@ def evaluate(
     """Measure a trained model on its test data, or with --shots on labelled texts it was not trained for."""
     if shots is None and (data or source or target or plot):
         raise UserError("--data, --source, --target and --plot go with --shots, as in --shots 0,1,4 --data texts.tsv")
+    if shots is not None and split:
+        raise UserError("--split goes without --shots, which asks for the labels of --data")
     if shots is None:
         from regard.verbs.evaluate import main
 
@@ -112,14 +119,15 @@ def evaluate(
 @app.command()
 def predict(
     inputs: Annotated[list[str] | None, typer.Argument(
-        metavar="[INPUT]...", help="Texts; without any, each line of stdin is one; `-` is all of stdin.")] = None,
+        metavar="INPUT", help="Texts; without any, each line of stdin is one; `-` is all of stdin.")] = None,
     run: RunOption = None,
     samples: Annotated[int | None, typer.Option(
         "--samples", min=1, help="Answers to each input (search.best).")] = None,
     longest: Annotated[int | None, typer.Option(
         "--longest", min=1, metavar="TOKENS", help="Tokens of an answer at the most (search.longest).")] = None,
     temperature: Annotated[float | None, typer.Option(
-        "--temperature", min=0, help="1 draws as the model says, 0 takes the likeliest (search.temperature).")] = None,
+        "--temperature", min=0, help="1 draws as the model says, 0 takes the likeliest (search.temperature). If not "
+                                     "given, a language model draws with 0.8, and a translation is searched.")] = None,
     top_k: Annotated[int | None, typer.Option(
         "--top-k", min=1, help="Only the k likeliest tokens (search.top_k).")] = None,
     top_p: Annotated[float | None, typer.Option(
@@ -138,7 +146,7 @@ def predict(
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Answer: translate, or go on with, the arguments or stdin line by line. A single text streams."""
+    """Answer: translate each text, or go on with it. A language model's answer to a single text streams."""
     from regard.verbs.predict import main
 
     said = {"best": samples, "longest": longest, "temperature": temperature, "top_k": top_k, "top_p": top_p,
@@ -201,7 +209,8 @@ def settings(
 @app.command()
 def measure(
     run: RunOption = None,
-    split: Annotated[str | None, typer.Option("--split", help="Which split; the first test if not given.")] = None,
+    split: Annotated[str | None, typer.Option(
+        "--split", help="Which split; if not given the first test, or else val.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Only the first so many examples.")] = 200,
     ablate: Annotated[bool, typer.Option(
         "--ablate", help="Also what removing each head does to the loss and to the answers.")] = False,
@@ -210,7 +219,7 @@ def measure(
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it, too.")] = None,
     device: DeviceOption = "auto", json: JsonOption = False,
 ) -> None:
-    """Measure every attention head: how spread out it is, how far it looks, whether it aligns the right words."""
+    """Measure every attention head: how spread out it is, how far it looks, and whether a translator's aligns words."""
     from regard.verbs.measure import main
 
     main(run, split, limit, ablate, over_training, plot, device, json)
@@ -226,11 +235,12 @@ def check(run: RunOption = None, device: DeviceOption = "auto", json: JsonOption
 
 @app.command()
 def explain(
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What the model is to answer.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to translate, or to go on with.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Instead of a run: two words, scores 102 and 99.")] = False,
     run: RunOption = None,
     site: Annotated[str | None, typer.Option(
-        "--site", help="Which attention, such as decoder.blocks.1.cross; the last if not given.")] = None,
+        "--site", help="Which attention, such as decoder.blocks.1.cross, or a language model's blocks.1.self; the "
+                       "last if not given.")] = None,
     head: Annotated[int, typer.Option("--head", min=0, help="Which of its heads, counted from 0.")] = 0,
     word: Annotated[str, typer.Option("--word", help="The word it writes or reads, or its number from 0 on.")] = "0",
     device: DeviceOption = "auto", json: JsonOption = False,
@@ -243,12 +253,12 @@ def explain(
 
 @app.command()
 def look(
-    text: Annotated[str, typer.Argument(metavar="INPUT", help="The text to answer.")],
+    text: Annotated[str, typer.Argument(metavar="INPUT", help="The text to translate, or to go on with.")],
     run: RunOption = None,
     output: Annotated[str | None, typer.Option(
         "--output", metavar="TEXT", help="Look at this output; if not given, at the model's own answer.")] = None,
     only: Annotated[str, typer.Option(
-        "--only", metavar="GLOB", help="Only the attentions of this name, as in 'decoder.*.cross'.")] = "*",
+        "--only", metavar="GLOB", help="Only attentions of this name, as in 'decoder.*.cross' or 'blocks.0.*'.")] = "*",
     head: Annotated[int | None, typer.Option("--head", min=0, help="Only this head, counted from 0.")] = None,
     out: Annotated[Path | None, typer.Option(
         "--out", metavar="FILE.html", help="Where the page goes; look.html if not given.")] = None,

@@ -185,6 +185,11 @@ HARMS: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: change(folder / "config.json", vocab_size=200), "they do not belong together"),
     (lambda folder: change(folder / "config.json", n_layer=3), "transformer.h.2.attn.c_attn.bias: missing"),
     (lambda folder: change(folder / "config.json", n_layer=1), "transformer.h.1.attn.c_attn.bias: unknown"),
+    (lambda folder: change(folder / "config.json", n_layer=10**9), "1,000,000,000 blocks, but its files hold 28"),
+    (lambda folder: change(folder / "config.json", vocab_size=2**62), "4,611,686,018,427,387,904 × 20 numbers"),
+    (lambda folder: change(folder / "config.json", vocab_size=2**70), "× 20 numbers: no file holds so many"),
+    (lambda folder: change(folder / "config.json", n_embd=5 * 2**40), "no file holds so many"),
+    (lambda folder: change(folder / "config.json", n_inner=2**60), "no file holds so many"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer.json"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"\x80\x04K\x01."), "not a whole safetensors file"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 99), "not a whole safetensors file"),
@@ -260,3 +265,12 @@ def test_a_damaged_file_of_weights_is_refused_or_read(whole: Path, place: int, n
     finally:
         file.write_bytes(before)
     assert not said or said.startswith(str(whole))
+
+
+def test_where_one_stands_cannot_become_a_model(
+        tmp_path: Path, tokens: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer(tmp_path / "in", "gpt2", tokens)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(UserError, match=r"has no name of its own"):
+        import_run(tmp_path / "in", Path())

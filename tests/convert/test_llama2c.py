@@ -144,6 +144,14 @@ def test_a_model_is_read_whole(tmp_path: Path, vocabulary: int) -> None:
         assert torch.equal(tensors["lm_head.weight"].flatten(), tensors["lm_head.weight"].min() + torch.arange(20.0))
 
 
+def test_heads_of_one_number_are_refused(tmp_path: Path) -> None:
+    """There is nothing to turn in them."""
+    numbers = 5 * 4 + 2 * 4 + 4 * 4 * 4 + 3 * 4 * 4 + 4
+    (tmp_path / "model.bin").write_bytes(struct.pack("<7i", 4, 4, 1, 4, 4, 5, 1) + bytes(4 * numbers))
+    with pytest.raises(UserError, match=r"not a model of llama2\.c"):
+        read_model(tmp_path / "model.bin")
+
+
 @settings(max_examples=100)
 @given(st.integers(0, 400), st.binary(max_size=6), st.integers(0, 6))
 def test_a_damaged_file_is_refused_or_has_its_sizes(

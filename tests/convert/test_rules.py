@@ -46,7 +46,7 @@ def test_a_config_leads_back_to_its_tower(name: str, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("change", [
-    {"qk_norm": True, "norm_epsilon": 1e-3}, {"window": 5}, {"norm_place": "post"}, {"scale_embedding": True},
+    {"qk_norm": True, "bias": True}, {"window": 5}, {"norm_place": "post"}, {"scale_embedding": True},
     {"temperature": 2.0}, {"position_width": 2}, {"positions": "alibi"}, {"score": "additive"},
 ])
 @families

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import tempfile
 from itertools import chain, pairwise
 from pathlib import Path
@@ -35,6 +36,27 @@ def texts(found: Corpus) -> dict[str, list[str]]:
 
 
 # Which files there are.
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_of_a_folder_only_plain_files_are_read(tmp_path: Path) -> None:
+    """Whoever opened the pipe would wait for ever."""
+    os.mkfifo(written(tmp_path, {"a.txt": "a"}) / "pipe")
+    assert [text.path.name for text in find_texts([tmp_path])] == ["a.txt"]
+
+
+def test_a_link_to_a_folder_is_followed_but_not_in_circles(tmp_path: Path) -> None:
+    """Without it, part of the text would be missing and nobody be told."""
+    data, elsewhere = tmp_path / "data", written(tmp_path / "elsewhere", {"b.txt": "b"})
+    written(data, {"a.txt": "a"})
+    try:
+        (data / "train").symlink_to(elsewhere, target_is_directory=True)
+        (elsewhere / "back").symlink_to(data, target_is_directory=True)
+    except OSError:
+        pytest.skip("links are not allowed here")
+    found = find_texts([data])
+    assert [text.path.relative_to(data).as_posix() for text in found] == ["a.txt", "train/b.txt"]
+    assert [text.split for text in found] == [None, "train"]
 
 
 def test_a_folder_is_read_with_all_below_it_but_for_what_is_hidden(tmp_path: Path) -> None:
@@ -192,6 +214,15 @@ def test_pieces_are_the_document_cut_before_single_spaces(lines: list[str], size
         assert not one[-1].isspace()
         assert other[0] == " "
         assert not other[1].isspace()
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(st.sampled_from("漢字\n"), min_size=1, max_size=900) | st.just("a b c "), max_size=12))
+def test_a_text_without_spaces_is_cut_all_the_same(parts: list[str]) -> None:
+    """As Chinese is: else a file of a gigabyte would be encoded at once, at 200 bytes a character."""
+    found = list(pieces(parts, 10, most=100))
+    assert "".join(found) == "".join(parts)
+    assert max(map(len, found)) < 200
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "characters", "bytes", "words"])

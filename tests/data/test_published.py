@@ -156,3 +156,39 @@ def test_a_vocabulary_with_tokens_over_several_words_is_never_cut(tmp_path: Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.data.tokenizer.PART", 1)
         assert tokens.encode(["a a"]) == [[5]]
+
+
+@pytest.mark.parametrize("fixed", [{"truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst",
+                                                   "stride": 0}},
+                                   {"padding": {"strategy": {"Fixed": 9}, "direction": "Right", "pad_id": 0,
+                                                "pad_to_multiple_of": None, "pad_type_id": 0, "pad_token": "<pad>"}}])
+def test_how_long_a_tokenizer_wants_texts_to_be_is_not_heeded(tmp_path: Path, fixed: dict[str, object]) -> None:
+    own, text = train(["a dog, a cat"] * 3, kind="bpe", vocabulary=300), "a dog, a cat, a dog"
+    own.save(tmp_path / "tokenizer.json")
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content | fixed))
+    assert Tokenizer.load(tmp_path).encode([text]) == own.encode([text])
+
+
+@pytest.mark.parametrize("kind", ["WordLevel", "BPE"])
+def test_a_tokenizer_without_its_token_for_the_unknown_is_refused(tmp_path: Path, kind: str) -> None:
+    model = {"type": kind, "vocab": {"<pad>": 0, "<s>": 1, "</s>": 2, "a": 3}, "unk_token": "<unk>"}
+    model |= {"merges": []} if kind == "BPE" else {}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    with pytest.raises(UserError, match=r"tokenizer\.json: cannot encode every text.*: .*(?i:unk)"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize(("part", "harm"), [
+    ("model", {"continuing_subword_prefix": "<unk>"}),
+    ("decoder", {"type": "Sequence", "decoders": [
+        {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        {"type": "Strip", "content": " ", "start": 0, "stop": 2**31}]})])
+def test_a_tokenizer_at_which_the_library_panics_is_refused(
+        tmp_path: Path, part: str, harm: dict[str, object]) -> None:
+    train(["a dog, a cat"] * 3, kind="bpe", vocabulary=300).save(tmp_path / "tokenizer.json")
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content[part] |= harm
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"tokenizer\.json: .*(out of range|out of bounds)"):
+        Tokenizer.load(tmp_path / "tokenizer.json")

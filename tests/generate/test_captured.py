@@ -1,5 +1,7 @@
 """On a GPU a search is recorded and replayed: the answers are those of the open search. Needs a GPU."""
 
+from typing import Literal
+
 import pytest
 import torch
 
@@ -70,10 +72,14 @@ def test_weights_that_change_in_place_or_move_are_seen() -> None:
 
 @pytest.mark.parametrize("rules", [
     {"temperature": 0.0}, {}, {"top_k": 20}, {"top_p": 0.9, "min_p": 0.05, "samples": 2}])
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
 @torch.no_grad()
-def test_recorded_draws_are_those_of_the_open_ones_whatever_the_lengths(rules: dict[str, float]) -> None:
+def test_recorded_draws_are_those_of_the_open_ones_whatever_the_lengths(
+    rules: dict[str, float], positions: Literal["rotary", "learned"]
+) -> None:
     torch.set_float32_matmul_precision("highest")
-    model, captures = Decoder(Tower(width=64, depth=2, heads=4, positions="rotary"), vocabulary=5000), Captures[Draws]()
+    tower, captures = Tower(width=64, depth=2, heads=4, key_heads=2, positions=positions), Captures[Draws]()
+    model = Decoder(tower, vocabulary=5000)
     initialize(model, seed=0)
     model.eval()
     how = Sampling(end=2, longest=21, **rules)  # type: ignore[arg-type]

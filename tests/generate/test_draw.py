@@ -19,10 +19,7 @@ def distribution(size: int, seed: int, *, rows: int = 3, sharpness: float = 2.0)
 
 def kept(weights: Tensor, **rules: float) -> Tensor:
     """What may be drawn, by token."""
-    left, tokens = narrow(weights, **rules)  # type: ignore[arg-type]
-    if tokens is None:
-        return left > 0
-    return torch.zeros_like(weights, dtype=torch.bool).scatter(1, tokens, left > 0)
+    return narrow(weights, **rules) > 0  # type: ignore[arg-type]
 
 
 def test_top_k_top_p_and_min_p_keep_the_likeliest_alone() -> None:
@@ -35,6 +32,14 @@ def test_top_k_top_p_and_min_p_keep_the_likeliest_alone() -> None:
     assert kept(weights, min_p=1.0).tolist() == [[False, True, False, False]]
     assert kept(weights, top_k=9, top_p=1.0).all()
     assert kept(weights, top_k=2, top_p=0.5).tolist() == [[False, True, False, False]]  # 0.4 of the 0.7 that are left
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-20, 1e300])
+def test_the_coldest_draw_is_the_likeliest_and_the_hottest_is_one_of_those_that_may_come(temperature: float) -> None:
+    logits = torch.tensor([[-math.inf, 1.0, 30.0, -50.0, -math.inf]])
+    found = draw(logits, torch.tensor([[0.9]], dtype=torch.float64), temperature=temperature)
+    assert found.tokens.tolist() == ([2] if temperature < 1 else [3])
+    assert found.log_probabilities.isfinite().all()
 
 
 @pytest.mark.parametrize("sharpness", [0.0, 0.1, 3.0])

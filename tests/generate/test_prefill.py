@@ -25,7 +25,7 @@ class Largest(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for made in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(made, torch.Tensor) and not func.is_view:
+            if isinstance(made, torch.Tensor) and not func.is_view and not func._schema.is_mutable:
                 self.bytes = max(self.bytes, made.nbytes)
         return out
 
@@ -60,6 +60,16 @@ def test_a_prompt_of_32768_tokens_makes_no_tensor_larger_than_a_chunk_by_all_key
         prefill(model, torch.randint(3, 50_000, (1, length)), state, chunk=chunk)
     assert seen.bytes <= 4 * chunk * length  # the mask, as numbers
     assert int(state.position) == length
+
+
+@torch.no_grad()
+def test_a_window_s_prompt_makes_no_tensor_that_grows_with_its_length() -> None:
+    model = decoder(positions="rotary", window=20)
+    for length in (256, 4_096):
+        state = model.begin(1, capacity=length)
+        with Largest() as seen:
+            prefill(model, torch.randint(3, 300, (1, length)), state, chunk=64)
+        assert seen.bytes <= 8 * 64 * (64 + 20)  # how far apart queries and keys are
 
 
 @torch.no_grad()

@@ -90,6 +90,13 @@ def test_what_stands_after_a_prompt_is_not_read() -> None:
         sample(model, padded(rows), lengths=lengths, how=how), end=END)
 
 
+def test_prompts_that_are_all_shorter_than_what_they_stand_in_are_read_to_their_ends() -> None:
+    model, rows = decoder(4), padded(prompts([3, 3]))
+    how, wider = Sampling(end=END, longest=9), torch.cat([rows, torch.full((2, 3), 9)], dim=1)
+    assert [h.tokens for h in gather(sample(model, wider, lengths=[3, 3], how=how), end=END)] == [
+        h.tokens for h in gather(sample(model, rows, how=how), end=END)]
+
+
 def test_the_samples_of_a_prompt_are_drawn_apart_and_alike_however_many_there_are() -> None:
     model, rows = decoder(5, sharpness=1.0), prompts([4, 6])
     three = written(model, rows, Sampling(end=END, longest=10, samples=3))

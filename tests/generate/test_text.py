@@ -129,6 +129,19 @@ def test_an_answer_goes_on_after_its_prompt_with_the_space_between() -> None:
     assert writing("the dog", kind="bpe").text == "the dog"
 
 
+def test_an_answer_goes_on_after_any_number_of_bytes_even_where_one_that_does_not_fit_spoils_all() -> None:
+    def decode(ids: Sequence[int]) -> str:  # as vocabularies that fall back to bytes are read
+        try:
+            return bytes(ids).decode()
+        except UnicodeDecodeError:
+            return "\N{REPLACEMENT CHARACTER}" * len(ids)
+
+    new = "字🙂é x"
+    for size in range(2 * WINDOW):
+        pieces = Pieces(decode, after=("漢" * size).encode())
+        assert "".join([*(pieces.push(byte) for byte in new.encode()), pieces.flush()]) == new
+
+
 def test_rows_are_followed_until_each_has_ended() -> None:
     tokens = tokenizer("bytes")
     rows = tokens.encode(["ab", "c|", "defgh"])

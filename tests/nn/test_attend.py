@@ -328,6 +328,18 @@ def test_a_window_over_a_long_sequence_gives_what_the_dense_mask_gives(
     assert apart(ours.fast(), ours.explicit()) <= 1e-5
 
 
+@settings(max_examples=60)
+@given(st.integers(1, 12), st.integers(1, 80), st.integers(0, 30), st.sampled_from(MASKS), st.sampled_from(BIASES),
+       st.integers(0, 9))
+def test_a_window_over_keys_in_order_gives_what_the_dense_mask_gives(
+        queries: int, keys: int, window: int, kind: str, bias: str, seed: int) -> None:
+    """As in a cache: wherever in it the queries stand, and in each row elsewhere."""
+    ours = call(Case(mask=kind, bias=bias, queries=queries, keys=keys, groups=2, seed=seed))
+    places = Places(torch.randint(0, keys, (len(ours.q), queries)), whole(keys, CPU), in_order=True)
+    ours = replace(ours, mask=replace(ours.mask, window=window), positions=places)
+    assert apart(ours.fast(), ours.explicit()) <= 1e-5
+
+
 def test_queries_beyond_the_window_of_the_last_key_get_zeros() -> None:
     ours = call(Case(mask="window", queries=300, keys=50))
     assert apart(ours.fast(), ours.explicit()) <= 1e-5

@@ -1,15 +1,17 @@
 """With a cache, in chunks, or all at once: the same states."""
 
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from regard.nn.attention import Attention
-from regard.nn.cache import FixedCache, GrowingCache, LayerCache
+from regard.nn.cache import FixedCache, GrowingCache, LayerCache, Lineage
 from regard.nn.mask import Mask
 from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary
 
@@ -60,6 +62,51 @@ def test_cached_in_chunks_is_the_whole_at_once(
     pieces = [model(x[:, a:b], mask=mask, positions=places(a, b, per_row=per_row), cache=kept)
               for a, b in pairwise(cuts)]
     same(torch.cat(pieces, dim=1), model(x, mask=mask))
+
+
+class Keys(NamedTuple):
+    """How many keys the kernel is given, call by call."""
+
+    counts: list[int]
+
+    def __call__(self, q: Tensor, k: Tensor, *args: Any, **how: Any) -> Tensor:
+        self.counts.append(k.shape[2])
+        return scaled_dot_product_attention(q, k, *args, **how)
+
+
+@pytest.mark.parametrize("kind", ["growing", "fixed"])
+def test_a_window_s_kernel_gets_the_keys_that_it_reaches_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, kept, x, given = attention("rotary"), cache(kind), torch.randn(ROWS, LENGTH, WIDTH), Keys([])
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", given)
+    with torch.no_grad():
+        for start, stop in ((0, 4), (4, 7), (7, 8)):
+            model(x[:, start:stop], mask=WINDOW, positions=places(start, stop, per_row=False), cache=kept)
+    assert given.counts == [4, 2 + 3, 2 + 1]
+
+
+@pytest.mark.parametrize(("mask", "expected"), [(CAUSAL, [4, 7, 16, 16]), (WINDOW, [4, 5, 16, 16])])
+@torch.no_grad()
+def test_where_the_host_may_not_look_it_counts_the_keys_until_a_step_may_be_recorded(
+        mask: Mask, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device without numbers, which like a GPU says nothing of its positions."""
+    device, given = torch.device("meta"), Keys([])
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", given)
+    model, lineage = attention("rotary").to(device), Lineage(ROWS, 2 * LENGTH, device)
+    kept = FixedCache(ROWS, GROUPS, 2 * LENGTH, HEAD, like=torch.zeros(1, device=device), lineage=lineage)
+    for start, stop in ((0, 4), (4, 7), (7, 8), (8, 10)):
+        here = places(start, stop, per_row=False).to(device)
+        lineage.write(here)
+        model(torch.zeros(ROWS, stop - start, WIDTH, device=device), mask=mask, positions=here, cache=kept)
+    assert given.counts == expected
+
+
+@pytest.mark.parametrize("length", [3, torch.tensor([[3]])])
+def test_what_is_forgotten_is_counted_again_where_it_is_the_same_in_every_row(length: int | Tensor) -> None:
+    lineage = Lineage(ROWS, LENGTH, torch.device("cpu"))
+    lineage.write(places(0, 5, per_row=False))
+    lineage.truncate(length)
+    lineage.write(places(3, 6, per_row=False))
+    assert lineage.filled == (6 if isinstance(length, int) else None)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -131,7 +178,7 @@ def test_a_growing_cache_holds_what_it_was_given_one_after_the_other(sizes: list
     for size in sizes:
         fresh, start = torch.randn(2, ROWS, GROUPS, size, HEAD), given.shape[3]
         given = torch.cat([given, fresh], dim=3)
-        k, v, positions, rows, in_order = kept.append(*fresh, positions=torch.arange(start, start + size)[None])
+        k, v, positions, rows, in_order, _ = kept.append(*fresh, positions=torch.arange(start, start + size)[None])
         assert torch.equal(torch.stack([k, v]), given)
         assert positions.tolist() == [[*range(start + size)]]
         assert (rows, in_order) == (None, True)

@@ -13,7 +13,7 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn import narrow
 from regard.nn.init import initialize
 from regard.nn.narrow import FEW, KINDS, NarrowLinear, quantize
-from regard.settings.errors import UserError
+from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Tower
 
 ENGINES = [engine for engine in KINDS["int8"] if engine in torch.backends.quantized.supported_engines]
@@ -175,3 +175,20 @@ def test_a_torch_that_cannot_multiply_so_says_what_to_do(monkeypatch: pytest.Mon
     monkeypatch.setitem(narrow.KINDS, "int8", ("an engine of another machine",))
     with pytest.raises(UserError, match="precision=bfloat16"):
         quantize(nn.Sequential(linear()), "int8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_model_with_weights_that_are_no_numbers_is_refused(kind: str, bad: float) -> None:
+    """What comes out of a norm as nan, an int8 product may turn into any number."""
+    model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 4))
+    model[0].weight.data[3] = bad
+    with pytest.raises(NotFinite, match="not all numbers"):
+        quantize(model, kind)
+
+
+def test_weights_that_float16_cannot_hold_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(8, 4))
+    model[0].weight.data[1, 2] = -1e5
+    with pytest.raises(UserError, match=r"quantize=float16: .* 65,504"):
+        quantize(model, "float16")

@@ -92,6 +92,14 @@ def test_the_differences_are_those_of_rounding() -> None:
     assert 0 < max(check.difference for check in found) < 1e-5
 
 
+def test_a_decoder_that_takes_back_what_it_has_said_is_no_fault_of_the_model() -> None:
+    def decode(ids: Sequence[int]) -> str:  # as a run of bytes is read of which the eighth makes no character
+        return "\N{REPLACEMENT CHARACTER}" * len(ids) if len(ids) > 7 else "".join(chr(60 + id) for id in ids)
+
+    found = checks(of_decoder(language(), ROWS, pad=0, end=2, decode=decode))
+    assert all(check.holds for check in found)
+
+
 # Models that are broken, each in one place.
 
 

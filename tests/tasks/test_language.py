@@ -18,7 +18,7 @@ from regard.data.batch import Chosen, Plan
 from regard.data.shards import Counts, Shards
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, NotFinite, UserError
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run
@@ -207,6 +207,29 @@ def test_scores_are_those_of_a_plain_loop_over_the_text(made: tuple[Language, De
     assert (scores["tokens"], scores["bytes"]) == (len(ids) - 1, len(text.encode()))
 
 
+def test_no_more_is_scored_at_once_than_was_trained_at_once(made: tuple[Language, Decoder]) -> None:
+    task, model = made
+    sizes = list[tuple[int, ...]]()
+    hook = model.register_forward_pre_hook(lambda _, inputs: sizes.append(tuple(inputs[0].shape[:2])))
+    whole = task.score(model, "val")
+    task.run, kept = replace(task.run, train=replace(task.run.train, accumulate=2)), task.run
+    halves = task.score(model, "val")
+    task.run = kept
+    hook.remove()
+    assert 2 < max(rows for rows, _ in sizes) <= 64 // 16
+    assert sizes[-1] <= (64 // 2 // 16, 16)
+    assert halves["loss"] == pytest.approx(whole["loss"])
+
+
+def test_scoring_that_does_not_fit_says_what_decides_its_size(made: tuple[Language, Decoder]) -> None:
+    task, model = made
+    hook = model.register_forward_pre_hook(lambda *_: torch.empty(2**50) and None)
+    with pytest.raises(Failure, match=r"^scoring \d × 16 tokens does not fit into memory; train.batch_tokens=64 / "
+                                      r"train.accumulate=1 and data.longest=16 decide"):
+        task.score(model, "val")
+    hook.remove()
+
+
 def test_a_few_rows_are_scored_by_their_own_bytes(made: tuple[Language, Decoder], data: Path) -> None:
     task, model = made
     text = (data / "val.txt").read_text(encoding="utf-8")
@@ -266,8 +289,42 @@ def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: P
     with changed(task, longest=1000, temperature=0.0):
         (answer,) = task.predict(model, ["the cat sat " * 20])
         assert len(task.tokens.encode([answer.text])[0]) <= 2
-        assert "cut to its last 16" in task.notes[-1]
+        assert "cut to its last 16" in task.notes[-2]
+        assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.longest=16)"
         assert len(task._written(model, [[1, 5, 6]])[0].tokens) <= 14
+    said = len(task.notes)
+    with changed(task, longest=3, temperature=0.0):
+        task.predict(model, ["the cat"])
+    assert len(task.notes) == said
+
+
+@pytest.mark.parametrize("text", ["the cat", "the cat sat on the mat, a dog and the mat, x = [1", ""])
+@pytest.mark.parametrize("output", [" sat on", " sat on the mat " * 9, ""])
+def test_a_given_output_is_what_counts_however_much_of_its_prompt_the_positions_leave(
+        data: Path, tmp_path: Path, text: str, output: str) -> None:
+    task, _ = prepared(tiny(data, "model.positions=learned", "model.longest=16"), tmp_path)
+    whole = [task.tokens.start, *task.tokens.encode([text + output])[0], *([] if output else [task.tokens.end])]
+    prompt, new = task._read(text, output)
+    assert [*prompt, *new] == whole[-17:]
+    expected = whole[len(task.tokens.encode([text])[0]) + 1 :]
+    assert new == expected[-16:]
+
+
+def test_an_ending_that_is_longer_than_the_positions_is_refused(data: Path, tmp_path: Path) -> None:
+    task, model = prepared(tiny(data, "model.positions=learned", "model.longest=16"), tmp_path)
+    assert task.compare(model, ["the cat " * 20], [" sat", " x = [1, 2]"]).shape == (1, 2)
+    with pytest.raises(UserError, match=r"an ending of .* tokens: the model reads 16 at the most"):
+        task.compare(model, ["the cat"], [" sat", " x = [1, 2]" * 9])
+
+
+def test_a_model_whose_numbers_are_none_says_so_whatever_it_is_asked(data: Path, tmp_path: Path) -> None:
+    task, model = prepared(tiny(data), tmp_path)
+    with torch.no_grad():
+        model.output.weight.fill_(math.nan)
+    for ask in (lambda: task.predict(model, ["the cat"]), lambda: list(task.stream(model, "the cat")),
+                lambda: task.likelihoods(model, ["the cat"]), lambda: task.compare(model, ["the"], [" cat", " dog"])):
+        with pytest.raises(NotFinite, match="not numbers"):
+            ask()
 
 
 # A look inside.
@@ -328,8 +385,17 @@ def test_the_ids_are_made_again_when_the_data_changes(data: Path, tmp_path: Path
     assert (after.documents, after.bytes) == (before.documents + 1, before.bytes + 4)
     (copy / "new.txt").write_text("MORE", encoding="utf-8")
     os.utime(copy / "new.txt", (1, 1))
-    assert "MORE" in prepared(tiny(copy, "tokens.kind=bytes"), tmp_path / "run")[0].tokens.decode(
-        [Shards.load(tmp_path / "run" / "data" / "train").around(0, 2000).tolist()])[0]
+    task = prepared(tiny(copy, "tokens.kind=bytes"), tmp_path / "run")[0]
+    assert "MORE" in task.tokens.decode([task.ids["train"].around(0, 2000).tolist()])[0]
+
+
+def test_files_that_become_another_split_are_read_anew(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+        (tmp_path / "data" / split / "a.txt").write_text(f"{split} " * 100, encoding="utf-8")
+    assert set(prepared(tiny(tmp_path / "data"), tmp_path / "run")[0].ids) == {"train", "val", "test"}
+    (tmp_path / "data" / "test").rename(tmp_path / "data" / "val")
+    assert set(prepared(tiny(tmp_path / "data"), tmp_path / "run")[0].ids) == {"train", "val"}
 
 
 def test_a_cache_that_was_not_finished_is_made_anew(

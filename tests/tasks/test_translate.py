@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from regard.data.batch import Chosen, Plan
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
+from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Run
 from regard.tasks import pairs as module
@@ -52,6 +53,11 @@ def prepared(run: Run, folder: Path) -> tuple[Translate, EncoderDecoder]:
     model = task.build(task.prepare(folder))
     initialize(model, seed=0)
     return task, model.eval()
+
+
+def test_published_tokens_are_refused(data: Path) -> None:
+    with pytest.raises(UserError, match=r"^tokens\.file=there: pairs of texts have tokens learned from"):
+        Translate(tiny(data, "tokens.file=there"))
 
 
 @pytest.fixture(scope="module")

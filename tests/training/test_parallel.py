@@ -2,6 +2,8 @@
 
 import signal
 from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist  # noqa: TID251 (the store of torchrun, played by the test)
 
+from regard.nn.init import initialize
 from regard.settings.errors import Failure, UserError
-from regard.settings.schema import Run, Train
+from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join, speaks
+from regard.training.rehearsal import rehearse
 from regard.training.resume import resume
 from regard.training.stop import Stop
 
@@ -51,6 +55,33 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="LOCAL_RANK=99: each process wants a GPU"), join(torch.device("cuda")):
         pass
+
+
+@pytest.mark.parametrize("task", ["translate", "language"])
+def test_a_model_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
+        task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one process, which holds all the pieces; what several do is in tests/reliability."""
+    for name, value in {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    run = Run(task=task, model=Tower(width=18, depth=2, heads=2, dropout=0.0), tokens=Tokens(vocabulary=300),
+              train=Train(batch_tokens=64))
+    rehearsal = rehearse(run, length=8)
+    model, batch = rehearsal.model("cpu"), rehearsal.batch()
+    initialize(model, seed=0)
+    pieces = deepcopy(model)
+    with join(CPU) as world:
+        world.parallelize(pieces, replace(run.train, shard=True), precision=torch.float32)
+        found = []
+        for each in (model, pieces):
+            for _ in range(2):  # the second pass meets what the first has left gathered
+                each.zero_grad()
+                loss = next(term.total for term in rehearsal.task.loss(each, batch) if term.name == "loss")
+                loss.backward()
+            found.append(world.collect({"loss": loss.detach()} | {
+                name: p.grad for name, p in each.named_parameters() if p.grad is not None}))
+    assert list(found[0]) == list(found[1])
+    for name, whole in found[0].items():
+        torch.testing.assert_close(found[1][name], whole, msg=name)
 
 
 class Elsewhere(World):

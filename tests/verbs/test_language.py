@@ -1,20 +1,23 @@
 """The verbs ask a language model what they ask a translator: nothing in them knows a task by its name."""
 
 import json
+import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import regard
 from regard.look.ablate import without
 from regard.look.watch import sites
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, NotFinite, UserError
 from regard.tasks.base import loss_per_token
 from regard.tasks.checks import CHECKS
 from regard.tasks.predictor import Predictor
-from regard.verbs import check, explain, look, measure, wrong
+from regard.verbs import check, evaluate, explain, look, measure, wrong
 
 Say = pytest.CaptureFixture[str]
 WORDS = ["cat", "dog", "bird", "house", "tree", "flower", "book", "table", "man", "woman"]
@@ -103,6 +106,30 @@ def test_all_checks_hold_without_the_data(run: Path, capsys: Say) -> None:
         assert told(capsys, check.main, run, "cpu", True)["holds"]
     finally:
         (run / "elsewhere").rename(run / "data")
+
+
+def test_the_tests_are_found_even_by_a_run_that_has_come_without_its_data(
+        run: Path, tmp_path: Path, capsys: Say) -> None:
+    for name in ("train", "test"):
+        shutil.copy(run.parent / "text.txt", tmp_path / f"{name}.txt")
+    bare = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("data", "checkpoints"))
+    about = json.loads((bare / "run.json").read_text())
+    about["data"]["paths"] = [str(tmp_path / "train.txt"), str(tmp_path / "test.txt")]
+    (bare / "run.json").write_text(json.dumps(about))
+    first = told(capsys, evaluate.main, bare, [], 1, "cpu", "float32", None, True)
+    assert first["split"] == "test"
+    assert told(capsys, evaluate.main, bare, [], 1, "cpu", "float32", None, True) == first
+
+
+def test_a_loss_that_is_no_number_is_a_failure_and_no_score(run: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(run, tmp_path / "run")
+    weights = load_file(broken / "model.safetensors")
+    save_file({name: torch.full_like(tensor, math.nan) for name, tensor in weights.items()},
+              broken / "model.safetensors")
+    with pytest.raises(NotFinite, match="its loss on val is not a number"):
+        evaluate.main(broken, [], 1, "cpu", "float32", None, True)
+    with pytest.raises(Failure, match="checks failed"):
+        check.main(broken, "cpu", True)
 
 
 def test_every_head_is_measured_and_removed(run: Path, predictor: Predictor, capsys: Say) -> None:

@@ -127,7 +127,7 @@ def test_several_gpus_are_assumed_where_there_is_none() -> None:
 
 
 @pytest.mark.parametrize(("settings", "memory", "proposed"), [
-    (["--set", "train.batch_tokens=1024"], "0.07", "--set train.accumulate=4"),
+    (["--set", "train.batch_tokens=4096"], "0.07", "--set train.accumulate=4"),
     (["--set", "model.width=1024"], "0.4", "--set train.recompute=true --set train.shard=true --gpus 8"),
 ])
 def test_what_is_proposed_instead_fits(settings: list[str], memory: str, proposed: str) -> None:

@@ -4,12 +4,13 @@ import io
 import json
 import math
 import sys
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
 import regard
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, UserError
 from regard.settings.load import load
 from regard.training.loop import train
 from regard.verbs.predict import main
@@ -133,3 +134,27 @@ def test_a_stream_leaves_the_settings_as_they_were(run: Path) -> None:
     assert next(pieces)[0] == 0
     pieces.close()
     assert predictor.task.run == predictor.run
+
+
+def test_streams_that_are_written_in_turns_do_not_disturb_each_other(run: Path) -> None:
+    predictor = regard.load(run, device="cpu")
+    asked = [("the dog", {"longest": 5, "temperature": 0.0}), ("a cat", {"longest": 9, "temperature": 2.0})]
+    alone = [list(predictor.stream(text, **how)) for text, how in asked]
+    streams = [predictor.stream(text, **how) for text, how in asked]
+    turns = list(zip_longest(*streams))
+    assert predictor.task.run == predictor.run
+    assert [[piece for piece in column if piece is not None] for column in zip(*turns, strict=True)] == alone
+
+
+def test_answers_that_memory_cannot_hold_are_a_failure_of_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Failure, match=f"not enough memory for up to {10**15:,} tokens"):
+        said(run, monkeypatch, "the dog", overrides=(f"search.longest={10**15}",))
+
+
+def test_where_nothing_comes_from_stdin_nothing_is_said(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for inputs in ((), ("-",)):
+        assert said(run, monkeypatch, *inputs, stdin=b"").getvalue() == ""
+
+
+def test_a_text_of_nothing_has_no_bits(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(run, monkeypatch, "", score=True).getvalue() == "0.0000\t0.0000\t\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from regard.data.text import Pair
+from regard.data.text import Pair, read_pairs
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.tasks.shots import Shots, labels, prompt, with_shots
@@ -108,12 +108,14 @@ def test_train_and_test_files_are_shown_and_asked(run: Path, tmp_path: Path,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in POOL))
     (tmp_path / "test.tsv").write_text("text 98\teven\ntext 99\todd\n")
-    main("1", tmp_path, None, None, run, None, 0, None, "cpu", "float32", None, json=True)
-    assert json.loads(capsys.readouterr().out)["shots"][0]["questions"] == 2
+    every = len(read_pairs([tmp_path], source=None, target=None).splits["train"])
+    main(f"1,{every}", tmp_path, None, None, run, None, 0, None, "cpu", "float32", None, json=True)
+    assert [each["questions"] for each in json.loads(capsys.readouterr().out)["shots"]] == [2, 2]
 
 
 @pytest.mark.parametrize(("shots", "content", "message"), [
-    ("3", "a\tx\nb\ty\n", "--shots 3: .* has 2 examples to show"),
+    ("3", "a\tx\nb\ty\n", "--shots 3: .* has examples for 1 at the most"),
+    ("2", "a\tx\nb\ty\n", "--shots 2: .* has examples for 1 at the most"),  # a text is no example of itself
     ("0", "a\tx\nb\tx\n", "1 different labels"),
     ("0", None, "--shots: needs labelled texts"),
 ])

@@ -13,16 +13,19 @@ from torch import Tensor
 from regard.checkpoint import read_json, write_json, write_model
 from regard.convert.families import family_named
 from regard.convert.family import Family
+from regard.convert.keys import canonical
 from regard.convert.llama2c import read_model, read_tokens
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
 from regard.settings.schema import Tower
 
-__all__ = ["Published", "read_directory", "read_llama2c", "read_tensors", "vocabulary_of", "write_directory"]
+__all__ = ["Published", "read_directory", "read_llama2c", "read_tensors", "refuse_sizes", "vocabulary_of",
+           "write_directory"]
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.bin.index.json")
+MOST = 1 << 48  # numbers of a tensor: a petabyte
 FLOATS = {torch.float32, torch.bfloat16, torch.float16}
 
 
@@ -59,8 +62,10 @@ def read_directory(folder: Path, tokens: Path | None = None) -> Published:
         if tensor.dtype not in FLOATS:
             kinds = ", ".join(str(kind).removeprefix("torch.") for kind in FLOATS)
             raise UserError(f"{folder}: {name} is of {str(tensor.dtype).removeprefix('torch.')}; regard reads {kinds}")
+    vocabulary = vocabulary_of(config, origin=str(place))
+    refuse_sizes(tower, vocabulary, tensors, origin=str(place))
     weights = family.weights(tensors, tower, origin=str(folder))
-    return Published(family, tower, vocabulary_of(config, origin=str(place)), weights, Tokenizer.load(tokens or folder))
+    return Published(family, tower, vocabulary, weights, Tokenizer.load(tokens or folder))
 
 
 def read_llama2c(file: Path, tokens: Path | None = None) -> Published:
@@ -90,6 +95,16 @@ def vocabulary_of(config: Mapping[str, Any], *, origin: str) -> int:
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise UserError(f"{origin}: vocab_size={shown(size)}: wants how many tokens there are")
     return size
+
+
+def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *, origin: str) -> None:
+    """Sizes that are not those of any file, before anything is made of them."""
+    whole = canonical(tower)
+    if whole.depth > len(tensors):
+        raise UserError(f"{origin}: speaks of {whole.depth:,} blocks, but its files hold {len(tensors):,} tensors")
+    rows = max(vocabulary, whole.longest, whole.hidden_width or 0, whole.heads * (whole.head_width or 0))
+    if rows * whole.width > MOST:
+        raise UserError(f"{origin}: speaks of a tensor of {rows:,} × {whole.width:,} numbers: no file holds so many")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

@@ -35,7 +35,8 @@ def read_model(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if len(content) < HEADER:
         raise UserError(f"{path}: {len(content):,} bytes are too few for a model of llama2.c")
     width, hidden, depth, heads, groups, vocabulary, longest = struct.unpack_from("<7i", content)
-    if min(width, hidden, depth, heads, groups, abs(vocabulary), longest) < 1 or width % heads or heads % groups:
+    least = min(width, hidden, depth, heads, groups, abs(vocabulary), longest)
+    if least < 1 or width % heads or heads % groups or width // heads % 2:
         raise UserError(f"{path}: not a model of llama2.c, version 0: it begins with width={width}, "
                         f"hidden width={hidden}, depth={depth}, heads={heads}, key heads={groups}, "
                         f"vocabulary={vocabulary}, positions={longest}")

@@ -1,7 +1,4 @@
-"""Qwen3 (Yang et al. 2025) as transformers keeps it: Llama's block, with norms on the queries and keys of every head.
-
-Those norms have an epsilon of their own here, and the model's there: only where the two are equal is it the same model.
-"""
+"""Qwen3 (Yang et al. 2025) as transformers keeps it: Llama's block, with norms on every head's queries and keys."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,12 +11,10 @@ from regard.settings.schema import Tower
 
 __all__ = ["QWEN3"]
 
-ELSEWHERE = {"attention_bias", "rms_norm_eps"}  # of Llama's keys: those that only one value is known of
-
 KEYS = replace(
-    llama.KEYS, base=replace(llama.KEYS.base, bias=False, qk_norm=True, norm_epsilon=1e-5),
-    same={key: ours for key, ours in llama.KEYS.same.items() if key not in ELSEWHERE}, twins={},
-    only={"attention_bias": False, "rms_norm_eps": 1e-5, "rope_type": "default", "use_sliding_window": False},
+    llama.KEYS, base=replace(llama.KEYS.base, bias=False, qk_norm=True),
+    same={key: ours for key, ours in llama.KEYS.same.items() if key != "attention_bias"}, twins={},
+    only={"attention_bias": False, "rope_type": "default", "use_sliding_window": False},
     absent={"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
             "head_dim": 128, "intermediate_size": 22016, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
             "rope_theta": 10_000.0, "attention_dropout": 0.0, "hidden_act": "silu", "tie_word_embeddings": False},

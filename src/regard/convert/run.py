@@ -16,6 +16,7 @@ from regard.convert.directory import (
     read_directory,
     read_llama2c,
     read_tensors,
+    refuse_sizes,
     vocabulary_of,
     write_directory,
 )
@@ -60,8 +61,9 @@ def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
     if family.keys.unsaid(run.model):
         raise UserError(f"{place}: says {family.name}, but run.json describes another model")
     vocabulary = vocabulary_of(config, origin=str(place))
-    table = family.table(run.model, vocabulary)
-    return {"vocabulary": vocabulary}, table.ours(read_tensors(folder), origin=str(folder))
+    tensors = read_tensors(folder)
+    refuse_sizes(run.model, vocabulary, tensors, origin=str(folder))
+    return {"vocabulary": vocabulary}, family.table(run.model, vocabulary).ours(tensors, origin=str(folder))
 
 
 def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Sequence[Path] = (),
@@ -108,6 +110,8 @@ def _in(published: Published, precision: torch.dtype | None) -> Published:
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
     """A folder to write into that gets its name when all is in it."""
+    if not out.name:
+        raise UserError(f"{out}: has no name of its own; choose another place with --out DIR")
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out}: is there already; choose another place with --out DIR")
     temporary = out.with_name(f".{out.name}.new")

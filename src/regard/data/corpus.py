@@ -21,6 +21,7 @@ from regard.settings.errors import UserError
 __all__ = ["Corpus", "Document", "Found", "Text", "find_texts", "pieces", "read_corpus"]
 
 PIECE = 1 << 16  # characters of a document that are worked on at once
+UNBROKEN = 1 << 19  # and at the most, where no space parts them
 NAMED = re.compile(rf"({'|'.join(SPLITS)})([-_]?\d.*)?|(test.*)")
 
 Document = Iterator[str]
@@ -89,23 +90,25 @@ def read_corpus(found: Sequence[Found], *, key: str = "text", held_out: float = 
     return Corpus(texts, tuple(notes))
 
 
-def pieces(document: Iterable[str], size: int = PIECE) -> Iterator[str]:
+def pieces(document: Iterable[str], size: int = PIECE, *, most: int = UNBROKEN) -> Iterator[str]:
     """A document in pieces of about `size` characters. All but the first begin with the space they were cut at.
+
+    Where `most` characters have none, as in Chinese, they are cut at the end of a line, or anywhere.
 
     >>> list(pieces(["one two\\n", "three  four five"], 12))
     ['one two\\nthree  four', ' five']
     """
     held: list[str] = []
     length, enough = 0, size
-    for part in document:
+    for part in (long[start : start + most] for long in document for start in range(0, len(long), most)):
         held.append(part)
         length += len(part)
         if length >= enough:
             text = "".join(held)
-            if cut := _last_break(text):
+            if cut := _last_break(text) or (length if length >= most else 0):
                 yield text[:cut]
-            held, length = [text[cut:]], len(text) - cut
-            enough = max(size, 2 * length)  # where there is no break, one is not looked for at every line
+            held, length = [text[cut:]], length - cut
+            enough = min(most, max(size, 2 * length))  # where there is no break, one is not looked for at every line
     yield "".join(held)
 
 
@@ -139,9 +142,20 @@ def _meant(path: Path) -> Iterator[Found]:
 
 def _below(folder: Path) -> Iterator[Path]:
     """Every file, in the order of the names; what is hidden stays so."""
-    for place, folders, names in os.walk(folder):
+    seen = set[str]()
+    for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # a link has led back
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(place, name) for name in sorted(names) if not name.startswith("."))
+        files = (Path(place, name) for name in sorted(names) if not name.startswith("."))
+        # One that is not there, as a link may say, will be noted; a pipe would let its reader wait for ever.
+        yield from (file for file in files if file.is_file() or not file.exists())
+
+
+def _refuse(error: OSError) -> None:
+    raise UserError(f"{error.filename}: cannot be read: {error.strerror or error}")
 
 
 def _split(file: Path, root: Path) -> str | None:
@@ -184,14 +198,16 @@ def _measured(found: Sequence[Found], key: str, notes: list[str]) -> list[_Measu
     files, unreadable, empty = [], [], []
     for text in found:
         try:
-            sizes = [_size(document) for document in _documents([text.path], key)]
+            documents = characters = 0
+            for document in _documents([text.path], key):
+                documents, characters = documents + 1, characters + _size(document)
         except UserError as error:
             if text.named or kind(text.path) == "jsonl":
                 raise
             unreadable.append((text.path, error))
             continue
-        if any(sizes):
-            files.append(_Measured(text.path, text.split, len(sizes), sum(sizes)))
+        if characters:
+            files.append(_Measured(text.path, text.split, documents, characters))
         elif text.named:
             raise UserError(f"{text.path}: no text in it")
         else:

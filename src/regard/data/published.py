@@ -1,7 +1,8 @@
 """Tokenizers that others have published: which files they come in, and which of their tokens begin and end a text."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from regard.data.vocabulary import SPECIALS
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
 
-__all__ = ["Specials", "library_at", "specials_of"]
+__all__ = ["ENDS", "Specials", "library_at", "refusing", "specials_of"]
 
 PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the second: as OpenAI itself named them
 ENDS = (("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"), ("<|begin_of_text|>", "<|end_of_text|>"))
@@ -51,21 +52,32 @@ def specials_of(path: Path, ids: Mapping[str, int]) -> Specials:
     return Specials(said.get("pad", end), said.get("start", end), end)
 
 
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """What the library cannot do, in one sentence. It raises nothing narrower than Exception, and panics with less."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise UserError(f"{what}: {error}") from error
+        raise
+
+
 def _parsed(path: Path) -> Library:
     try:
-        return Library.from_str(path.read_text(encoding="utf-8"))
+        content = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # the library raises nothing narrower
+    except UnicodeDecodeError as error:
         raise UserError(f"{path}: not a tokenizer.json: {error}") from error
+    with refusing(f"{path}: not a tokenizer.json"):
+        return Library.from_str(content)
 
 
 def _byte_level(vocabulary: Path, merges: Path) -> Library:
     """GPT-2's: words by its pattern, spelled in bytes, joined by the merges in their order."""
-    try:
+    with refusing(f"{vocabulary} and {merges.name}: not a vocabulary and its merges"):
         library = Library(models.BPE.from_file(str(vocabulary), str(merges)))
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{vocabulary} and {merges.name}: not a vocabulary and its merges: {error}") from error
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
     return library

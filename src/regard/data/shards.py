@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from regard.data.corpus import Document, pieces
 from regard.data.tokenizer import Tokenizer
+from regard.settings.errors import UserError
 
 __all__ = ["Counts", "Shards", "write_shards"]
 
@@ -58,7 +59,9 @@ def _stream(documents: Iterable[Document], tokens: Tokenizer, counts: Counts) ->
     """Texts to be encoded, and special ids."""
     for document in documents:
         yield tokens.start
-        for number, piece in enumerate(pieces(document)):
+        # Where a token may reach over the end of a word, only the whole has the ids of the whole.
+        parts = pieces(document) if tokens.cuts_at_spaces else ["".join(document)]
+        for number, piece in enumerate(parts):
             counts.bytes += len(piece.encode())
             yield tokens.after_space(piece) if number else piece
         if tokens.end != tokens.start:
@@ -85,6 +88,8 @@ def _encoded(batch: Sequence[str | int], tokens: Tokenizer) -> NDArray[np.int64]
 def _save(path: Path, number: int, ids: Ids) -> None:
     with open(_file(path, number), "wb") as file:
         np.save(file, ids, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())  # what is written next says that this is there
 
 
 class Shards:
@@ -114,9 +119,16 @@ class Shards:
         return found
 
     @classmethod
-    def load(cls, path: Path) -> "Shards":
+    def load(cls, path: Path, count: int) -> "Shards":
+        """What `write_shards` wrote, and counted."""
         files = itertools.takewhile(Path.exists, (_file(path, number) for number in itertools.count()))
-        parts = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
+        try:
+            parts = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
+        except (ValueError, EOFError) as error:
+            raise UserError(f"{path}: its files of ids are damaged: {error}; train anew with --out DIR") from error
+        if (found := sum(map(len, parts))) != count:
+            raise UserError(f"{path}: its files of ids are damaged: {found:,} of {count:,} ids are there; train anew "
+                            "with --out DIR")
         return cls([part for part in parts if len(part)])
 
 

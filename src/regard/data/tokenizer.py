@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer as Library
 
-from regard.data.published import Specials, library_at, specials_of
+from regard.data.published import Specials, library_at, refusing, specials_of
 from regard.data.vocabulary import BYTES, KINDS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
 
@@ -23,6 +23,7 @@ __all__ = ["KINDS", "Tokenizer", "train"]
 BATCH = 1_024  # texts handed over at once: the library's answers are large, and many of them slow it down
 PART = 100_000  # characters of a text handed over at once: the library needs about 200 bytes for each
 BREAK = re.compile(r"(?<=\S) (?=\S)")
+HARD = ("", " ", " a \ue000")  # to say; the last ends with a character that no vocabulary has
 OWN = Specials(pad=0, start=1, end=2)
 ONE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of a vocabulary that falls back to bytes for rare characters
 
@@ -42,6 +43,8 @@ class Tokenizer:
 
     def __init__(self, library: Library, specials: Specials = OWN) -> None:
         library.encode_special_tokens = True
+        library.no_truncation()  # a published file may say how long the texts of another task were
+        library.no_padding()
         self._library, self.specials = library, specials
         self.pad, self.start, self.end = specials
         self.unknown: int | None = library.token_to_id(UNKNOWN)
@@ -100,7 +103,10 @@ class Tokenizer:
         specials = specials_of(path, ids)
         special = {id for id, token in library.get_added_tokens_decoder().items() if token.special}
         library.add_special_tokens([library.id_to_token(id) for id in sorted({*specials} - special)])
-        return cls(library, specials)
+        tokens = cls(library, specials)
+        with refusing(f"{path}: cannot encode every text, or decode it"):
+            library.decode_batch([encoding.ids for encoding in library.encode_batch(HARD)])
+        return tokens
 
     def __reduce__(self) -> tuple[Callable[[str, Specials], "Tokenizer"], tuple[str, Specials]]:
         # The library's own copies forget that special tokens in a text are text.

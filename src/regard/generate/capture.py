@@ -70,7 +70,8 @@ class Captures(Generic[A]):
 
 def where(model: Steps) -> Hashable:
     """Where its weights lie, and how they are multiplied: what was recorded goes on reading there."""
-    return torch.get_float32_matmul_precision(), tuple(parameter.data_ptr() for parameter in model.parameters())
+    tensors = (*model.parameters(), *model.buffers())  # weights of 8 bits are no parameters
+    return torch.get_float32_matmul_precision(), tuple(tensor.data_ptr() for tensor in tensors)
 
 
 def _record(advance: Callable[[], object]) -> Callable[[], None]:

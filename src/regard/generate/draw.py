@@ -18,6 +18,7 @@ __all__ = ["Drawn", "draw", "largest", "narrow", "pick"]
 
 COLUMN = 64  # numbers that are first looked at together, by their maximum or their sum
 NUCLEUS = 1024  # likeliest tokens among which a nucleus is looked for before all are sorted
+COLDEST, HOTTEST = 1e-30, 1e30  # temperatures by which float32 can divide; beyond, nothing would be drawn otherwise
 
 
 class Drawn(NamedTuple):
@@ -32,6 +33,7 @@ def draw(
     top_k: int | None = None, top_p: float | None = None, min_p: float | None = None,
 ) -> Drawn:
     """`uniform` is in [0, 1). A temperature of 0 takes the likeliest token."""
+    temperature = 0.0 if temperature < COLDEST else min(temperature, HOTTEST)
     if quick_draw.serves(logits, top_p):
         return Drawn(*quick_draw.draw(logits, uniform, temperature=temperature, top_k=top_k, min_p=min_p))
     chances = logits.log_softmax(-1, dtype=torch.float32)
@@ -39,23 +41,20 @@ def draw(
         tokens = logits.argmax(-1, keepdim=True)
     else:
         weights = chances.exp() if temperature == 1 else (chances / temperature).softmax(-1)
-        weights, names = narrow(weights, top_k=top_k, top_p=top_p, min_p=min_p)
-        tokens = pick(weights, uniform)
-        tokens = tokens if names is None else names.gather(1, tokens)
+        tokens = pick(narrow(weights, top_k=top_k, top_p=top_p, min_p=min_p), uniform)
     return Drawn(tokens[:, 0], chances.gather(1, tokens)[:, 0])
 
 
 def narrow(
     weights: Float[Tensor, "rows vocabulary"], *, top_k: int | None = None, top_p: float | None = None,
     min_p: float | None = None,
-) -> tuple[Float[Tensor, "rows kept"], Int[Tensor, "rows kept"] | None]:
-    """What may be drawn of these probabilities, and the token each belongs to (absent: its place).
+) -> Float[Tensor, "rows vocabulary"]:
+    """What may be drawn of these probabilities, up to a factor; the others become 0. The likeliest always stays.
 
-    What may not be drawn is left out or becomes 0; the likeliest always stays. The rules act one after the other:
-    `top_p` is a share of what `top_k` left (Holtzman et al. 2020, 3.1), `min_p` a share of the likeliest
-    (Nguyen et al. 2024).
+    The rules act one after the other: `top_p` is a share of what `top_k` left (Holtzman et al. 2020, 3.1), `min_p` a
+    share of the likeliest (Nguyen et al. 2024).
     """
-    tokens = None
+    everything, tokens = weights, None
     if top_k is not None and top_k < weights.shape[1]:
         weights, tokens = largest(weights, top_k)
     if top_p is not None and top_p < 1:
@@ -67,7 +66,8 @@ def narrow(
         weights = weights.masked_fill(before >= top_p, 0.0)
     if min_p is not None:
         weights = weights.masked_fill(weights < min_p * weights.amax(-1, keepdim=True), 0.0)
-    return weights, tokens
+    # In the vocabulary's order again: what is drawn must not depend on how the likeliest were found.
+    return weights if tokens is None else torch.zeros_like(everything).scatter(1, tokens, weights)
 
 
 def _ordered(weights: Float[Tensor, "rows vocabulary"], top_p: float) -> tuple[Tensor, Tensor]:

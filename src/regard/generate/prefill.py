@@ -16,7 +16,8 @@ def prefill(model: Steps, tokens: Int[Tensor, "rows n"], state: State, *, chunk:
     """Read the prompts, a chunk at a time, so that a long one costs memory in proportion to its length.
 
     Beside the cache, no tensor has more than rows × chunk × (the widest part of a block) numbers, or chunk × keys for
-    the mask; a whole prompt at once would make a mask of n × n. No logits are made.
+    the mask, the keys being those that have been read or, with a window, those that it reaches; a whole prompt at once
+    would make a mask of n × n. No logits are made.
     """
     for _ in read(model, tokens, state, chunk=chunk):
         pass

@@ -14,7 +14,7 @@ except ImportError:  # a machine without a GPU
 
 __all__ = ["draw", "serves"]
 
-PART = 4_096  # logits that are looked at together
+PART = 8_192  # logits that are looked at together: what a program of 32 warps holds in its registers
 
 
 def serves(logits: Tensor, top_p: float | None) -> bool:
@@ -32,7 +32,7 @@ def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_k: int | No
     _draw[(rows,)](
         logits, uniform, tokens, chances, vocabulary, logits.stride(0), 1.0 if temperature == 0 else temperature, kept,
         0.0 if min_p is None else min_p, N=PART, GREEDY=temperature == 0, TOP=kept < vocabulary,
-        HALF=logits.dtype == torch.bfloat16, num_warps=16)
+        BITS=16 if logits.dtype == torch.bfloat16 else 32, num_warps=32)
     return tokens, chances
 
 
@@ -40,61 +40,69 @@ if triton is not None:
 
     @triton.jit
     def _draw(logits_, uniform_, tokens_, chances_, vocabulary, stride, temperature, kept, least, N: tl.constexpr,
-              GREEDY: tl.constexpr, TOP: tl.constexpr, HALF: tl.constexpr):
+              GREEDY: tl.constexpr, TOP: tl.constexpr, BITS: tl.constexpr):
         row = tl.program_id(0).to(tl.int64)
         logits_ += row * stride
-        largest, total, best = float("-inf"), 0.0, 0
+        lane = tl.arange(0, N)
+        # Lane by lane over all parts, and the lanes only then together: nothing waits for the part before.
+        tops, places, sums = tl.full([N], float("-inf"), tl.float32), lane, tl.zeros([N], tl.float32)
         for start in range(0, vocabulary, N):
-            j = start + tl.arange(0, N)
-            x = tl.load(logits_ + j, mask=j < vocabulary, other=float("-inf")).to(tl.float32)
-            top, place = tl.max(x, 0, return_indices=True)
-            best = tl.where(top > largest, start + place, best)
-            larger = tl.maximum(largest, top)
-            total = total * tl.exp(largest - larger) + tl.sum(tl.exp(x - larger), 0)
-            largest = larger
+            x = _load(logits_, start + lane, vocabulary)
+            higher = tl.maximum(tops, x)
+            finite = tl.where(higher == float("-inf"), 0.0, higher)
+            sums = sums * tl.exp(tops - finite) + tl.exp(x - finite)
+            places = tl.where(x > tops, start + lane, places)
+            tops = higher
+        largest = tl.max(tops, 0)
+        total = tl.sum(sums * tl.exp(tops - largest), 0)
         if GREEDY:
-            tl.store(tokens_ + row, best)
+            tl.store(tokens_ + row, tl.min(tl.where(tops == largest, places, vocabulary - 1), 0))
             tl.store(chances_ + row, -tl.log(total))
             return
 
-        # The k-th largest number, bit by bit from the highest: the largest one that at least k numbers reach.
+        # The k-th largest number, two bits at a time from the highest: the largest one that at least k numbers reach.
         reached = -2147483648  # every number reaches it
         if TOP:
-            for step in tl.static_range(16 if HALF else 32):
-                if step == 0:  # the highest bit is the sign, set in what is negative
-                    tried = 0
-                else:
-                    tried = reached + (1 << (31 - step))
-                count = 0
+            for step in tl.static_range(BITS // 2):
+                counts = tl.zeros([N], tl.int64)  # of three numbers that are tried at once
+                unit = 1 << (30 - 2 * step)  # in steps of it: 0, 1, 2, 3 more; four of them wrap around
                 for start in range(0, vocabulary, N):
-                    j = start + tl.arange(0, N)
-                    x = tl.load(logits_ + j, mask=j < vocabulary, other=float("-inf")).to(tl.float32)
-                    count += tl.sum(((_ordered(x) >= tried) & (j < vocabulary)).to(tl.int32), 0)
-                reached = tl.where(count >= kept, tried, reached)
+                    x = _ordered(_load(logits_, start + lane, vocabulary))
+                    inside = start + lane < vocabulary
+                    counts += ((x >= reached + unit) & inside).to(tl.int64)
+                    counts += ((x >= reached + 2 * unit) & inside).to(tl.int64) << 20
+                    counts += ((x >= reached + 3 * unit) & inside).to(tl.int64) << 40
+                found = tl.sum(counts, 0)
+                more = ((found & 0xFFFFF) >= kept).to(tl.int32) + (((found >> 20) & 0xFFFFF) >= kept).to(tl.int32)
+                reached += unit * (more + ((found >> 40) >= kept).to(tl.int32))
 
-        weight, last = 0.0, 0
+        weights = tl.zeros([N], tl.float64)
         for start in range(0, vocabulary, N):
-            w, j = _weights(logits_, start, vocabulary, largest, temperature, reached, least, N)
-            weight += tl.sum(w, 0)
-            last = tl.maximum(last, tl.max(tl.where(w > 0.0, j, 0), 0))
-        target = (tl.load(uniform_ + row) * weight).to(tl.float32)
-        before, chosen = 0.0, 0
+            weights += _weights(logits_, start + lane, vocabulary, largest, temperature, reached, least)
+        target = tl.load(uniform_ + row).to(tl.float64) * tl.sum(weights, 0)
+        # The part in which the running sum passes the target, and the sum before it.
+        before, begin, there = target * 0.0, 0, target * 0.0
         for start in range(0, vocabulary, N):
-            w, j = _weights(logits_, start, vocabulary, largest, temperature, reached, least, N)
-            ends = before + tl.cumsum(w, 0)
-            chosen += tl.sum(((ends <= target) & (j < vocabulary)).to(tl.int32), 0)
-            before += tl.sum(w, 0)
-        chosen = tl.minimum(chosen, last)  # sums in another order may end a little below their whole
-        x = tl.load(logits_ + chosen).to(tl.float32)
+            part = tl.sum(_weights(logits_, start + lane, vocabulary, largest, temperature, reached, least), 0)
+            here = (before <= target) & (part > 0.0)
+            begin, there = tl.where(here, start, begin), tl.where(here, before, there)
+            before += part
+        w = _weights(logits_, begin + lane, vocabulary, largest, temperature, reached, least)
+        passed = tl.sum((there + tl.cumsum(w, 0) <= target).to(tl.int32), 0)
+        last = tl.max(tl.where(w > 0.0, lane, 0), 0)  # sums in another order may end a little below their whole
+        chosen = begin + tl.minimum(passed, last)
         tl.store(tokens_ + row, chosen)
-        tl.store(chances_ + row, x - largest - tl.log(total))
+        tl.store(chances_ + row, tl.load(logits_ + chosen).to(tl.float32) - largest - tl.log(total))
 
     @triton.jit
-    def _weights(logits_, start, vocabulary, largest, temperature, reached, least, N: tl.constexpr):
-        j = start + tl.arange(0, N)
-        x = tl.load(logits_ + j, mask=j < vocabulary, other=float("-inf")).to(tl.float32)
+    def _load(logits_, j, vocabulary):
+        return tl.load(logits_ + j, mask=j < vocabulary, other=float("-inf")).to(tl.float32)
+
+    @triton.jit
+    def _weights(logits_, j, vocabulary, largest, temperature, reached, least):
+        x = _load(logits_, j, vocabulary)
         w = tl.exp((x - largest) / temperature)
-        return tl.where((_ordered(x) >= reached) & (w >= least) & (j < vocabulary), w, 0.0), j
+        return tl.where((_ordered(x) >= reached) & (w >= least) & (j < vocabulary), w, 0.0).to(tl.float64)
 
     @triton.jit
     def _ordered(x):

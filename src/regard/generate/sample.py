@@ -126,12 +126,17 @@ def _ahead(draws: "Draws", advance: Callable[[], None], longest: int) -> Iterato
         stop = min(start + AHEAD, longest)
         for _ in range(start, stop):
             advance()
-        tokens, chances = (x[:, start:stop].to("cpu", non_blocking=True) for x in (draws.tokens, draws.chances))
+        tokens, chances = (_to_host(x[:, start:stop]) for x in (draws.tokens, draws.chances))
         there = torch.cuda.Event()
         there.record()
         yield from waiting
         waiting = _arrived(tokens, chances, there)
     yield from waiting
+
+
+def _to_host(x: Tensor) -> Tensor:
+    """A copy that is on its way: into pinned memory, as any other would make the host wait for the GPU."""
+    return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
 
 
 def _arrived(tokens: Int[Tensor, "rows steps"], chances: Float[Tensor, "rows steps"],
@@ -159,7 +164,7 @@ class Draws:
         self.state: State = model.begin(prompts, memory, capacity=capacity)
         # The last token of a prompt is read by the first step. Where it is not the longest, it is read twice.
         prefill(model, prompt[:, :-1], self.state)
-        if len(set(lengths or ())) > 1:
+        if min(lengths or [longest]) < longest:
             # What was read beyond lies after every query: unseen, and overwritten in its turn.
             self.state.truncate(read[:, None] - 1)
         if how.samples > 1:

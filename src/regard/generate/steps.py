@@ -41,3 +41,6 @@ class Steps(Protocol):
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """As every module has."""
+
+    def buffers(self) -> Iterator[Tensor]:
+        """As every module has."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from regard.generate.draw import Drawn
 
-__all__ = ["Decode", "Pieces", "Stop", "Writing", "follow", "until"]
+__all__ = ["UNFINISHED", "Decode", "Pieces", "Stop", "Writing", "follow", "until"]
 
 Decode = Callable[[Sequence[int]], str]
 """The text of tokens; bytes that make no character become `�`."""
@@ -25,7 +25,7 @@ class Pieces:
 
     def __init__(self, decode: Decode, *, after: Sequence[int] = (), known: str = "") -> None:
         self.decode = decode
-        self.ids = list(after[-WINDOW:])
+        self.ids = _ending(after, decode)
         self.said = len(decode(self.ids)) + len(known)  # characters of their text
         self.boundary = len(self.ids)  # where among them a character last ended
 
@@ -50,6 +50,18 @@ class Pieces:
         piece = self.decode(self.ids)[self.said :]
         self.said += len(piece)
         return piece
+
+
+def _ending(ids: Sequence[int], decode: Decode) -> list[int]:
+    """The last of some tokens, from where a character begins: some decoders take all bytes after half of one for none.
+
+    >>> _ending([*"€".encode(), *b"s" * (WINDOW - 1)], lambda ids: bytes(ids).decode(errors="replace"))[:4]
+    [226, 130, 172, 115]
+    """
+    start = max(0, len(ids) - WINDOW)
+    while start and decode(ids[start:]).startswith(UNFINISHED):
+        start -= 1
+    return list(ids[start:])
 
 
 class Stop:
@@ -115,6 +127,11 @@ class Writing:
         """What has been let through so far."""
         self.log_probability = 0.0
         self.ended = self._has_end = False
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether it ended only because it was long."""
+        return self.ended and not (self._has_end or self._stop.reached)
 
     @property
     def score(self) -> float:

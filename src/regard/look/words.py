@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from regard.data.published import ENDS
 from regard.data.vocabulary import SPECIALS
 
 __all__ = ["readable", "words"]
+
+SPECIAL = {*SPECIALS, *(token for ends in ENDS for token in ends)}
 
 
 def words(pieces: Sequence[str]) -> list[list[int]]:
@@ -12,6 +15,8 @@ def words(pieces: Sequence[str]) -> list[list[int]]:
 
     >>> words([" un", " pet", "it", " chat", "?", "</s>"])
     [[0], [1, 2], [3, 4]]
+    >>> words(["<|endoftext|>", "un", " pet", "it"])
+    [[1], [2, 3]]
     """
     found: list[list[int]] = []
     is_inside = False
@@ -38,4 +43,4 @@ def readable(pieces: Sequence[str]) -> list[str]:
 
 
 def _is_between(piece: str) -> bool:
-    return piece in SPECIALS or piece.strip("␣") == ""
+    return piece in SPECIAL or piece.strip("␣") == ""

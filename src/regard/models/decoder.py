@@ -62,6 +62,8 @@ class DecoderState:
         """Forget every position from `length` on, which may be another in each row."""
         for cache in self.caches:
             cache.own.truncate(length)
+        if self.lineage is not None:
+            self.lineage.truncate(length)
         self.position = self.position.clamp(max=length)
 
     def tensors(self) -> list[Tensor]:

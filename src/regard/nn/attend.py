@@ -83,7 +83,7 @@ class Attend(nn.Module):
 
         `previous` holds the last step's weights, for scores that depend on where the model looked before.
         """
-        queries, keys, rows, _ = positions or _from_zero(q, k)
+        queries, keys, rows, *_ = positions or _from_zero(q, k)
         scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]).to(q.dtype))
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if bias is not None:
@@ -133,8 +133,11 @@ class DotAttend(Attend):
             scale = self.scale
         out, q = q.dtype, q.to(k.dtype)  # a cache may keep its keys in more than they came in
         reach = mask.window if mask.globals is None and mask.spans is None else None  # both may see past the window
-        if reach is not None and positions is None and q.shape[2] == k.shape[2] > 4 * reach:
+        if reach is not None and positions is None and q.shape[2] == k.shape[2] > 2 * reach:
             return Attended(self._banded(q, k, v, scale, mask, reach, bias).to(out), None)
+        if reach is not None and positions is not None and (span := positions.span) is not None:
+            low, high = _reached(span, mask, reach, k.shape[2])
+            k, v, positions = k[:, :, low:high], v[:, :, low:high], positions.part(low, high)
         return Attended(self._fused(q, k, v, scale, mask, positions, bias).to(out), None)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
@@ -146,7 +149,7 @@ class DotAttend(Attend):
         causal = positions is None and bias is None and mask.only_causal
         if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
             return few.attend(q, k, v, mask, positions, scale / self.temperature)
-        queries, keys, rows, _ = positions or _from_zero(q, k)
+        queries, keys, rows, *_ = positions or _from_zero(q, k)
         allowed = None if causal or _sees_all(mask, positions) else mask.dense(queries, keys)
         k, v = _collect(k, rows), _collect(v, rows)
         added: Tensor | None = allowed
@@ -171,7 +174,7 @@ class DotAttend(Attend):
         places, pieces = whole(length, q.device), []
         for start in range(0, length, block):
             stop = min(start + block, length)
-            low, high = max(start - window, 0), min(stop + window, k.shape[2])
+            low, high = _reached((start, stop), mask, window, length)
             here = Places(places[:, start:stop], torch.arange(low, high, device=q.device)[None])
             part = q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high]
             pieces.append(self._fused(*part, scale, mask, here, bias))
@@ -226,6 +229,12 @@ class DistanceAttend(Attend):
 
 def _from_zero(q: Tensor, k: Tensor) -> Places:
     return Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+
+
+def _reached(span: tuple[int, int], mask: Mask, window: int, keys: int) -> tuple[int, int]:
+    """From which key up to which the queries in a span of positions can see at all, key j standing at j."""
+    first, stop = span
+    return max(first - window, 0), min(stop if mask.causal else stop + window, keys)
 
 
 def _sees_all(mask: Mask, places: Places | None) -> bool:

@@ -63,7 +63,7 @@ class Attention(Heads):
     def __init__(self, width: int, *, heads: int, key_heads: int | None = None,
                  head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
                  temperature: float = 1.0, dropout: float = 0.0, positions: Positions | None = None,
-                 qk_norm: bool = False) -> None:
+                 qk_norm: bool = False, norm_epsilon: float = 1e-5) -> None:
         super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
                          temperature=temperature, dropout=dropout)
         self.positions = positions or Positions()
@@ -72,8 +72,10 @@ class Attention(Heads):
             raise ValueError("heads of unequal widths have no norm in common")
         self.qk_norm = qk_norm
         # Scores then cannot grow without bound, however large the rate (Henry et al. 2020; Dehghani et al. 2023).
-        self.query_norm = Norm(self.head, kind="rms") if qk_norm else nn.Identity()
-        self.key_norm = Norm(self.head, kind="rms") if qk_norm else nn.Identity()
+        self.query_norm = Norm(self.head, kind="rms", epsilon=norm_epsilon) if qk_norm else nn.Identity()
+        self.key_norm = Norm(self.head, kind="rms", epsilon=norm_epsilon) if qk_norm else nn.Identity()
+        # Keys can then go into a cache as they come out of the product.
+        self.straight = self.equal and not qk_norm and type(self.positions).rotate is Positions.rotate
 
     def forward(
         self, x: Float[Tensor, "batch length width"], *, mask: Mask,
@@ -85,24 +87,29 @@ class Attention(Heads):
         `norm` comes before it, and `add` is added to what comes out.
         """
         here = whole(x.shape[1], x.device) if positions is None else positions
-        qkv = product(x, self.qkv, norm=norm)
+        places: Places | None = None
+        if cache is not None and self.straight and (found := cache.project(x, self.qkv, norm=norm, positions=here)):
+            q, (k, v, there, rows, in_order, newest) = self.split(found[0]), found[1]
+            places = Places(here, there, rows, in_order, newest)
+        else:
+            q, k, v = self.projected(product(x, self.qkv, norm=norm), here)
+            if cache is not None:
+                k, v, there, rows, in_order, newest = cache.append(k, v, positions=here)
+                places = Places(here, there, rows, in_order, newest)
+            elif positions is not None:
+                places = Places(here, here)
+        attended = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias())
+        return product(self.merge(attended.context), self.out, add=add)
+
+    def projected(self, qkv: Float[Tensor, "batch length features"],
+                  here: Int[Tensor, "#batch length"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values by head, normed and turned by their positions where that is asked for."""
         if self.equal:
-            heads = self.split(qkv).split_with_sizes([self.heads, self.groups, self.groups], dim=1)
+            heads = self.split(qkv).split([self.heads, self.groups, self.groups], dim=1)
         else:
             heads = tuple(self.split(part) for part in qkv.split(self.query_width, dim=-1))
-        q, k, v = heads
-        if self.qk_norm:
-            q, k = self.query_norm(q), self.key_norm(k)
-        order = self.positions
-        q, k = order.rotate(q, here), order.rotate(k, here)
-        places: Places | None = None
-        if cache is not None:
-            k, v, there, rows, in_order = cache.append(k, v, positions=here)
-            places = Places(here, there, rows, in_order)
-        elif positions is not None:
-            places = Places(here, here)
-        attended = self.attend(q, k, v, mask=mask, positions=places, bias=order.bias())
-        return product(self.merge(attended.context), self.out, add=add)
+        q, k, v = self.query_norm(heads[0]), self.key_norm(heads[1]), heads[2]
+        return self.positions.rotate(q, here), self.positions.rotate(k, here), v
 
 
 class CrossAttention(Heads):

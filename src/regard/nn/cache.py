@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.nn import few
+from regard.nn.norm import Norm
+from regard.nn.product import Slots, project
 
 __all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Lineage", "Remembered", "Stored"]
 
@@ -27,6 +29,8 @@ class Stored(NamedTuple):
     rows: Int[Tensor, "rows keys"] | None = None
     in_order: bool = False
     """Key j stands at position j."""
+    newest: bool = False
+    """The keys that were just taken in are the last of these, one after the other, in every row."""
 
 
 class LayerCache:
@@ -36,6 +40,11 @@ class LayerCache:
                positions: Int[Tensor, "#rows n"]) -> Stored:
         """Take in the newest keys and values; give back all there are, with their positions."""
         raise NotImplementedError
+
+    def project(self, x: Float[Tensor, "rows n width"], layer: nn.Module, *, norm: Norm | None,
+                positions: Int[Tensor, "#rows n"]) -> tuple[Float[Tensor, "rows n queries"], Stored] | None:
+        """Queries, and all keys and values, the newest among them, where one product can put these into their slots."""
+        return None
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i becomes what row rows[i] was. There may be fewer rows, or more."""
@@ -122,6 +131,7 @@ class Lineage:
 
     def __init__(self, rows: int, capacity: int, device: torch.device) -> None:
         self.capacity, self.device = capacity, device
+        self.filled: int | None = 0  # slots, the same in every row, as long as the host counts them
         self.restart(rows)
 
     def restart(self, rows: int) -> None:
@@ -130,10 +140,17 @@ class Lineage:
         self.rows: Int[Tensor, "rows capacity"] | None = None  # absent: each in its own
 
     def write(self, positions: Int[Tensor, "#rows n"]) -> None:
-        """The keys at these positions are about to be written, each row's into its own."""
+        """The keys at these positions, which follow the last, are about to be written, each row's into its own."""
+        n = positions.shape[1]
+        # A step of one token may be recorded, and replayed where nobody counts.
+        self.filled = None if self.filled is None or n == 1 else self.filled + n
         if self.rows is not None:
             assert positions.shape[0] == 1, "rows that have changed places stay in step"
             self.rows.index_copy_(1, positions[0], self.own.expand(-1, positions.shape[1]))
+
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Positions from `length` on will be written again."""
+        self.filled = min(self.filled, length) if self.filled is not None and isinstance(length, int) else None
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         if self.rows is None:
@@ -160,26 +177,25 @@ class FixedCache(LayerCache):
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
-        lying = None if self.lineage is None else self.lineage.rows
         if k.device.type == "cpu":
-            return self._append_on_cpu(k.to(self.keys.dtype), v.to(self.keys.dtype), positions, lying)
+            return self._append_on_cpu(k.to(self.keys.dtype), v.to(self.keys.dtype), positions)
         if few.stores(k, v):
             few.store(k, v, self.keys, self.values, positions)
         else:
             self._write(k, v, positions)
-        return Stored(self.keys, self.values, self.places, lying, in_order=True)
+        if self.lineage is not None and self.lineage.filled:
+            return self._stored(self.lineage.filled, newest=True)
+        return self._stored(self.places.shape[1], newest=False)
 
-    def _append_on_cpu(self, k: Tensor, v: Tensor, positions: Tensor, lying: Tensor | None) -> Stored:
+    def _append_on_cpu(self, k: Tensor, v: Tensor, positions: Tensor) -> Stored:
         """A CPU records nothing: it may look where it stands, and pass over the empty slots."""
         filled = int(positions.max()) + 1
-        if positions.numel() == 1:
+        if positions.numel() == 1:  # the same, in half of the time
             self.keys.narrow(2, filled - 1, 1).copy_(k)
             self.values.narrow(2, filled - 1, 1).copy_(v)
         else:
             self._write(k, v, positions)
-        keys, values = self.keys.narrow(2, 0, filled), self.values.narrow(2, 0, filled)
-        lying = None if lying is None else lying.narrow(1, 0, filled)
-        return Stored(keys, values, self.places.narrow(1, 0, filled), lying, in_order=True)
+        return self._stored(filled, newest=False)
 
     def _write(self, k: Tensor, v: Tensor, positions: Tensor) -> None:
         if positions.shape[0] == 1:
@@ -189,6 +205,16 @@ class FixedCache(LayerCache):
             slots = positions[:, None, :, None].expand_as(k)
             self.keys.scatter_(2, slots, k)
             self.values.scatter_(2, slots, v)
+
+    def project(self, x: Float[Tensor, "rows n width"], layer: nn.Module, *, norm: Norm | None,
+                positions: Int[Tensor, "#rows n"]) -> tuple[Float[Tensor, "rows n queries"], Stored] | None:
+        q = project(x, layer, Slots(self.keys, self.values, positions), norm=norm)
+        return None if q is None else (q, self._stored(self.places.shape[1], newest=False))
+
+    def _stored(self, filled: int, *, newest: bool) -> Stored:
+        rows = None if self.lineage is None or self.lineage.rows is None else self.lineage.rows.narrow(1, 0, filled)
+        keys, values = self.keys.narrow(2, 0, filled), self.values.narrow(2, 0, filled)
+        return Stored(keys, values, self.places.narrow(1, 0, filled), rows, in_order=True, newest=newest)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Moves the keys. Where they need not move, `Lineage.reorder` does instead."""

@@ -14,7 +14,7 @@ try:
 except ImportError:  # a machine without a GPU
     triton = None
 
-__all__ = ["errors_", "rough_errors_"]
+__all__ = ["errors_"]
 
 PIECE = 8192  # logits that a program works on at a time
 WARPS = 32  # two programs fill a multiprocessor: all rows under way fit into the cache
@@ -26,42 +26,25 @@ def errors_(logits: Tensor, place: Tensor, amount: float) -> tuple[Tensor, Tenso
 
     Gives log Σ e^logit of each row, and the logit at its place, in float32.
     """
-    return _in_the_open(logits, place, amount)[1:]
-
-
-@torch.library.custom_op("regard::logits_to_rough_errors", mutates_args={"logits", "rough"})
-def rough_errors_(logits: Tensor, place: Tensor, amount: float, rough: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """The same; and `rough` becomes what the logits become, times a factor, in its own precision."""
-    error, total, own = _in_the_open(logits, place, amount)
-    rough.copy_((error * factor).to(rough.dtype))
-    return total, own
-
-
-def _in_the_open(logits: Tensor, place: Tensor, amount: float) -> tuple[Tensor, Tensor, Tensor]:
     whole = logits.float()
     total, own = whole.logsumexp(-1), whole.gather(1, place[:, None])[:, 0]
     error = (whole - total[:, None]).exp_()
     logits.copy_(error.scatter_add_(1, place[:, None], error.new_full((len(place), 1), -amount)))
-    return error, total, own
+    return total, own
 
 
-def _shapes(logits: Tensor, place: Tensor, *others: object) -> tuple[Tensor, Tensor]:
+@errors_.register_fake
+def _(logits: Tensor, place: Tensor, amount: float) -> tuple[Tensor, Tensor]:
     rows = logits.new_empty(len(place), dtype=torch.float32)
     return rows, torch.empty_like(rows)
-
-
-errors_.register_fake(_shapes)
-rough_errors_.register_fake(_shapes)
 
 
 if triton is not None:
 
     @triton.jit
-    def _errors(logits, place, total, own, rough, amount, factor, vocabulary, stride, rough_stride,
-                N: tl.constexpr, ROUGH: tl.constexpr):
+    def _errors(logits, place, total, own, amount, vocabulary, stride, N: tl.constexpr):
         row = tl.program_id(0).to(tl.int64)
         logits += row * stride
-        rough += row * rough_stride
         target = tl.load(place + row)
         largest, sums = -float("inf"), tl.zeros([N], tl.float32)
         for start in range(0, vocabulary, N):
@@ -79,23 +62,11 @@ if triton is not None:
             x = tl.load(logits + columns, mask=columns < vocabulary, other=0.0).to(tl.float32)
             error = tl.exp(x - log_sum) - tl.where(columns == target, amount, 0.0)
             tl.store(logits + columns, error.to(logits.dtype.element_ty), mask=columns < vocabulary)
-            if ROUGH:
-                tl.store(rough + columns, (error * factor).to(rough.dtype.element_ty), mask=columns < vocabulary)
 
     @errors_.register_kernel("cuda")
     def _(logits: Tensor, place: Tensor, amount: float) -> tuple[Tensor, Tensor]:
-        return _launch(logits, place, amount, None, 1.0)
-
-    @rough_errors_.register_kernel("cuda")
-    def _(logits: Tensor, place: Tensor, amount: float, rough: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-        return _launch(logits, place, amount, rough, factor)
-
-
-def _launch(logits: Tensor, place: Tensor, amount: float, rough: Tensor | None,
-            factor: float) -> tuple[Tensor, Tensor]:
-    total = logits.new_empty(len(place), dtype=torch.float32)
-    own, other = torch.empty_like(total), logits if rough is None else rough
-    _errors[(len(place),)](
-        logits, place.contiguous(), total, own, other, amount, factor, logits.shape[1], logits.stride(0),
-        other.stride(0), N=PIECE, ROUGH=rough is not None, num_warps=WARPS)
-    return total, own
+        total = logits.new_empty(len(place), dtype=torch.float32)
+        own = torch.empty_like(total)
+        _errors[(len(place),)](logits, place.contiguous(), total, own, amount, logits.shape[1], logits.stride(0),
+                               N=PIECE, num_warps=WARPS)
+        return total, own

@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.nn.embed import in_autocast
-from regard.nn.float8 import Rough, fits
-from regard.nn.logits import errors_, rough_errors_
+from regard.nn.logits import errors_
 
 __all__ = ["cross_entropy"]
 
@@ -23,13 +22,12 @@ PIECE = {"cpu": 2**21, "cuda": 2**29}
 
 def cross_entropy(
     states: Float[Tensor, "rows width"], weight: Float[Tensor, "vocabulary width"], targets: Int[Tensor, " rows"], *,
-    ignore: int, smoothing: float = 0.0, piece: int | None = None, float8: bool = False,
+    ignore: int, smoothing: float = 0.0, piece: int | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The sum over rows of −Σ p log softmax(states weightᵀ), and of −log of the target's own probability alone.
 
     p puts 1 − smoothing on the target and spreads the rest evenly over the vocabulary (Szegedy et al. 2016, 7).
     Rows whose target is `ignore` count nothing. The second sum has no gradient: it is the one to report.
-    With `float8` the products that make the logits and the gradient of the states are rough, where there is one.
     """
     most = max(1, (piece or PIECE.get(states.device.type, 2**24)) // weight.shape[0])
     rows = max(1, math.ceil(len(states) / max(1, math.ceil(len(states) / most))))  # pieces of one size
@@ -37,7 +35,7 @@ def cross_entropy(
     # Asked here, because inside a Function autograd is always off, and a parameter always wants its gradient.
     wants = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
     loss, plain = _Pieces.apply(  # type: ignore[no-untyped-call]
-        states, weight, targets, ignore, smoothing, rows, wants, wants and float8 and fits(weight))
+        states, weight, targets, ignore, smoothing, rows, wants)
     return loss, plain
 
 
@@ -51,28 +49,20 @@ class _Pieces(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, ignore: int, smoothing: float,
-                rows: int, wants: bool, float8: bool) -> tuple[Tensor, Tensor]:
-        rough = Rough(weight) if float8 else None
+                rows: int, wants: bool) -> tuple[Tensor, Tensor]:
         mean = weight.float().mean(0) if smoothing else None
         plain = spread = states.new_zeros((), dtype=torch.float32)
         states_grads: list[Tensor] = []
         weight_grad: Tensor | None = None
         for x, target in zip(states.split(rows), targets.split(rows), strict=True):
             real = target != ignore
-            place, amount = target.where(real, 0), 1 - smoothing
-            if rough is None:
-                error, total, own = _errors(x @ weight.T, place, amount, wants)
-            else:
-                error = rough.outputs(x)
-                rough_error = torch.empty_like(error, dtype=rough.ERROR_KIND)
-                total, own = rough_errors_(error, place, amount, rough_error, 1 / rough.ERROR_SCALE)
+            error, total, own = _errors(x @ weight.T, target.where(real, 0), 1 - smoothing, wants)
             plain = plain + ((total - own) * real).sum()
             if mean is not None:
                 # Σ_v −log q_v / V = (log Σ e^logit) − the mean logit, and the mean logit is x · (mean of the weights)
                 spread = spread + ((total - x.float() @ mean) * real).sum()
             if wants:
-                x = x * real[:, None]
-                grad = error @ weight if rough is None else rough.inputs(rough_error, dtype=x.dtype)
+                x, grad = x * real[:, None], error @ weight
                 if mean is not None:
                     grad -= (smoothing * mean).to(x.dtype)
                 states_grads.append(grad * real[:, None])
@@ -88,7 +78,7 @@ class _Pieces(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         states_grad, weight_grad = ctx.saved_tensors
         factor = grads[0].to(states_grad.dtype)
-        return states_grad * factor, weight_grad * factor, None, None, None, None, None, None
+        return states_grad * factor, weight_grad * factor, None, None, None, None, None
 
 
 def _errors(logits: Tensor, place: Tensor, amount: float, wants: bool) -> tuple[Tensor, Tensor, Tensor]:

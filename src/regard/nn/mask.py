@@ -24,6 +24,24 @@ class Places(NamedTuple):
     """In which row of k and v each key lies, and its value. Absent: in the query's own."""
     in_order: bool = False
     """Key j stands at position j."""
+    newest: bool = False
+    """The queries stand at the last of these keys, one after the other, in every row."""
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Between which positions all queries stand, the second left out; None where nobody can tell without waiting.
+
+        A CPU can look. Elsewhere it is known of the newest alone.
+        """
+        if self.in_order and self.queries.device.type == "cpu":
+            return int(self.queries.min()), int(self.queries.max()) + 1
+        count, keys = self.queries.shape[1], self.keys.shape[1]
+        return (keys - count, keys) if self.in_order and self.newest else None
+
+    def part(self, low: int, high: int) -> "Places":
+        """The same queries with the keys from `low` up to `high`."""
+        rows = None if self.rows is None else self.rows[:, low:high]
+        return Places(self.queries, self.keys[:, low:high], rows, in_order=self.in_order and low == 0)
 
 
 @dataclass(frozen=True)

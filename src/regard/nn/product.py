@@ -5,12 +5,13 @@ to arrive. Each launch costs as much again, so all of it is one kernel, which as
 even there.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.nn.narrow import ScaledLinear
 from regard.nn.norm import Norm
 
 try:
@@ -19,10 +20,10 @@ try:
 except ImportError:  # a machine without a GPU
     triton = None
 
-__all__ = ["Activation", "product", "starts_early"]
+__all__ = ["Activation", "Slots", "product", "project", "starts_early"]
 
 MOST = 4  # rows; from more of them on, the library's products are as fast
-TILE = 8_192  # weights that one program holds in its registers
+TILE = 16_384  # weights that one program holds in its registers, at the most
 NORMS = {"layer": 1, "rms": 2}
 ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu")
 
@@ -52,7 +53,7 @@ class Activation(NamedTuple):
 def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation: Activation | None = None,
             add: Tensor | None = None) -> Tensor:
     """add + activation(layer(norm(x))), whichever of them there are."""
-    if type(layer) is nn.Linear and _serves(x, layer):
+    if _serves(layer, x) and (add is None or add.is_contiguous()):
         return _few_rows(x, layer, norm, activation, add)
     x = x if norm is None else norm(x)
     if activation is not None and type(layer) is nn.Linear and _bends(x, layer, activation):
@@ -63,18 +64,37 @@ def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation
     return y if add is None else add + y
 
 
+class Slots(NamedTuple):
+    """Where the keys and values of one new token of each row go: (rows, groups, capacity, head), at its position."""
+
+    keys: Tensor
+    values: Tensor
+    positions: Tensor  # (rows or 1, 1)
+
+
+def project(x: Tensor, layer: nn.Module, slots: Slots, *, norm: Norm | None = None) -> Tensor | None:
+    """Queries, keys and values in one product; the keys and values go straight into their slots, the queries come back.
+
+    None where that cannot be done in one go.
+    """
+    keys, values, _ = slots
+    if not (_serves(layer, x) and x.shape[1] == 1 and keys.dtype == x.dtype and keys.shape == values.shape):
+        return None
+    return _few_rows(x, layer, norm, None, None, slots)
+
+
 def starts_early(x: Tensor) -> bool:
     """Whether a kernel may begin while the one before it still runs, up to where it says that it needs its result."""
     return torch.cuda.get_device_capability(x.device) >= (9, 0)
 
 
-def _serves(x: Tensor, layer: nn.Linear) -> bool:
-    """Whether the kernel can do it: a few rows, no gradient, numbers of one kind."""
-    weight = layer.weight
-    return (
-        triton is not None and x.is_cuda and x.numel() <= MOST * x.shape[-1] and not torch.is_grad_enabled()
-        and x.dtype == weight.dtype and not torch.is_autocast_enabled("cuda") and weight.is_contiguous()
-        and x.is_contiguous() and weight.shape[1] <= 2 * TILE)
+def _serves(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Linear | ScaledLinear]:
+    """Whether the kernel can do it: a few rows, no gradient, numbers of one kind or whole ones with a scale."""
+    if triton is None or not x.is_cuda or x.numel() > MOST * x.shape[-1] or torch.is_grad_enabled():
+        return False
+    kinds = type(layer) is nn.Linear and layer.weight.dtype == x.dtype and layer.weight.is_contiguous()
+    return ((kinds or type(layer) is ScaledLinear) and x.is_contiguous() and x.shape[-1] <= TILE // 2
+            and not torch.is_autocast_enabled("cuda"))
 
 
 def _bends(x: Tensor, layer: nn.Linear, activation: Activation) -> bool:
@@ -83,36 +103,54 @@ def _bends(x: Tensor, layer: nn.Linear, activation: Activation) -> bool:
             and activation.name in ("relu", "gelu-tanh") and layer.bias is not None)
 
 
-def _few_rows(x: Tensor, layer: nn.Linear, norm: Norm | None, activation: Activation | None,
-              add: Tensor | None) -> Tensor:
-    weight, gated = layer.weight, activation is not None and activation.gated
+def _few_rows(x: Tensor, layer: nn.Linear | ScaledLinear, norm: Norm | None, activation: Activation | None,
+              add: Tensor | None, slots: Slots | None = None) -> Tensor:
+    weight, scales = (layer.whole, layer.scales) if isinstance(layer, ScaledLinear) else (layer.weight, None)
+    gated = activation is not None and activation.gated
     outputs, inputs = weight.shape
     outputs = outputs // 2 if gated else outputs
-    out = x.new_empty(*x.shape[:-1], outputs)
-    absent = x  # a pointer that is never followed
-    gain, shift = (absent, None) if norm is None else (norm.weight, norm.bias)
-    columns, rows, warps = _tile(outputs, inputs, gated)
+    kept, head = outputs, 1
+    if slots is not None:
+        kept, head = outputs - 2 * slots.keys.shape[1] * slots.keys.shape[3], slots.keys.shape[3]
+    out = x.new_empty(*x.shape[:-1], kept)
+    columns, rows, warps = _tile(inputs, gated)
+    shift = None if norm is None else norm.bias
+    early = starts_early(x)
     _product[(triton.cdiv(outputs, rows),)](
-        x, weight, absent if layer.bias is None else layer.bias, gain, absent if shift is None else shift,
-        absent if add is None else add, out, outputs, inputs, 0.0 if norm is None else norm.epsilon,
+        x, weight, *(x if part is None else part for part in (  # what is not there is not looked at
+            scales, layer.bias, None if norm is None else norm.weight, shift, add)),
+        out, *_places(slots, x), outputs, inputs, kept, head, 0.0 if norm is None else norm.epsilon,
         M=x.numel() // inputs, N=rows, K=columns, NORM=0 if norm is None else NORMS[norm.kind], SHIFT=shift is not None,
         BIAS=layer.bias is not None, ACTIVATION=0 if activation is None else 1 + ACTIVATIONS.index(activation.name),
-        GATED=gated, ADD=add is not None, EARLY=(early := starts_early(x)), num_warps=warps, launch_pdl=early)
+        GATED=gated, ADD=add is not None, SCALES=scales is not None, SLOTS=slots is not None, EARLY=early,
+        num_warps=warps, launch_pdl=early)
     return out
 
 
-def _tile(outputs: int, inputs: int, gated: bool) -> tuple[int, int, int]:
-    """Weights of a program: columns (all there are), rows; and its warps."""
+def _places(slots: Slots | None, absent: Tensor) -> list[Any]:
+    """As the kernel wants it: the caches, the positions, and their strides."""
+    if slots is None:
+        return [absent, absent, absent, 0, 0, 0, 0, 0, 0, 0]
+    keys, values, positions = slots
+    step = positions.stride(0) if positions.shape[0] > 1 else 0
+    return [keys, values, positions, *keys.stride()[:3], *values.stride()[:3], step]
+
+
+def _tile(inputs: int, gated: bool) -> tuple[int, int, int]:
+    """Weights of a program: all columns there are, by so many rows; and its warps. Measured on an H200."""
     columns = triton.next_power_of_2(inputs)
-    return columns, max(1, min(8, TILE // columns // (2 if gated else 1))), 4
+    rows = max(2, min(8, TILE // columns))
+    return columns, rows // 2 if gated else rows, 4 if columns <= 2048 else 8
 
 
 if triton is not None:
 
     @triton.jit
-    def _product(x_, w_, b_, gain_, shift_, add_, out, outputs, inputs, epsilon, M: tl.constexpr, N: tl.constexpr,
-                 K: tl.constexpr, NORM: tl.constexpr, SHIFT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
-                 GATED: tl.constexpr, ADD: tl.constexpr, EARLY: tl.constexpr):
+    def _product(x_, w_, scales_, b_, gain_, shift_, add_, out, keys_, values_, at_, kb, kg, kn, vb, vg, vn, pb,
+                 outputs, inputs, kept, head, epsilon, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+                 NORM: tl.constexpr, SHIFT: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+                 GATED: tl.constexpr, ADD: tl.constexpr, SCALES: tl.constexpr, SLOTS: tl.constexpr,
+                 EARLY: tl.constexpr):
         if EARLY:
             tl.extra.cuda.gdc_launch_dependents()
         n, k = tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, K)
@@ -136,18 +174,29 @@ if triton is not None:
             if SHIFT:
                 x += tl.load(shift_ + k, mask=there, other=0.0).to(tl.float32)
             y = tl.sum(w.to(tl.float32) * x[None, :], 1)
+            if SCALES:
+                y *= tl.load(scales_ + n, mask=real, other=0.0).to(tl.float32)
             if BIAS:
                 y += tl.load(b_ + n, mask=real, other=0.0).to(tl.float32)
             if ACTIVATION != 0:
                 y = _bend(y, ACTIVATION)
             if GATED:
                 value = tl.sum(w2.to(tl.float32) * x[None, :], 1)
+                if SCALES:
+                    value *= tl.load(scales_ + outputs + n, mask=real, other=0.0).to(tl.float32)
                 if BIAS:
                     value += tl.load(b_ + outputs + n, mask=real, other=0.0).to(tl.float32)
                 y *= value
             if ADD:
                 y += tl.load(add_ + m * outputs + n, mask=real, other=0.0).to(tl.float32)
-            tl.store(out + m * outputs + n, y.to(out.dtype.element_ty), mask=real)
+            y = y.to(out.dtype.element_ty)
+            tl.store(out + m * kept + n, y, mask=n < kept)
+            if SLOTS:
+                slot = tl.load(at_ + m * pb)
+                width = (outputs - kept) // 2  # of all keys
+                k_, v_ = n - kept, n - kept - width
+                tl.store(keys_ + m * kb + (k_ // head) * kg + slot * kn + k_ % head, y, mask=(k_ >= 0) & (v_ < 0))
+                tl.store(values_ + m * vb + (v_ // head) * vg + slot * vn + v_ % head, y, mask=(v_ >= 0) & real)
 
     @triton.jit
     def _bend(x, ACTIVATION: tl.constexpr):

@@ -42,8 +42,8 @@ class Tokens:
     joint: bool = knob(True, "one vocabulary for both sides")
     lowercase: bool = knob(False, "fold the case of the input and the output")
     file: str | None = knob(
-        None, "published tokens to use instead of learning them: a tokenizer.json, or a folder of vocab.json and "
-              "merges.txt")
+        None, "published tokens for a language model to use instead of learning them: a tokenizer.json, or a folder "
+              "of vocab.json and merges.txt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +110,7 @@ class Train:
     epsilon: float = knob(1e-9, "of AdamW", above=0)
     clip: float | None = knob(1.0, "largest norm of the gradient; absent: not clipped", above=0)
     smoothing: float = knob(0.1, "share of the target's probability spread over all tokens", least=0, below=1)
-    precision: Literal["auto", "float32", "bfloat16", "float8"] = knob(
-        "auto", "of the matrix products; float8: of the blocks' large ones, on a GPU that has units for it")
+    precision: Literal["auto", "float32", "bfloat16"] = knob("auto", "of the matrix products")
     compile: Literal["auto", "on", "off"] = knob(
         "auto", "compile the kernels of the step; auto: on a GPU, for runs that are long enough to pay for it")
     deterministic: bool = knob(False, "the same bits in every run on a GPU, at some cost")

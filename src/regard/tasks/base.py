@@ -81,7 +81,7 @@ class Likelihood:
 
     @property
     def bits_per_byte(self) -> float:
-        return -self.total / math.log(2) / max(1, self.bytes)
+        return abs(self.total) / math.log(2) / max(1, self.bytes)
 
 
 class Task(ABC, Generic[B]):

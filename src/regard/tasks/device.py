@@ -2,12 +2,14 @@
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, UserError
 
-__all__ = ["choose_device", "fast_bfloat16", "fast_float8", "large_pages"]
+__all__ = ["choose_device", "fast_bfloat16", "fits", "large_pages"]
 
 LARGE = 1 << 21  # bytes of a large page
 MADV_HUGEPAGE = 14  # Linux's number for the wish
@@ -37,9 +39,15 @@ def fast_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and any(getattr(torch.cpu, name, lambda: False)() for name in asked)
 
 
-def fast_float8(device: torch.device) -> bool:
-    """Whether there are units for products of eight bits: on NVIDIA's GPUs since Ada and Hopper."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+@contextmanager
+def fits(what: str, advice: str) -> Iterator[None]:
+    """What to do where the memory does not suffice; any other error stays itself."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+            raise
+        raise Failure(f"{what} does not fit into memory; {advice}") from error
 
 
 def _keep_memory() -> None:

@@ -23,6 +23,7 @@ from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run
 from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
+from regard.tasks.device import fits
 from regard.tasks.rows import IGNORED, WANTED, RowBatch, Rows
 from regard.tasks.subject import Subject, made_up, of_decoder
 from regard.tasks.watched import records, weighed
@@ -64,7 +65,7 @@ class Language(Rows):
         states, how = self._states(model, batch.read), self.run.train
         total, plain = cross_entropy(
             states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(), ignore=IGNORED,
-            smoothing=how.smoothing, float8=how.precision == "float8")
+            smoothing=how.smoothing)
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()
@@ -72,16 +73,25 @@ class Language(Rows):
         """Every token once, with what comes before it in its row. `limit` counts rows."""
         if split not in self.ids:
             raise no_such_split(split, list(self.ids))
-        length, device = self._length(split), next(model.parameters()).device
+        length, device, how = self._length(split), next(model.parameters()).device, self.run.train
         rows = np.arange(len(self.lengths(split)))[:limit]
+        # No more than one piece of a batch: what could be trained can be scored.
+        together = max(1, min(TOGETHER, how.batch_tokens // how.accumulate) // length)
         total = count = 0.0
-        for some in np.array_split(rows, math.ceil(len(rows) / max(1, TOGETHER // length))):
+        for some in np.array_split(rows, math.ceil(len(rows) / together)):
             batch = self.collate(split, Chosen(some, len(some), length)).to(device)
-            total += float(next(term.total for term in self.loss(model, batch) if term.name == "nll"))
+            with fits(f"scoring {len(some)} × {length} tokens", self._smaller()):
+                total += float(next(term.total for term in self.loss(model, batch) if term.name == "nll"))
             count += batch.counts["nll"]
         size = self._bytes(split, len(rows) * length)
         return {"loss": total / count, "perplexity": math.exp(min(700.0, total / count)),
                 "bits_per_byte": total / size / math.log(2), "tokens": int(count), "bytes": size}
+
+    def _smaller(self) -> str:
+        how = self.run.train
+        return (f"train.batch_tokens={how.batch_tokens} / train.accumulate={how.accumulate} and "
+                f"data.longest={self.run.data.longest} decide how many: train with less, or score with "
+                "regard eval --device cpu")
 
     def _bytes(self, split: str, ids: int) -> int:
         """Of the text that the first ids stand for, in UTF-8."""
@@ -115,63 +125,80 @@ class Language(Rows):
     @torch.no_grad()
     def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
         """Beyond the positions that a model has learned, a token is scored after those of its own row alone."""
-        tower, rows, owners = self.run.model, list[list[int]](), list[int]()
+        most, rows, owners = self._reach, list[list[int]](), list[int]()
         encoded = self.tokens.encode(list(texts))
         for number, ids in enumerate(encoded):
             whole = [self.tokens.start, *ids]
-            most = tower.longest if tower.positions == "learned" else len(whole)
             for start in range(0, max(1, len(ids)), most):
                 rows.append(whole[start : start + most + 1])
                 owners.append(number)
         chances: list[list[float]] = [[] for _ in texts]
         for owner, row in zip(owners, scores(cast(Decoder, model), rows), strict=True):
             chances[owner] += row.tolist()
+        if not all(map(math.isfinite, itertools.chain(*chances))):
+            raise _no_numbers()
         return [Likelihood(tuple(self.tokens.pieces(ids)), tuple(found), len(text.encode()))
                 for text, ids, found in zip(texts, encoded, chances, strict=True)]
 
     def compare(self, model: nn.Module, prompts: Sequence[str],
                 endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
         """Each ending is read together with its prompt; from where the endings differ on, their tokens count."""
-        most = self.run.model.longest if self.run.model.positions == "learned" else sys.maxsize
-        begun, rests = list[list[int]](), list[list[list[int]]]()
+        most, begun, rests = self._reach, list[list[int]](), list[list[list[int]]]()
         for prompt in prompts:
             rows = [[self.tokens.start, *ids] for ids in self.tokens.encode([prompt + ending for ending in endings])]
             same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False))
             shared = min(len(list(same)), min(map(len, rows)) - 1)
             rests.append([row[shared:] for row in rows])
             room = most + 1 - max(map(len, rests[-1]))  # the last token is not read
+            if room < 1:
+                raise UserError(f"an ending of {most + 1 - room:,} tokens: the model reads {most:,} at the most "
+                                "(model.longest)")
             begun.append(rows[0][max(0, shared - room) : shared])
         if (cut := sum(prompt[0] != self.tokens.start for prompt in begun)):
             self.notes.append(f"{cut:,} of {len(prompts):,} prompts cut to the last {most:,} tokens (model.longest)")
-        return compare(cast(Decoder, model), begun, rests)
+        found = compare(cast(Decoder, model), begun, rests)
+        if not np.isfinite(found).all():
+            raise _no_numbers()
+        return found
+
+    @property
+    def _reach(self) -> int:
+        """The most tokens that can be read: learned positions end."""
+        return self.run.model.longest if self.run.model.positions == "learned" else sys.maxsize
 
     def _prompt(self, text: str) -> list[int]:
         """What the decoder reads before it writes; of a text that is too long for its positions, the end."""
-        ids = [self.tokens.start, *self.tokens.encode([text])[0]]
-        most = self.run.model.longest
-        if self.run.model.positions == "learned" and len(ids) > most:
+        ids, most = [self.tokens.start, *self.tokens.encode([text])[0]], self._reach
+        if len(ids) > most:
             self.notes.append(f"a prompt of {len(ids):,} tokens cut to its last {most:,} (model.longest)")
-            ids = ids[-most:]
-        return ids
+        return ids[-most:]
 
     def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]]) -> list[Writing]:
         """`search.best` answers to each prompt, one after the other."""
         written, pieces = self._write_on(model, prompts)
         for _ in pieces:
             pass
-        if any(math.isnan(each.log_probability) for each in written):
-            raise NotFinite("the model's probabilities are not numbers: its training went wrong")
         return written
 
     def _write_on(self, model: nn.Module,
                   prompts: Sequence[Sequence[int]]) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
         """The same, to be written while their pieces are asked for."""
-        how, tower, decoder = self.run.search, self.run.model, cast(Decoder, model)
+        how, decoder = self.run.search, cast(Decoder, model)
         # The last token is written only: it needs no position.
-        longest = [min(how.longest, tower.longest + 1 - len(prompt)) if tower.positions == "learned" else how.longest
-                   for prompt in prompts]
-        return self.writer.write(decoder, prompts, how, tokens=self.tokens, longest=longest,
-                                 never=self._never(decoder.output.out_features))
+        longest = [min(how.longest, self._reach + 1 - len(prompt)) for prompt in prompts]
+        written, pieces = self.writer.write(decoder, prompts, how, tokens=self.tokens, longest=longest,
+                                            never=self._never(decoder.output.out_features))
+        return written, self._followed(pieces, written, how.longest)
+
+    def _followed(self, pieces: Iterator[tuple[int, str]], written: Sequence[Writing],
+                  longest: int) -> Iterator[tuple[int, str]]:
+        """The pieces, and in the end what a person should know about them."""
+        yield from pieces
+        if any(math.isnan(each.log_probability) for each in written):
+            raise _no_numbers()
+        if cut := sum(each.was_cut and len(each.tokens) < longest for each in written):
+            self.notes.append(f"answers that end where the learned positions do: {cut:,} "
+                              f"(model.longest={self._reach:,})")
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no text has."""
@@ -203,10 +230,14 @@ class Language(Rows):
 
     def _read(self, text: str, output: str) -> tuple[list[int], list[int]]:
         """A prompt and the tokens after it. Read together: a word may be begun by the one and ended by the other."""
-        prompt, whole = self._prompt(text), self._prompt(text + output)
+        prompt, whole = ([self.tokens.start, *ids] for ids in self.tokens.encode([text, text + output]))
+        whole += [] if output else [self.tokens.end]
         differs = (place for place, pair in enumerate(zip(prompt, whole, strict=False)) if pair[0] != pair[1])
         shared = max(1, next(differs, min(len(prompt), len(whole) - 1)))
-        return whole[:shared], whole[shared:] or [self.tokens.end]
+        left = max(0, len(whole) - 1 - self._reach)  # the last token is not read
+        if left:
+            self.notes.append(f"a text of {len(whole):,} tokens cut to its last {len(whole) - left:,} (model.longest)")
+        return whole[left : max(shared, left + 1)], whole[max(shared, left + 1) :]
 
     @torch.no_grad()
     def likeliest(self, model: nn.Module, batch: RowBatch) -> Bool[Tensor, "rows length"]:
@@ -260,3 +291,7 @@ class Language(Rows):
             rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
         return of_decoder(cast(Decoder, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
                           end=self.tokens.end, decode=lambda ids: self.tokens.decode([ids])[0])
+
+
+def _no_numbers() -> NotFinite:
+    return NotFinite("the model's probabilities are not numbers: its training went wrong")

@@ -48,6 +48,9 @@ class Pairs(Task[PairBatch]):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
+        if run.tokens.file is not None:
+            raise UserError(f"tokens.file={run.tokens.file}: pairs of texts have tokens learned from their own two "
+                            "sides; leave it out")
         self.pairs: dict[str, Sequence[Pair]] = {}  # the text of every split but train
         self.ids: dict[str, tuple[Ragged, Ragged]] = {}
 

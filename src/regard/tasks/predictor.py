@@ -47,8 +47,9 @@ class Predictor:
 
     def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
         """The answers to one input as they are written: the number of the answer, and what is new of it."""
+        # What is asked for is settled here: while this is written, others may be asked for by other settings.
         with self.task.searching(**search):
-            yield from self.task.stream(self.model, text)
+            return self.task.stream(self.model, text)
 
     def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
         """How likely a language model finds each text, token by token."""
@@ -89,7 +90,7 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
          quantize: str | None = None) -> Predictor:
     """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three.
 
-    `quantize` narrows its weights, on a CPU: to `int8`, or to `float16`.
+    `quantize` narrows its weights: to `int8`, or on a CPU to `float16`.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision={precision}: there are {' and '.join(PRECISIONS)}")
@@ -101,7 +102,7 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
         if not (folder / part).is_file():
             raise UserError(f"{folder}: the run has not ended yet (it has no {part}); "
                             "start the same `regard train` again to go on with it")
-    place = choose_device("cpu" if quantize is not None and device == "auto" else device)
+    place = choose_device(device)
     if place.type == "cpu":  # before the first weight has its place: they are read, and perhaps narrowed
         large_pages(3 * (folder / "model.safetensors").stat().st_size)
     task = make(run)
@@ -109,7 +110,9 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
     model.to(place).eval()
-    if quantize is not None:
-        narrow(model, quantize)
+    if quantize is not None and not next(model.parameters()).is_cuda:
+        narrow(model, quantize)  # from the weights as they are
     model.to(PRECISIONS[precision])
+    if quantize is not None and next(model.parameters()).is_cuda:
+        narrow(model, quantize)  # the scales stay in float32
     return Predictor(run, task, model, folder)

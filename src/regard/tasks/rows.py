@@ -57,7 +57,7 @@ class Rows(Task[RowBatch]):
     def prepare(self, folder: Path) -> Sizes:
         cache = folder / "data"
         found = self._files()
-        key = _digest(self.run, [text.path for text in found])
+        key = _digest(self.run, found)
         if (cache / KEY).exists() and read_json(cache / KEY)["key"] == key:
             return self.restore(folder)
         if (folder / "checkpoints").exists():
@@ -81,7 +81,7 @@ class Rows(Task[RowBatch]):
             about = read_json(folder / "data" / KEY)
             self.notes = about["notes"]
             self.counts = {split: Counts(**counts) for split, counts in about["splits"].items()}
-            self.ids = {split: Shards.load(folder / "data" / split) for split in self.counts}
+            self.ids = {split: Shards.load(folder / "data" / split, each.ids) for split, each in self.counts.items()}
         return self._sizes()
 
     def splits(self) -> Sequence[str]:
@@ -112,7 +112,7 @@ class Rows(Task[RowBatch]):
         with progress("encoding the text", total) as tell:
             for split, text in corpus.splits.items():
                 self.counts[split] = write_shards(cache / split, text.documents(), self.tokens, tell)
-                self.ids[split] = Shards.load(cache / split)
+                self.ids[split] = Shards.load(cache / split, self.counts[split].ids)
 
     def _sizes(self) -> Sizes:
         # Matrix units want multiples of 64; the ids beyond the real ones never occur.
@@ -183,13 +183,13 @@ def _told(texts: Iterator[str], tell: Callable[[int], None]) -> Iterator[str]:
         tell(len(text))
 
 
-def _digest(run: Run, files: Sequence[Path]) -> str:
+def _digest(run: Run, found: Sequence[Found]) -> str:
     """Changes when the files or what is made of them change."""
     digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
     published = [] if run.tokens.file is None else find_texts([Path(run.tokens.file)])
-    for file in [*files, *(text.path for text in published)]:
-        digest.update(file.name.encode(errors="surrogateescape"))
-        if os.access(file, os.R_OK):  # else it will be left out with a note
-            with open(file, "rb") as content:
+    for text in [*found, *published]:
+        digest.update(f"{text.path.name}\0{text.split}".encode(errors="surrogateescape"))
+        if os.access(text.path, os.R_OK):  # else it will be left out with a note
+            with open(text.path, "rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()

@@ -1,6 +1,7 @@
 """Few shots: whether a language model finds the label of a text after some labelled examples in its prompt.
 
-Nothing is trained. The answer is the label that the model finds likeliest after them (Brown et al. 2020, 2.1).
+Nothing is trained. The answer is the label that the model finds likeliest after them (Brown et al. 2020, 2.1): by the
+probability of all its tokens up to the end of its line, whatever their number. Nothing is divided by a length.
 """
 
 from collections.abc import Callable, Sequence

@@ -243,7 +243,7 @@ def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
     """Of the products; without a device, that of a GPU that is not here."""
     if how.precision == "auto":
         return torch.bfloat16 if device is None or fast_bfloat16(device) else torch.float32
-    return torch.float32 if how.precision == "float32" else torch.bfloat16
+    return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 
 def available(device: torch.device) -> int | None:

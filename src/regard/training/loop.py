@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -24,7 +23,7 @@ from regard.settings.load import refuse_another, to_json
 from regard.settings.schema import Run, Search, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
-from regard.tasks.device import choose_device
+from regard.tasks.device import choose_device, fits
 from regard.training.estimate import outlook, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.health import Health
@@ -34,7 +33,7 @@ from regard.training.parallel import World, join
 from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
 from regard.training.stop import Stop
-from regard.training.update import check_precision, deterministic, make_update
+from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
 
@@ -49,7 +48,6 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
-    check_precision(run.train, device)
     with Stop("finishing the step; again to end at once") as stop, join(device) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
@@ -189,7 +187,7 @@ class Learning:
         torch.manual_seed(int(np.random.SeedSequence([self.run.seed, step, world.rank]).generate_state(1)[0]))
         *counts, asked, due = world.sum([*batch.counts.values(), self.stop.asked, log.is_due(step + 1)])
         whole = dict(zip(batch.counts, counts, strict=True))
-        with _fits(f"a batch ({_shapes(batch)})", f"lower train.batch_tokens={how.batch_tokens}, raise "
+        with fits(f"a batch ({_shapes(batch)})", f"lower train.batch_tokens={how.batch_tokens}, raise "
                    f"train.accumulate={how.accumulate}, or set train.recompute=true"):
             report = self.update(batch, step, whole)
         self.progress.step = step + 1
@@ -203,7 +201,7 @@ class Learning:
     def evaluate(self) -> bool:
         """Whether the validation loss is the best so far. Asked to stop meanwhile, the run does not know it."""
         tokens = self.how.batch_tokens
-        with _fits("a batch of the validation data", f"lower train.batch_tokens={tokens}"):
+        with fits("a batch of the validation data", f"lower train.batch_tokens={tokens}"):
             loss = validation_loss(self.model, self.task, "val", tokens=tokens, precision=self.precision,
                                    world=self.world, stop=self.stop)
         self.stopping = loss is None
@@ -252,17 +250,6 @@ def _price(run: Run, device: torch.device, precision: torch.dtype) -> str:
     return f"train.deterministic: {1000 * strict:.2f} ms a step instead of {1000 * loose:.2f} ({more:+.0%})"
 
 
-@contextmanager
-def _fits(what: str, advice: str) -> Iterator[None]:
-    """What to do where the memory does not suffice; any other error stays itself."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
-            raise
-        raise Failure(f"{what} does not fit into memory; {advice}") from error
-
-
 def _shapes(batch: Batch) -> str:
     return ", ".join(f"{name} {'×'.join(map(str, tensor.shape))}" for name, tensor in batch.tensors().items())
 
@@ -287,7 +274,7 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
 def _scores(task: Task[Any], model: nn.Module, log: Log, how: Search) -> dict[str, Any]:
     scores = {}
     for split in [split for split in task.splits() if split != "train"]:
-        with _fits("answering the examples", f"lower search.batch={how.batch} or search.beam={how.beam}"):
+        with fits("answering the examples", f"lower search.batch={how.batch} or search.beam={how.beam}"):
             scores[split] = task.score(model, split)
         log.write("score", split=split, **scores[split])
     return scores

@@ -228,7 +228,12 @@ def _recompute(model: nn.Module) -> None:
 def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
     """Each process keeps one part of every weight, gradient and average; a block's are gathered when it runs."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import (
+        FSDPModule,
+        MixedPrecisionPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
 
     device = next(model.parameters()).device.type
     how: dict[str, Any] = {"mesh": init_device_mesh(device, (size,))}
@@ -239,6 +244,8 @@ def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
     # What is in no block (the tokens, the output) stays gathered from the forward to the backward pass: the loss, which
     # is worked out after the one and before the other, reads the output's weights.
     sharded = fully_shard(model, **how, reshard_after_forward=False)
+    if hasattr(model, "embed"):  # where text enters by a door of its own, the tokens are wanted before the forward pass
+        register_fsdp_forward_method(model, "embed")
     for module in model.modules():
         if isinstance(module, FSDPModule):  # the loss is divided by what all processes count: gradients are summed
             module.set_gradient_divide_factor(1.0)

@@ -16,15 +16,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.data.batch import Batch
-from regard.nn.float8 import use_float8
-from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.tasks.base import Task
-from regard.tasks.device import fast_float8
 from regard.training.optimizer import rate
 from regard.training.parallel import World
 
-__all__ = ["CapturedUpdate", "Report", "Update", "check_precision", "deterministic", "is_compiled", "make_update"]
+__all__ = ["CapturedUpdate", "Report", "Update", "deterministic", "is_compiled", "make_update"]
 
 LONG = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
 
@@ -32,21 +29,11 @@ LONG = 10_000  # steps from which a minute or two of compiling, for each shape, 
 def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.Optimizer, how: Train, *,
                 device: torch.device, precision: torch.dtype, world: World) -> "Update":
     """The fastest there is for the device: on a GPU the whole step is captured, and compiled where that pays."""
-    check_precision(how, device)
-    if how.precision == "float8":
-        use_float8(model)
     compiled = is_compiled(how, device.type)
     # Big models are not bound by launches; and what is recomputed, or sent, does not belong into a recorded step.
     captured = device.type == "cuda" and world.size == 1 and not (how.shard or how.recompute)
     kind = CapturedUpdate if captured else Update
     return kind(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
-
-
-def check_precision(how: Train, device: torch.device) -> None:
-    if how.precision == "float8" and not fast_float8(device):
-        here = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-        raise UserError(f"train.precision=float8: {here} has no units for it, as NVIDIA's have since Ada and Hopper; "
-                        "take auto, the fastest there is here")
 
 
 def is_compiled(how: Train, device: str) -> bool:

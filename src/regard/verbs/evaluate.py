@@ -1,11 +1,13 @@
 """`regard eval`: how good a trained model is."""
 
 import json as jsons
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.settings.errors import NotFinite
 from regard.verbs.runs import chosen
 
 __all__ = ["main", "table"]
@@ -19,8 +21,11 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
 
     predictor = load(folder, device=device, precision=precision)
     print(f"evaluating {folder}", file=sys.stderr)
+    predictor.read_data()  # before that, a run that has come without it does not know its tests
     wanted = splits or [s for s in predictor.task.splits() if s.startswith("test")] or ["val"]
     scores = {split: predictor.evaluate(split, limit=limit) for split in wanted}
+    if wrong := [split for split in wanted if math.isnan(float(scores[split].get("loss", 0)))]:
+        raise NotFinite(f"{folder}: its loss on {wrong[0]} is not a number: its training went wrong")
     first = scores[wanted[0]]
     if quantize is not None:  # what it costs is seen beside what there was
         narrow = load(folder, device=device, precision=precision, quantize=quantize)

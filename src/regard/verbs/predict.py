@@ -4,13 +4,15 @@ import json as jsons
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, UserError
 from regard.settings.load import load as load_settings
+from regard.settings.schema import Search
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -41,15 +43,27 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
     alone = is_typed or len(inputs) == 1
     for some in _batched(_texts(inputs), 1 if is_typed else search.batch * 8):
         said = len(predictor.task.notes)
-        if score:
-            _score(predictor, some, json)
-        elif alone and predictor.task.streams and search.best == 1 and not json:
-            _stream(predictor, some[0], asdict(search))
-        else:
-            _answer(predictor, some, asdict(search), json)
+        with _within_memory(search):
+            if score:
+                _score(predictor, some, json)
+            elif alone and predictor.task.streams and search.best == 1 and not json:
+                _stream(predictor, some[0], asdict(search))
+            else:
+                _answer(predictor, some, asdict(search), json)
         sys.stdout.flush()
         for note in predictor.task.notes[said:]:
             print(f"note: {note}", file=sys.stderr)
+
+
+@contextmanager
+def _within_memory(search: Search) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch has one of its own for GPUs alone
+        if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory|Storage size", str(error)):
+            raise
+        raise Failure(f"not enough memory for up to {search.longest:,} tokens of {search.batch:,} answers at once; "
+                      "lower --longest or search.batch") from None
 
 
 def _texts(inputs: Sequence[str]) -> Iterator[str]:
@@ -58,7 +72,10 @@ def _texts(inputs: Sequence[str]) -> Iterator[str]:
     if not inputs:
         yield from read_lines(sys.stdin.buffer, "stdin")
     for text in inputs:
-        yield "".join(read_text(sys.stdin.buffer, "stdin")) if text == ALL_OF_STDIN else text
+        if text != ALL_OF_STDIN:
+            yield text
+        elif whole := "".join(read_text(sys.stdin.buffer, "stdin")):  # where nothing comes, nothing is asked
+            yield whole
 
 
 def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:

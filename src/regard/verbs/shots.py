@@ -28,9 +28,10 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
     if plot is not None:
         prepare_to_draw(plot)
     questions, pool = _read(data, source, target)
+    others = len(pool) - (questions is pool)
+    if (most := max(wanted)) > others:
+        raise UserError(f"--shots {most}: {data} has examples for {others:,} at the most")
     questions = questions[:limit]
-    if (most := max(wanted)) >= len(pool):
-        raise UserError(f"--shots {most}: {data} has {len(pool):,} examples to show")
 
     from regard.tasks.predictor import load
     from regard.tasks.shots import labels, with_shots
@@ -45,7 +46,7 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
         found.append(with_shots(predictor.compare, questions, pool, shots=number, names=names, seed=seed))
         if not json:
             print(_row(found[-1], first=len(found) == 1), flush=True)
-    for note in predictor.task.notes:
+    for note in dict.fromkeys(predictor.task.notes):
         print(f"note: {note}", file=sys.stderr)
     most_common = max(sum(pair.target == name for pair in questions) for name in names) / len(questions)
     if json:
