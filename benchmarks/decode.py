@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +31,7 @@ from regard.generate.sample import Draws, Sampling, sample
 from regard.models.decoder import Decoder
 from regard.nn.narrow import quantize
 from regard.settings.presets import PRESETS
-from regard.tasks.device import choose_device
+from regard.tasks.device import choose_device, large_pages
 
 VOCABULARY = 50_257
 PROMPT = 16
@@ -199,12 +200,14 @@ def elsewhere(maker: Callable[[int, int], list[Contestant]], new: int, threads: 
 
 def serve(connection: Connection, maker: Callable[[int, int], list[Contestant]], new: int, threads: int) -> None:
     torch.set_num_threads(threads)
-    choose_device("cpu")  # regard sets up the C library's memory
+    choose_device("cpu")  # as regard does when it loads a model: here all gain from it
+    large_pages(4 << 30)
     contestants = {one.name: one for one in maker(new, threads)}
     connection.send([(one.name, one.weights) for one in contestants.values()])
-    while True:
-        name, prompt = connection.recv()
-        connection.send(contestants[name].write(torch.tensor(prompt)).tolist())
+    with suppress(EOFError):  # the race is over
+        while True:
+            name, prompt = connection.recv()
+            connection.send(contestants[name].write(torch.tensor(prompt)).tolist())
 
 
 def on_gpu(preset: str, new: int, rows: int) -> list[Contestant]:

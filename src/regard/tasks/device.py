@@ -9,7 +9,10 @@ import torch
 
 from regard.settings.errors import Failure, UserError
 
-__all__ = ["choose_device", "fast_bfloat16", "fits"]
+__all__ = ["choose_device", "fast_bfloat16", "fits", "large_pages"]
+
+LARGE = 1 << 21  # bytes of a large page
+MADV_HUGEPAGE = 14  # Linux's number for the wish
 
 
 def choose_device(name: str) -> torch.device:
@@ -53,12 +56,34 @@ def _keep_memory() -> None:
     Each tensor of more than a few hundred kilobytes is otherwise mapped, cleared page by page and unmapped again:
     a sixth of a training step on a CPU. Only glibc has this switch; elsewhere nothing happens.
     """
-    if sys.platform != "linux":
-        return
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):  # another C library
+    if (libc := _libc()) is None or not hasattr(libc, "mallopt"):
         return
     largest_mapped, trim = -4, -1  # M_MMAP_MAX: map nothing; M_TRIM_THRESHOLD: never give back
-    mallopt(largest_mapped, 0)
-    mallopt(trim, -1)
+    libc.mallopt(largest_mapped, 0)
+    libc.mallopt(trim, -1)
+
+
+def large_pages(size: int) -> None:
+    """Let the next `size` bytes of memory come in pages of 2 MiB, where Linux gives them on request.
+
+    A CPU that reads all weights for every token looks up where each page lies: with pages of 4 KiB this is a fifth of
+    the time of a step in int8. Memory that is kept (`_keep_memory`) keeps its pages, too: so it is asked for, marked
+    and freed again before anything is in it.
+    """
+    if (libc := _libc()) is None:
+        return
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.madvise.argtypes, libc.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], [ctypes.c_void_p]
+    if (start := libc.malloc(size)) is None:
+        return
+    first, end = -(-start // LARGE) * LARGE, (start + size) // LARGE * LARGE
+    if end > first:
+        libc.madvise(first, end - first, MADV_HUGEPAGE)
+    libc.free(start)
+
+
+def _libc() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
+    except OSError:  # another C library
+        return None

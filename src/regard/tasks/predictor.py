@@ -20,7 +20,7 @@ from regard.settings.load import from_json
 from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.base import Answer, Likelihood, Scores, Task
-from regard.tasks.device import choose_device
+from regard.tasks.device import choose_device, large_pages
 
 __all__ = ["Predictor", "load"]
 
@@ -102,11 +102,14 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
         if not (folder / part).is_file():
             raise UserError(f"{folder}: the run has not ended yet (it has no {part}); "
                             "start the same `regard train` again to go on with it")
+    place = choose_device(device)
+    if place.type == "cpu":  # before the first weight has its place: they are read, and perhaps narrowed
+        large_pages(3 * (folder / "model.safetensors").stat().st_size)
     task = make(run)
     sizes, weights = saved(folder, run)
     model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
-    model.to(choose_device(device)).eval()
+    model.to(place).eval()
     if quantize is not None and not next(model.parameters()).is_cuda:
         narrow(model, quantize)  # from the weights as they are
     model.to(PRECISIONS[precision])
