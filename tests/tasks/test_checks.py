@@ -147,11 +147,14 @@ def values_not_reordered(patch: Patch) -> None:
 def another_scale_in_the_fused_kernel(patch: Patch) -> None:
     sound = DotAttend._fused
     patch.setattr(DotAttend, "_fused", lambda self, q, *others: sound(self, 1.01 * q, *others))
+    factor = DotAttend.factor.fget  # of the way that one token takes by itself
+    assert factor is not None
+    patch.setattr(DotAttend, "factor", property(lambda self: 1.01 * factor(self)))
 
 
 def norm_over_the_batch(patch: Patch) -> None:
-    sound = Norm.forward
-    patch.setattr(Norm, "forward", lambda self, x: sound(self, x - 0.01 * x.mean(0, keepdim=True)))
+    sound = Norm.normed
+    patch.setattr(Norm, "normed", lambda self, x: sound(self, x - 0.01 * x.mean(0, keepdim=True)))
 
 
 def beam_that_prefers_the_second_best(patch: Patch) -> None:
