@@ -94,6 +94,9 @@ class Task(ABC, Generic[B]):
     """The attentions by which an output looks at its input, as `look` names them with `only`."""
 
     def __init__(self, run: Run) -> None:
+        if run.model.positions == "learned" and run.model.longest < run.data.longest:
+            raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
+                            f"data.longest={run.data.longest}; raise the one or lower the other")
         self.run = run
         self.notes: list[str] = []  # what a person should know about the data
 

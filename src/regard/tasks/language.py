@@ -40,9 +40,6 @@ class Language(Rows):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        if run.model.positions == "learned" and run.model.longest < run.data.longest:
-            raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
-                            f"data.longest={run.data.longest}; raise the one or lower the other")
         self.writer = Writer()
 
     # Rows -> loss

@@ -23,7 +23,7 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
-from regard.settings.errors import NotFinite, UserError
+from regard.settings.errors import NotFinite
 from regard.settings.schema import Run
 from regard.tasks.base import Answer, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.pairs import PairBatch, Pairs, round_up
@@ -42,9 +42,6 @@ class Translate(Pairs):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        if run.model.positions == "learned" and run.model.longest < run.data.longest:
-            raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
-                            f"data.longest={run.data.longest}; raise the one or lower the other")
         self.filters = Filters()
         self.captures: Captures[Search] = Captures()
         self.draws: Captures[Draws] = Captures()

@@ -84,13 +84,18 @@ def over_training(rates: Mapping[int, Mapping[Head, float]], chosen: Head) -> Fi
     return figure
 
 
-def _dress(axes: Axes) -> None:
+def _plain(axes: Axes) -> None:
+    """A line below, faint ones across, and nothing else."""
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GREY)
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0, labelcolor=GREY)
     axes.tick_params(axis="x", color=GREY, labelcolor=GREY)
+
+
+def _dress(axes: Axes) -> None:
+    _plain(axes)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     axes.set_xlabel("step", color=GREY, loc="right")
@@ -117,12 +122,7 @@ def by_shots(found: Sequence[Shots], most_common: float, *, title: str) -> Figur
     axes.set_xticks(places, [str(each.shots) for each in found])
     axes.set_xlim(-0.3, len(found) - 0.7)
     axes.set_ylim(0, 1)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(GREY)
-    axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(axis="y", length=0, labelcolor=GREY)
-    axes.tick_params(axis="x", color=GREY, labelcolor=GREY)
+    _plain(axes)
     axes.set_xlabel("labelled examples in the prompt", color=GREY, loc="right")
     axes.set_title("Accuracy against examples in the prompt", loc="left", color=INK, fontsize=13, fontweight="bold",
                    pad=22)
