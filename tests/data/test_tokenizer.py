@@ -290,7 +290,7 @@ def test_a_tokenizer_whose_end_nobody_knows_is_refused(tmp_path: Path) -> None:
     Library.from_str(tokenizers["words"]._library.to_str().replace("<s>", "[CLS]")).save(str(path))
     assert "which of its tokens ends a text?" in refusal(path)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "</s>", "bos_token": "[CLS]"}')
-    assert Tokenizer.load(path).specials == (2, 1, 2)
+    assert Tokenizer.load(path).specials == (2, 1, 2, None)
 
 
 def test_ids_with_a_gap_are_refused(tmp_path: Path) -> None:

@@ -90,7 +90,8 @@ def test_a_run_written_as_overrides_is_that_run(run: Run) -> None:
     # Text that override syntax cannot say: none, commas, and spaces at its ends.
     data = replace(run.data, source=None, target="de", paths=("a b", "c=d"))
     run = replace(run, task="translate", data=data, model=replace(run.model, score="dot"),
-                  tokens=replace(run.tokens, file="gpt2"), search=replace(run.search, stop=("a b",)))
+                  tokens=replace(run.tokens, file="gpt2"), search=replace(run.search, stop=("a b",)),
+                  train=replace(run.train, start="bert", lora_on=("q",)))
     overrides = [f"{path}={written(of(run, path))}" for path in KNOBS]
     assert load(overrides=overrides) == run
 

@@ -13,11 +13,16 @@ from regard.data.vocabulary import SPECIALS
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
 
-__all__ = ["ENDS", "Specials", "library_at", "refusing", "specials_of"]
+__all__ = ["ENDS", "MASKS", "Specials", "library_at", "refusing", "specials_of"]
 
 PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the second: as OpenAI itself named them
-ENDS = (("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"), ("<|begin_of_text|>", "<|end_of_text|>"))
-ROLES = {"pad": "pad_token", "start": "bos_token", "end": "eos_token"}
+ENDS = (("[CLS]", "[SEP]"), ("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"),
+        ("<|begin_of_text|>", "<|end_of_text|>"))
+ROLES = {"pad": ("pad_token",), "start": ("cls_token", "bos_token"), "end": ("sep_token", "eos_token"),
+         "mask": ("mask_token",)}  # an encoder's tokens first: RoBERTa names both, and they are the same
+
+
+MASKS = ("<mask>", "[MASK]")
 
 
 class Specials(NamedTuple):
@@ -26,6 +31,8 @@ class Specials(NamedTuple):
     pad: int
     start: int
     end: int
+    mask: int | None = None
+    """What a hidden token is replaced by, where a tokenizer has it."""
 
 
 def library_at(path: Path) -> Library:
@@ -49,7 +56,8 @@ def specials_of(path: Path, ids: Mapping[str, int]) -> Specials:
     elif "end" not in said:
         said = _named(path, ids) | said
     end = said["end"]
-    return Specials(said.get("pad", end), said.get("start", end), end)
+    mask = said.get("mask", next((ids[name] for name in MASKS if name in ids), None))
+    return Specials(said.get("pad", end), said.get("start", end), end, mask)
 
 
 @contextmanager
@@ -92,7 +100,7 @@ def _said(path: Path, ids: Mapping[str, int]) -> dict[str, int]:
     said: dict[str, int] = {}
     for file in (folder / file for file in files):
         content = _content(file)
-        for role, key in ROLES.items():
+        for role, key in ((role, key) for role, keys in ROLES.items() for key in keys):
             if role not in said and (token := _token(content.get(key))) is not None:
                 said[role] = _known(file, key, token, ids.get(token), ids.values())
             elif role not in said and (id := _id(content.get(f"{key}_id"))) is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer as Library
 
-from regard.data.published import Specials, library_at, refusing, specials_of
+from regard.data.published import MASKS, Specials, library_at, refusing, specials_of
 from regard.data.vocabulary import BYTES, KINDS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
 
@@ -46,7 +46,7 @@ class Tokenizer:
         library.no_truncation()  # a published file may say how long the texts of another task were
         library.no_padding()
         self._library, self.specials = library, specials
-        self.pad, self.start, self.end = specials
+        self.pad, self.start, self.end, self.mask = specials
         self.unknown: int | None = library.token_to_id(UNKNOWN)
         self._never = {id for id, token in library.get_added_tokens_decoder().items() if token.special}
         self._spaced = library.normalizer is not None and library.normalizer.normalize_str("a") in (" a", "▁a")
@@ -84,9 +84,11 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json, and beside it a tokenizer_config.json, which says what its special tokens are for."""
-        names = {role: self._library.id_to_token(id) for role, id in self.specials._asdict().items()}
+        names = {role: self._library.id_to_token(id) for role, id in self.specials._asdict().items() if id is not None}
         about = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names["start"], "eos_token": names["end"],
                  "pad_token": names["pad"], "clean_up_tokenization_spaces": False}
+        if "mask" in names:  # an encoder's, by the names that those have for the beginning and the end
+            about |= {"cls_token": names["start"], "sep_token": names["end"], "mask_token": names["mask"]}
         try:
             path.with_name(f"{path.stem}_config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
             path.write_text(self._library.to_str(pretty=True), encoding="utf-8", newline="\n")
@@ -102,7 +104,8 @@ class Tokenizer:
             raise UserError(f"{path}: the ids of its {len(ids):,} tokens must run from 0 to {len(ids) - 1:,}")
         specials = specials_of(path, ids)
         special = {id for id, token in library.get_added_tokens_decoder().items() if token.special}
-        library.add_special_tokens([library.id_to_token(id) for id in sorted({*specials} - special)])
+        missing = sorted({id for id in specials if id is not None} - special)
+        library.add_special_tokens([library.id_to_token(id) for id in missing])
         tokens = cls(library, specials)
         with refusing(f"{path}: cannot encode every text, or decode it"):
             library.decode_batch([encoding.ids for encoding in library.encode_batch(HARD)])
@@ -147,12 +150,14 @@ class Tokenizer:
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool = False) -> Tokenizer:
+def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool = False,
+          mask: bool = False) -> Tokenizer:
     """A tokenizer of at most `vocabulary` tokens, learned from the texts: the same on every machine.
 
     It has fewer tokens (see `len`) if the texts do not give more. `bpe` and `unigram` learn parts of words;
     `characters` and `bytes` are what they say; `words` are the most frequent words and signs, all others
-    being `<unk>`. With `lowercase` a text comes back in lower case.
+    being `<unk>`. With `lowercase` a text comes back in lower case. With `mask` there is a token besides, the last
+    one, that stands for a hidden one.
     """
     if kind not in KINDS:
         near = get_close_matches(kind, KINDS, n=1)
@@ -164,7 +169,11 @@ def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool =
             f"for the special tokens and {'one word' if kind == 'words' else 'each byte'}"
         )
     beginnings = (text[:PART] for text in texts)  # enough of a line of megabytes to learn from
-    return Tokenizer(learn(beginnings, kind=kind, vocabulary=vocabulary, lowercase=lowercase))
+    library = learn(beginnings, kind=kind, vocabulary=vocabulary - mask, lowercase=lowercase)
+    if not mask:
+        return Tokenizer(library)
+    library.add_special_tokens([MASKS[0]])
+    return Tokenizer(library, OWN._replace(mask=library.token_to_id(MASKS[0])))
 
 
 def _from_json(text: str, specials: Specials) -> Tokenizer:

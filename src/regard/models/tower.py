@@ -7,17 +7,22 @@ from regard.nn.embed import Tokens
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
 from regard.settings.schema import Tower
 
-__all__ = ["blocks", "input_positions", "tokens"]
+__all__ = ["blocks", "input_positions", "input_width", "tokens"]
 
 
 def tokens(tower: Tower, vocabulary: int) -> Tokens:
     """Token vectors, narrower than the tower where a position is concatenated to them."""
-    return Tokens(vocabulary, tower.width - (tower.position_width or 0), scaled=tower.scale_embedding)
+    return Tokens(vocabulary, input_width(tower) - (tower.position_width or 0), scaled=tower.scale_embedding)
+
+
+def input_width(tower: Tower) -> int:
+    """Of the sum of tokens and positions, before it is widened for the blocks."""
+    return tower.embedding_width or tower.width
 
 
 def input_positions(tower: Tower) -> Positions:
     """The positions that act once, on the input."""
-    size, concatenate = tower.position_width or tower.width, tower.position_width is not None
+    size, concatenate = tower.position_width or input_width(tower), tower.position_width is not None
     match tower.positions:
         case "sinusoidal":
             return Sinusoidal(size, base=tower.position_base, concatenate=concatenate)

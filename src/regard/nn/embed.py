@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-__all__ = ["Tokens", "in_autocast"]
+__all__ = ["Segments", "Tokens", "in_autocast"]
 
 
 class Tokens(nn.Module):
@@ -19,6 +19,21 @@ class Tokens(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
         return in_autocast(self.table(tokens) * self.factor)
+
+
+class Segments(nn.Module):
+    """A vector for each segment, such as BERT's first and second sentence, added to those of its tokens."""
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(count, width))
+
+    def forward(
+        self, x: Float[Tensor, "batch length width"], segments: Int[Tensor, "batch length"] | None
+    ) -> Float[Tensor, "batch length width"]:
+        """Absent: all is the first."""
+        table = self.table.to(x.dtype)
+        return x + (table[0] if segments is None else table[segments])
 
 
 def in_autocast(x: Tensor) -> Tensor:

@@ -63,6 +63,46 @@ def modern_small() -> Tower:
                  dropout=0.0)
 
 
+def bert_base() -> Tower:
+    """Devlin et al. 2019, section 3. What stands for a text goes through a hidden layer, their "pooler"."""
+    return Tower(preset="bert-base", width=768, depth=12, heads=12, activation="gelu", norm_place="post",
+                 norm_epsilon=1e-12, positions="learned", longest=512, scale_embedding=False, segments=2,
+                 embedding_norm=True, attention_dropout=0.1, head="tanh")
+
+
+def bert_large() -> Tower:
+    return replace(bert_base(), preset="bert-large", width=1024, depth=24, heads=16)
+
+
+def roberta_base() -> Tower:
+    """Liu et al. 2019: BERT without its second sentence."""
+    return replace(bert_base(), preset="roberta-base", segments=1, norm_epsilon=1e-5)
+
+
+def roberta_large() -> Tower:
+    return replace(roberta_base(), preset="roberta-large", width=1024, depth=24, heads=16)
+
+
+def distilbert() -> Tower:
+    """Sanh et al. 2019: half of BERT's blocks, and no segments."""
+    return replace(bert_base(), preset="distilbert", depth=6, segments=0, head="relu")
+
+
+def electra_small() -> Tower:
+    """Clark et al. 2020, table 6. Its tokens are narrower than its blocks."""
+    return replace(bert_base(), preset="electra-small", width=256, heads=4, hidden_width=1024, embedding_width=128,
+                   head="gelu")
+
+
+def electra_base() -> Tower:
+    return replace(bert_base(), preset="electra-base", head="gelu")
+
+
+def longformer_base() -> Tower:
+    """Beltagy et al. 2020: RoBERTa's, with a window of 256 to either side and global tokens."""
+    return replace(roberta_base(), preset="longformer-base", longest=4096, window=256, global_projections=True)
+
+
 PRESETS: dict[str, Callable[[], Tower]] = {
     "transformer-base": transformer_base,
     "transformer-big": transformer_big,
@@ -74,9 +114,22 @@ PRESETS: dict[str, Callable[[], Tower]] = {
     "gpt2-xl": gpt2_xl,
     "gpt3": gpt3,
     "modern-small": modern_small,
+    "bert-base": bert_base,
+    "bert-large": bert_large,
+    "roberta-base": roberta_base,
+    "roberta-large": roberta_large,
+    "distilbert": distilbert,
+    "electra-small": electra_small,
+    "electra-base": electra_base,
+    "longformer-base": longformer_base,
 }
 
-FAMILIES = {"gpt1": 40_478, **dict.fromkeys(("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3"), 50_257)}
+FAMILIES = {
+    "gpt1": 40_478,
+    **dict.fromkeys(("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3"), 50_257),
+    **dict.fromkeys(("bert-base", "bert-large", "distilbert", "electra-small", "electra-base"), 30_522),
+    **dict.fromkeys(("roberta-base", "roberta-large", "longformer-base"), 50_265),
+}
 """How many tokens the published models of a preset's name know."""
 
 
@@ -87,6 +140,8 @@ def base(task: str, *, built_in: bool) -> Run:
     """What a run of this task has where nobody says anything; `built_in`: on the data that it brings along."""
     if task == "language":
         return standard_library() if built_in else language()
+    if task in ("classify", "tag", "mask", "detect"):
+        return reader(task, built_in=built_in)
     return replace(phrasebook() if built_in else Run(), task=task)
 
 
@@ -116,3 +171,19 @@ def standard_library() -> Run:
         plain, data=Data(held_out=0.03), tokens=Tokens(vocabulary=4_000),
         model=replace(plain.model, width=128, depth=3, dropout=0.0),
         train=replace(plain.train, steps=500, batch_tokens=4_096, rate=4e-3, evaluate_every=250))
+
+
+def reader(task: str, *, built_in: bool) -> Run:
+    """A small encoder of BERT's making, but with norms before its parts, and so trained without care."""
+    own = replace(bert_base(), preset=None, width=256, depth=4, heads=4, norm_place="pre", norm_epsilon=1e-5,
+                  positions="rotary", embedding_norm=False, attention_dropout=0.0,
+                  pool="mean" if task == "classify" else "first")
+    train = Train(batch_tokens=4_096, schedule="stable-decay", decay=0.5, warmup=100, weight_decay=0.01, epsilon=1e-8,
+                  smoothing=0.0)
+    plain = Run(task=task, model=own, train=train)
+    if not built_in:
+        return plain
+    return replace(
+        plain, data=replace(plain.data, built_in_size=20_000), tokens=replace(plain.tokens, vocabulary=4_000),
+        model=replace(own, width=128, depth=2, dropout=0.0),
+        train=replace(train, steps=400, rate=3e-3, evaluate_every=100))

@@ -7,7 +7,7 @@ A run is `Run`; its sections are the other classes. All are frozen: a change is 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Data", "Run", "Search", "Tokens", "Tower", "Train"]
+__all__ = ["Blanks", "Data", "Run", "Search", "Tokens", "Tower", "Train"]
 
 
 def knob(default: Any, doc: str, *, least: float | None = None, most: float | None = None,
@@ -31,6 +31,8 @@ class Data:
         0.1, "share of the text, its end, kept for validation where no file is named so", above=0, below=1)
     documents: Literal["joined", "apart"] = knob(
         "joined", "whether a text sees the one before it in the same row of a language model")
+    several_labels: bool = knob(
+        False, "an example may have several labels or none, with commas between them; each is decided by itself")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +75,21 @@ class Tower:
     position_base: float = knob(10_000.0, "slowest wavelength of sinusoidal and rotary positions", above=1)
     window: int | None = knob(
         None, "how many tokens back each one sees (and ahead, in an encoder); absent: all", least=1)
+    global_projections: bool = knob(
+        False, "global tokens have queries, keys and values of their own, as in Longformer")
     qk_norm: bool = knob(False, "RMSNorm of every head's queries and keys")
     longest: int = knob(1024, "positions of a learned table; half the period of the Fourier basis", least=1)
     tied: Literal["all", "output", "none"] = knob(
         "all", "one matrix for input, output (and both languages); for the decoder's two; or for none")
     scale_embedding: bool = knob(True, "multiply token vectors by √width, as in 2017")
+    embedding_width: int | None = knob(
+        None, "numbers of an encoder's token vectors, where they are widened to the width of the blocks", least=1)
+    embedding_norm: bool = knob(False, "a norm of an encoder's input sum, as in BERT")
+    segments: int = knob(0, "kinds of segments that an encoder tells apart, such as BERT's two; 0: none", least=0)
+    pool: Literal["first", "mean"] = knob(
+        "first", "what stands for a whole text: the state of its first token, or the mean of all")
+    head: Literal["linear", "tanh", "gelu", "relu"] = knob(
+        "linear", "how labels are read from a state: by a linear layer alone, or after a hidden one of this kind")
     dropout: float = knob(0.1, "on every part's output and on the input sum", least=0, below=1)
     attention_dropout: float = knob(0.0, "on the attention weights", least=0, below=1)
     hidden_dropout: float = knob(0.0, "inside the feed-forward", least=0, below=1)
@@ -95,6 +107,16 @@ class Train:
         False, "recompute a block's activations in the backward pass instead of keeping them: less memory, about a "
                "third more work")
     shard: bool = knob(False, "shard weights, gradients and optimiser over the processes (FSDP2)")
+    start: str | None = knob(
+        None, "a run or a Hugging Face directory whose tokens and body the model takes over before it learns")
+    tune: Literal["all", "head", "lora"] = knob(
+        "all", "what learns: all weights; what was not taken over alone; or that and low-rank adapters of the blocks")
+    lora_rank: int = knob(8, "of an adapter: numbers between its two matrices", least=1)
+    lora_alpha: float = knob(16.0, "an adapter's output is multiplied by this / lora_rank", above=0)
+    lora_on: tuple[str, ...] = knob(("q", "v"), "the products that have an adapter: q, k, v, out, up, down")
+    frozen: int = knob(0, "so many of the lowest blocks, and the token vectors below them, do not learn", least=0)
+    layer_decay: float = knob(
+        1.0, "a block's rate is this times the rate of the block above it; 1: all learn alike", above=0, most=1)
     optimizer: Literal["adamw", "muon"] = knob(
         "adamw", "AdamW for all; or Muon for the matrices of the blocks and AdamW for the rest")
     rate: float = knob(1e-3, "peak learning rate", above=0)
@@ -122,6 +144,23 @@ class Train:
     average: int = knob(1, "newest checkpoints whose mean is the final model", least=1)
     patience: int | None = knob(None, "evaluations without a better loss before the run stops", least=1)
     track: bool = knob(False, "also write TensorBoard events (needs the extra `track`)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blanks:
+    """How an encoder learns from raw text: tokens are hidden, and it says what stood there, or what does not belong."""
+
+    share: float = knob(0.15, "of the tokens are asked for", above=0, below=1)
+    hidden: float = knob(0.8, "of those are replaced by the mask", least=0, most=1)
+    replaced: float = knob(0.1, "of those are replaced by any token; the rest are left as they are", least=0, most=1)
+    whole_words: bool = knob(False, "all tokens of a word are hidden together")
+    dynamic: bool = knob(
+        True, "other tokens are hidden in every epoch, as in RoBERTa; else always the same, as in BERT")
+    next_sentence: bool = knob(
+        False, "also say whether the second half of an example follows the first in the text, as in BERT")
+    generator: float = knob(
+        0.25, "of detect: the width of the model that fills the blanks, as a share of the detector's", above=0, most=1)
+    detector_weight: float = knob(50.0, "of detect: how much finding what was replaced weighs in the loss", above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,4 +195,5 @@ class Run:
     tokens: Tokens = field(default_factory=Tokens)
     model: Tower = field(default_factory=Tower)
     train: Train = field(default_factory=Train)
+    blanks: Blanks = field(default_factory=Blanks)
     search: Search = field(default_factory=Search)

@@ -12,6 +12,11 @@ __all__ = ["TASKS", "make"]
 TASKS = {
     "translate": "regard.tasks.translate:Translate",
     "language": "regard.tasks.language:Language",
+    "classify": "regard.tasks.classify:Classify",
+    "tag": "regard.tasks.tag:Tag",
+    "mask": "regard.tasks.mask:Mask",
+    "detect": "regard.tasks.detect:Detect",
+    "encode": "regard.tasks.encode:Encode",
 }
 
 

@@ -19,7 +19,8 @@ from regard.look.alignment import Links
 from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
-from regard.settings.schema import Run
+from regard.settings.knobs import written
+from regard.settings.schema import Run, Tower
 from regard.tasks.subject import MOST, Subject
 
 __all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
@@ -93,7 +94,12 @@ class Task(ABC, Generic[B]):
     focus = "*"
     """The attentions by which an output looks at its input, as `look` names them with `only`."""
 
+    reads_only = False
+    """Whether its model is an encoder alone, which may have more than the encoder of a translator."""
+
     def __init__(self, run: Run) -> None:
+        if not self.reads_only:
+            _refuse_reader(run)
         if run.model.positions == "learned" and run.model.longest < run.data.longest:
             raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
                             f"data.longest={run.data.longest}; raise the one or lower the other")
@@ -191,6 +197,10 @@ class Task(ABC, Generic[B]):
         """The log-probability of each ending after each prompt, up to a sum that all endings of a prompt share."""
         raise self._is_no_language_model()
 
+    def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        """A vector for each text."""
+        raise UserError(f"a run of {self.run.task} has no vectors of texts; one with an encoder alone has")
+
     def _is_no_language_model(self) -> UserError:
         return UserError(f"a run of {self.run.task} does not say how likely a text is; one of language does")
 
@@ -211,6 +221,14 @@ def loss_per_token(task: Task[B], model: nn.Module, batches: Iterable[B]) -> flo
         total += sum(float(term.total) for term in task.loss(model, batch.to(device)) if term.name == "nll")
         count += batch.counts["nll"]
     return total / count
+
+
+def _refuse_reader(run: Run) -> None:
+    """What an encoder by itself has would be left out in silence."""
+    plain, tower = Tower(), run.model
+    for name in ("segments", "embedding_norm", "embedding_width", "global_projections"):
+        if (value := getattr(tower, name)) != getattr(plain, name):
+            raise UserError(f"model.{name}={written(value)}: of an encoder alone, which {run.task} does not train")
 
 
 def no_such_split(split: str, there: Sequence[str]) -> UserError:

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from regard.generate.steps import Steps
 from regard.generate.text import Decode
 from regard.models.decoder import Decoder
+from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.mask import Mask
 
-__all__ = ["LONGEST", "MOST", "Rows", "Subject", "made_up", "of_decoder", "of_encoder_decoder"]
+__all__ = ["LONGEST", "MOST", "Rows", "Subject", "made_up", "of_decoder", "of_encoder", "of_encoder_decoder"]
 
 MOST, LONGEST = 8, 24  # rows, and tokens of each: enough for every shape, and a matter of seconds
 
@@ -73,6 +74,16 @@ def of_decoder(model: Decoder, rows: Rows, *, pad: int, end: int, decode: Decode
         model=model, rows=rows, sources=[[] for _ in rows], pad=pad, end=end, decode=decode, writer=model,
         logits=lambda read, _: model.logits(model(model.embed(read))),
         blind=lambda tokens, here: model(model.embed(tokens, here), mask=Mask(), positions=here))
+
+
+def of_encoder(
+    model: nn.Module, encoder: Encoder, rows: Rows, *, pad: int,
+    logits: Callable[[Int[Tensor, "rows length"]], Float[Tensor, "rows places classes"]],
+) -> Subject:
+    return Subject(
+        model=model, rows=rows, sources=[[] for _ in rows], pad=pad,
+        logits=lambda read, _: logits(read),
+        blind=lambda tokens, here: encoder(encoder.embed(tokens, here), positions=here))
 
 
 def made_up(vocabulary: int) -> list[list[int]]:

@@ -1,0 +1,44 @@
+"""Detector: which tokens of a text were replaced by a model that fills blanks (ELECTRA, Clark et al. 2020)."""
+
+from dataclasses import replace
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.encoder import Encoder
+from regard.models.masked import Masked
+from regard.models.tower import input_width
+from regard.nn.head import Labels
+from regard.nn.mask import Mask
+from regard.settings.schema import Tower
+
+__all__ = ["Detector"]
+
+
+class Detector(nn.Module):
+    """The detector, and the small generator that it learns from; both read the same token vectors (3.2)."""
+
+    def __init__(self, tower: Tower, *, vocabulary: int, generator: float) -> None:
+        super().__init__()
+        self.encoder = Encoder(tower, vocabulary=vocabulary)
+        self.head = Labels(tower.width, 1, kind="gelu")
+        self.generator = Masked(smaller(tower, generator), vocabulary=vocabulary)
+        self.generator.encoder.tokens = self.encoder.tokens
+        self.generator.words.output.weight = self.encoder.tokens.table.weight
+
+    def forward(
+        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows length"]:
+        """The logit of each token having been replaced."""
+        states = self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask)
+        return self.head(states)[..., 0]  # type: ignore[no-any-return]
+
+
+def smaller(tower: Tower, share: float) -> Tower:
+    """The generator's: as deep, and so much narrower, its token vectors as wide as the detector's."""
+    heads = max(1, round(tower.heads * share))
+    head = tower.head_width or tower.width // tower.heads
+    hidden = round((tower.hidden_width or 4 * tower.width) * share)
+    return replace(tower, width=heads * head, heads=heads, key_heads=None, head_width=head,
+                   hidden_width=max(1, hidden), embedding_width=input_width(tower))

@@ -1,0 +1,45 @@
+"""Classifier, Tagger: an encoder and the labels of a whole text, or of each of its tokens."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.encoder import Encoder
+from regard.nn.head import Labels, pooled
+from regard.nn.mask import Mask
+from regard.settings.schema import Tower
+
+__all__ = ["Classifier", "Tagger"]
+
+
+class Classifier(nn.Module):
+    """A sequence to one vector to its labels (Devlin et al. 2019, figure 4 b)."""
+
+    def __init__(self, tower: Tower, *, vocabulary: int, labels: int) -> None:
+        super().__init__()
+        self.pool = tower.pool
+        self.encoder = Encoder(tower, vocabulary=vocabulary)
+        self.head = Labels(tower.width, labels, kind=tower.head, dropout=tower.dropout)
+
+    def forward(
+        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows labels"]:
+        states = self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask)
+        real = torch.ones_like(tokens, dtype=torch.bool) if mask.keys is None else mask.keys
+        return self.head(pooled(states, real, how=self.pool))  # type: ignore[no-any-return]
+
+
+class Tagger(nn.Module):
+    """A label for each token (Devlin et al. 2019, figure 4 d)."""
+
+    def __init__(self, tower: Tower, *, vocabulary: int, labels: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(tower, vocabulary=vocabulary)
+        self.head = Labels(tower.width, labels, dropout=tower.dropout)
+
+    def forward(
+        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows length labels"]:
+        return self.head(self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask))  # type: ignore[no-any-return]

@@ -1,0 +1,57 @@
+"""What reads a state: the token that stood there, or its labels; and the one vector that stands for a text."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.nn.dropout import Dropout
+from regard.nn.norm import Norm
+
+__all__ = ["Labels", "Words", "pooled"]
+
+HIDDEN: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
+
+
+class Words(nn.Module):
+    """W norm(φ(U x)) + b: the logits of all tokens; W may be the tokens' own vectors (as published with BERT)."""
+
+    def __init__(self, width: int, vectors: int, vocabulary: int, *, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, vectors)
+        self.norm = Norm(vectors, epsilon=epsilon)
+        self.output = nn.Linear(vectors, vocabulary)
+
+    def features(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places vectors"]:
+        """What the last matrix is multiplied with: a loss in pieces goes on from here."""
+        return self.norm(F.gelu(self.hidden(states)))  # type: ignore[no-any-return]
+
+    def forward(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places vocabulary"]:
+        return self.output(self.features(states))  # type: ignore[no-any-return]
+
+
+class Labels(nn.Module):
+    """A vector to the logits of labels, by one linear layer or by a small MLP."""
+
+    def __init__(self, width: int, labels: int, *, kind: str = "linear", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.activation = HIDDEN.get(kind)
+        self.hidden = nn.Linear(width, width) if self.activation is not None else nn.Identity()
+        self.dropout = Dropout(dropout)
+        self.output = nn.Linear(width, labels)
+
+    def forward(self, x: Float[Tensor, "*places width"]) -> Float[Tensor, "*places labels"]:
+        if self.activation is not None:
+            x = self.activation(self.hidden(x))
+        return self.output(self.dropout(x))  # type: ignore[no-any-return]
+
+
+def pooled(states: Float[Tensor, "rows length width"], real: Bool[Tensor, "rows length"], *,
+           how: str) -> Float[Tensor, "rows width"]:
+    """One vector for each row: its first token's, or the mean of those that are real."""
+    if how == "first":
+        return states[:, 0]
+    kept = real[..., None].to(states.dtype)
+    return (states * kept).sum(1) / kept.sum(1).clamp(min=1)

@@ -1,0 +1,207 @@
+"""labelled: texts and their labels, in files, become examples and batches of them."""
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.checkpoint import read_json, write_json
+from regard.data import tokenizer as tokenizers
+from regard.data.batch import Batch, Chosen
+from regard.data.ragged import Ragged
+from regard.data.tokenizer import Tokenizer
+from regard.look.record import Record
+from regard.settings.errors import UserError
+from regard.settings.schema import Run
+from regard.tasks.base import Example, Sizes, Task, no_such_split
+from regard.tasks.reading import attention, padded, rows_of, vectors
+
+__all__ = ["IGNORED", "LabelBatch", "Labelled", "Sample"]
+
+KEY = "key.json"  # of the cache: what it was made from
+LABELS = "labels.json"
+IGNORED = -1  # a target that counts nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A text with its labels: of the whole of it, or one for each of its words, which have spaces between them."""
+
+    text: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LabelBatch(Batch):
+    """What the encoder reads, and the labels it should give."""
+
+    tokens: Int[Tensor, "rows length"]
+    targets: Int[Tensor, "rows places"]
+
+
+class Labelled(Task[LabelBatch]):
+    """A task whose examples are texts with labels: the half of it that is about files, ids and batches.
+
+    A subclass says how files become samples (`read`, `files`), samples ids (`encoded`) and batches (`collate`).
+    """
+
+    reads_only = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.samples: dict[str, Sequence[Sample]] = {}  # of every split but train
+        self.ids: dict[str, tuple[Ragged, Ragged]] = {}
+        self.labels: list[str] = []
+
+    @abstractmethod
+    def files(self) -> Iterable[Path]:
+        """All that is read, in order; none: the built-in data."""
+
+    @abstractmethod
+    def read(self) -> dict[str, Sequence[Sample]]:
+        """The samples of every split, "train" and "val" among them. What a person should know goes to `notes`."""
+
+    @abstractmethod
+    def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
+        """The ids of each sample, from its start to its end, cut to `data.longest`; and its targets."""
+
+    # Files -> ids
+
+    def prepare(self, folder: Path) -> Sizes:
+        cache, key = folder / "data", self._digest()
+        if (cache / KEY).exists() and read_json(cache / KEY)["key"] == key:
+            return self.restore(folder)
+        if (folder / "checkpoints").exists():
+            raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
+        splits = self.read()
+        self._learn_labels(splits)
+        self.tokens = self._tokens(splits["train"])
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / KEY).unlink(missing_ok=True)
+        self.tokens.save(folder / "tokenizer.json")
+        write_json(folder / LABELS, {"labels": self.labels})
+        for split, samples in splits.items():
+            rows = self.encoded(samples)
+            self.ids[split] = Ragged.of(ids for ids, _ in rows), Ragged.of(targets for _, targets in rows)
+            for ragged, what in zip(self.ids[split], ("ids", "targets"), strict=True):
+                ragged.save(cache / f"{split}.{what}")
+            if split != "train":
+                lines = (json.dumps([sample.text, sample.labels], ensure_ascii=False) for sample in samples)
+                (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        self.samples = {split: samples for split, samples in splits.items() if split != "train"}
+        # Last: where it is, the cache is whole.
+        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
+        return self._sizes()
+
+    def restore(self, folder: Path) -> Sizes:
+        self.tokens = Tokenizer.load(folder / "tokenizer.json")
+        self.labels = read_json(folder / LABELS)["labels"]
+        cache = folder / "data"
+        if (cache / KEY).exists():
+            about = read_json(cache / KEY)
+            self.notes = about["notes"]
+            self.samples = {split: _kept(cache / f"{split}.jsonl") for split in about["splits"] if split != "train"}
+            self.ids = {split: (Ragged.load(cache / f"{split}.ids"), Ragged.load(cache / f"{split}.targets"))
+                        for split in about["splits"]}
+        return self._sizes()
+
+    def splits(self) -> Sequence[str]:
+        return list(self.ids)
+
+    def lengths(self, split: str) -> NDArray[np.int64]:
+        return self.ids[split][0].lengths
+
+    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+        """What is wanted are the labels, with spaces between them."""
+        return [Example(sample.text, " ".join(sample.labels)) for sample in self.of(split)[:limit]]
+
+    def of(self, split: str) -> Sequence[Sample]:
+        """The samples of a split that is not trained on."""
+        if split not in self.samples:
+            raise no_such_split(split, list(self.samples))
+        return self.samples[split]
+
+    def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
+        """Those of the training data. A test may not have others: no model could give them."""
+        known = {label for sample in splits["train"] for label in sample.labels}
+        self.labels = sorted(known)
+        if len(known) < 2:
+            raise UserError(f"train: {len(known)} different labels ({', '.join(known) or 'none'}); two are the least")
+        for split, samples in splits.items():
+            for number, sample in enumerate(samples, 1):
+                if unknown := [label for label in sample.labels if label not in known]:
+                    raise UserError(f"{split}: example {number:,} has the label {unknown[0]!r}, which train has not; "
+                                    f"there are {_some(self.labels)}")
+
+    def _tokens(self, samples: Sequence[Sample]) -> Tokenizer:
+        how = self.run.tokens
+        if how.file is not None:
+            return Tokenizer.load(Path(how.file))
+        learned = tokenizers.train((sample.text for sample in samples), kind=how.kind, vocabulary=how.vocabulary,
+                                   lowercase=how.lowercase, mask=True)
+        if len(learned) < how.vocabulary:
+            self.notes.append(f"the text has fewer distinct pieces than tokens.vocabulary={how.vocabulary}: "
+                              f"{len(learned)} tokens are used")
+        return learned
+
+    def _sizes(self) -> Sizes:
+        # Matrix units want multiples of 64; the ids beyond the real ones never occur.
+        return {"vocabulary": -(-len(self.tokens) // 64) * 64, "labels": len(self.labels)}
+
+    def _digest(self) -> str:
+        """Changes when the data files or what is made of them change."""
+        digest = hashlib.sha256(json.dumps([asdict(self.run.data), asdict(self.run.tokens)]).encode())
+        for file in self.files():
+            digest.update(file.name.encode(errors="surrogateescape"))
+            with open(file, "rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+        return digest.hexdigest()
+
+    # Ids -> batches
+
+    def collate(self, split: str, chosen: Chosen) -> LabelBatch:
+        ids, targets = self.ids[split]
+        places = chosen.indices.tolist()
+        return self.batch([ids[i].tolist() for i in places], [targets[i].tolist() for i in places],
+                          shape=(chosen.rows, chosen.length))
+
+    def batch(self, rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *,
+              shape: tuple[int, int]) -> LabelBatch:
+        """Rows that are missing, and targets that are IGNORED, count nothing."""
+        width = self.target_places(shape[1])
+        wanted = padded(targets, pad=IGNORED, shape=(shape[0], width))
+        count = int((wanted != IGNORED).sum())
+        return LabelBatch({"loss": count, "nll": count}, padded(rows, pad=self.tokens.pad, shape=shape), wanted)
+
+    @abstractmethod
+    def target_places(self, length: int) -> int:
+        """How many targets a row of so many tokens has."""
+
+    # Texts -> what the encoder makes of them
+
+    def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=self.run.model.pool)
+
+    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+        """What the tokens look at; it is the same whatever the labels are."""
+        return attention(model, self.tokens, self.rows(inputs), only=only, heads=heads)
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        return rows_of(self.tokens, texts, longest=self.run.data.longest)
+
+
+def _kept(path: Path) -> list[Sample]:
+    with open(path, encoding="utf-8", newline="\n") as file:
+        return [Sample(text, tuple(labels)) for text, labels in map(json.loads, file)]
+
+
+def _some(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:12]) + (" …" if len(labels) > 12 else "")

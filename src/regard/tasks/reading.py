@@ -1,0 +1,101 @@
+"""What all tasks of an encoder share: texts to rows of ids, rows to states, vectors and attention."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.data.tokenizer import Tokenizer
+from regard.look.record import Labels, Record
+from regard.look.watch import watch
+from regard.models.encoder import Encoder
+from regard.nn.head import pooled
+from regard.nn.mask import Mask
+from regard.tasks.watched import records
+
+__all__ = ["Reads", "alike", "attention", "padded", "rows_of", "seen", "vectors"]
+
+TOGETHER = 1 << 14  # tokens that are read at once
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A model that has read a text before it does anything else with it."""
+
+    encoder: Encoder
+
+
+class Alike(NamedTuple):
+    """Rows of like lengths, and the places that they had among all."""
+
+    places: list[int]
+    tokens: Int[Tensor, "rows length"]
+
+
+def rows_of(tokens: Tokenizer, texts: Sequence[str], *, longest: int) -> list[list[int]]:
+    """Each text between its start and its end, cut so that both are there."""
+    return [[tokens.start, *ids[: longest - 2], tokens.end] for ids in tokens.encode(texts)]
+
+
+def padded(rows: Sequence[Sequence[int]], *, pad: int,
+           shape: tuple[int, int] | None = None) -> Int[Tensor, "rows length"]:
+    """In a tensor as long as the longest, or of a given shape; what is missing is padding."""
+    whole = np.full(shape or (len(rows), max(map(len, rows))), pad, dtype=np.int64)
+    for place, row in zip(whole, rows, strict=False):
+        place[: len(row)] = row
+    return torch.from_numpy(whole)
+
+
+def alike(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device) -> Iterator[Alike]:
+    """All rows, the longest first, in batches that are next to no padding."""
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    while order:
+        count = max(1, TOGETHER // len(rows[order[0]]))
+        some, order = order[:count], order[count:]
+        yield Alike(some, padded([rows[i] for i in some], pad=pad).to(device))
+
+
+def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) -> Mask:
+    """Padding is not looked at. Beside a window, the first token sees all and is seen by all: it stands for them."""
+    real = tokens != pad
+    if window is None:
+        return Mask(keys=real)
+    first = torch.zeros_like(real)
+    first[:, 0] = True
+    return Mask(keys=real, globals=first & real)
+
+
+@torch.no_grad()
+def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int,
+            pool: str) -> Float[np.ndarray, "rows width"]:
+    """A vector for each row, in order."""
+    encoder, device = _encoder(model), next(model.parameters()).device
+    found: list[Tensor] = [torch.empty(0)] * len(rows)
+    for places, tokens in alike(rows, pad=pad, device=device):
+        mask = seen(tokens, pad=pad, window=encoder.window)
+        states = encoder(encoder.embed(tokens), mask=mask)
+        for place, vector in zip(places, pooled(states, tokens != pad, how=pool).float().cpu(), strict=True):
+            found[place] = vector
+    return np.stack([vector.numpy() for vector in found])
+
+
+@torch.no_grad()
+def attention(model: nn.Module, tokens: Tokenizer, rows: Sequence[Sequence[int]], *, only: str | Sequence[str] = "*",
+              heads: Sequence[int] | None = None) -> list[Record]:
+    """What each token of each row looks at, in every row alone."""
+    encoder, found = _encoder(model), list[Record]()
+    for row in rows:
+        read = torch.tensor([list(row)], device=next(model.parameters()).device)
+        with watch(model, only, heads=heads) as watched:
+            encoder(encoder.embed(read), mask=seen(read, pad=tokens.pad, window=encoder.window))
+        pieces = tuple(tokens.pieces(row))
+        found += records(watched, [dict.fromkeys(watched, Labels(pieces, pieces))])
+    return found
+
+
+def _encoder(model: nn.Module) -> Encoder:
+    assert isinstance(model, Reads)
+    return model.encoder
