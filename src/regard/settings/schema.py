@@ -73,6 +73,8 @@ class Tower:
     position_base: float = knob(10_000.0, "slowest wavelength of sinusoidal and rotary positions", above=1)
     window: int | None = knob(
         None, "how many tokens back each one sees (and ahead, in an encoder); absent: all", least=1)
+    global_projections: bool = knob(
+        False, "global tokens have queries, keys and values of their own, as in Longformer")
     qk_norm: bool = knob(False, "RMSNorm of every head's queries and keys")
     longest: int = knob(1024, "positions of a learned table; half the period of the Fourier basis", least=1)
     tied: Literal["all", "output", "none"] = knob(
