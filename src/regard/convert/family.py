@@ -92,7 +92,7 @@ class Family:
         said = {*self.keys.same.values(), *(name for name, _ in self.keys.words.values())}
         for name, values in has.items():
             if name not in said:
-                tower = replace(tower, **{name: values[0]})
+                tower = replace(tower, **{name: values[0]})  # type: ignore[arg-type]
             elif getattr(tower, name) not in values:
                 raise UserError(f"{origin}: {name}={shown(getattr(tower, name))}: for {self.heads[kind].architecture} "
                                 f"regard has {', '.join(map(shown, values))} alone")

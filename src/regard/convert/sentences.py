@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from regard.checkpoint import read_json, read_list, write_json
 from regard.convert.shape import Shape
@@ -12,8 +12,9 @@ from regard.settings.schema import Tower
 
 __all__ = ["read", "write"]
 
-POOLS = {"pooling_mode_cls_token": "first", "pooling_mode_mean_tokens": "mean"}
-WORDS = {"cls": "first", "mean": "mean"}  # as newer versions say it
+Pool = Literal["first", "mean"]
+POOLS: dict[str, Pool] = {"pooling_mode_cls_token": "first", "pooling_mode_mean_tokens": "mean"}
+WORDS: dict[str, Pool] = {"cls": "first", "mean": "mean"}  # as newer versions say it
 
 
 def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
@@ -35,7 +36,7 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
     return replace(shape, tower=replace(shape.tower, pool=pool, unit=unit)), longest if good else None
 
 
-def _pool(place: Path) -> str:
+def _pool(place: Path) -> Pool:
     config = read_json(place)
     if config.get("include_prompt") is False:
         raise UserError(f"{place}: include_prompt=false: regard has no prompts")

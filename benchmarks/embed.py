@@ -1,0 +1,132 @@
+"""Vectors of 2,000 sentences of mixed lengths on a CPU: ours in float32, bfloat16 and int8, and sentence-transformers.
+
+    python benchmarks/embed.py MODEL                        # a folder with all-MiniLM-L6-v2, or any such encoder
+    python benchmarks/embed.py MODEL --save reference.npy   # their vectors, for where their library is not
+    python benchmarks/embed.py MODEL --threads 1 --cpu-time # on a machine that has other work, too
+
+All read the same texts in turns, from text to vector; the best of several rounds counts. Where sentence-transformers
+is not installed, its loop stands here: transformers' model, batches of 32 sorted by length, and the mean.
+"""
+
+import argparse
+import gzip
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import regard
+from regard.convert.run import import_run
+from regard.data.builtin import phrasebook
+
+COUNT = 2_000
+JOINED = (1, 1, 1, 1, 2, 2, 4)  # sentences of a text, in turns
+BATCH = 32  # what sentence-transformers takes if it is not told
+REST = 0.3  # seconds in which the threads of one library, which wait by turning, give way to those of the next
+SENTENCES = Path(__file__).parents[2] / "shared" / "data" / "sst2" / "stsa.binary.train.gz"
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass
+class Contestant:
+    name: str
+    embed: Callable[[Sequence[str]], Vectors]
+    seconds: list[float] = field(default_factory=list)
+    found: Vectors | None = None
+
+
+def texts(count: int) -> list[str]:
+    """One sentence, two or four of film reviews; without these, of the phrase book."""
+    if SENTENCES.is_file():
+        with gzip.open(SENTENCES, "rt", encoding="utf-8") as file:
+            lines = [line.partition(" ")[2].strip() for line in file]
+    else:
+        lines = [phrase.target for phrase in phrasebook.phrases("train", 2 * count)]
+    sizes = [JOINED[number % len(JOINED)] for number in range(count)]
+    ends = np.cumsum(sizes)
+    return [" ".join(lines[place % len(lines)] for place in range(end - size, end))
+            for size, end in zip(sizes, ends.tolist(), strict=True)]
+
+
+def library(model: Path) -> Contestant:
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(model), device="cpu")
+    return Contestant("sentence-transformers", lambda some: theirs.encode(
+        list(some), batch_size=BATCH, show_progress_bar=False))
+
+
+def loop(model: Path) -> Contestant:
+    from transformers import AutoModel, AutoTokenizer
+
+    theirs, tokens = AutoModel.from_pretrained(model).eval(), AutoTokenizer.from_pretrained(model)
+
+    @torch.inference_mode()
+    def embed(some: Sequence[str]) -> Vectors:
+        order, found = sorted(range(len(some)), key=lambda i: -len(some[i])), list[Vectors]()
+        for start in range(0, len(order), BATCH):
+            chosen = [some[i] for i in order[start : start + BATCH]]
+            read = tokens(chosen, padding=True, truncation=True, max_length=256, return_tensors="pt")
+            states, real = theirs(**read).last_hidden_state, read["attention_mask"][..., None]
+            found.append(torch.nn.functional.normalize((states * real).sum(1) / real.sum(1)).numpy())
+        return np.concatenate(found)[np.argsort(order)]
+
+    return Contestant("transformers, in their loop", embed)
+
+
+def ours(run: Path, name: str, **options: str) -> Contestant:
+    predictor = regard.load(run, device="cpu", **options)
+    return Contestant(f"regard {name}", predictor.embed)
+
+
+def measure(contestants: list[Contestant], some: Sequence[str], rounds: int, clock: Callable[[], float]) -> None:
+    for _ in range(rounds):
+        for contestant in contestants:
+            time.sleep(REST)
+            began = clock()
+            contestant.found = contestant.embed(some)
+            contestant.seconds.append(clock() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu-time", action="store_true", help="of this process, whatever else runs")
+    parser.add_argument("--save", type=Path, help="write the vectors of the reference as a .npy")
+    asked = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    torch.set_num_threads(asked.threads)
+    some = texts(asked.count)
+    with tempfile.TemporaryDirectory() as folder:
+        import_run(asked.model, run := Path(folder) / "run")
+        reference = library(asked.model) if find_spec("sentence_transformers") else loop(asked.model)
+        contestants = [reference, ours(run, "float32"), ours(run, "bfloat16", precision="bfloat16"),
+                       ours(run, "int8", quantize="int8")]
+        measure(contestants, some, asked.rounds, time.process_time if asked.cpu_time else time.perf_counter)
+    exact = contestants[1].found
+    assert exact is not None and reference.found is not None
+    if asked.save:
+        np.save(asked.save, reference.found)
+    print(f"{asked.count} texts, {asked.threads} threads, best of {asked.rounds}; largest difference in float32: "
+          f"{np.abs(exact - reference.found).max():.1e}")
+    best = min(reference.seconds)
+    for each in contestants:
+        assert each.found is not None
+        cosine = (each.found * exact).sum(1) / np.linalg.norm(each.found, axis=1) / np.linalg.norm(exact, axis=1)
+        print(f"{each.name:28}{min(each.seconds):8.2f} s {asked.count / min(each.seconds):8.0f} texts/s "
+              f"{best / min(each.seconds):6.2f}×   least cosine to float32 {cosine.min():.4f}")
+
+
+if __name__ == "__main__":
+    main()
