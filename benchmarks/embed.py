@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 import regard
 from regard.convert.run import import_run
 from regard.data.builtin import phrasebook
+from regard.nn.packed import pack
 
 COUNT = 2_000
 JOINED = (1, 1, 1, 1, 2, 2, 4)  # sentences of a text, in turns
@@ -84,6 +85,7 @@ def loop(model: Path) -> Contestant:
 
 def ours(run: Path, name: str, **options: str) -> Contestant:
     predictor = regard.load(run, device="cpu", **options)
+    pack(predictor.model)  # as `regard predict --embed` does
     return Contestant(f"regard {name}", predictor.embed)
 
 
@@ -115,7 +117,8 @@ def main() -> None:
                        ours(run, "int8", quantize="int8")]
         measure(contestants, some, asked.rounds, time.process_time if asked.cpu_time else time.perf_counter)
     exact = contestants[1].found
-    assert exact is not None and reference.found is not None
+    assert exact is not None
+    assert reference.found is not None
     if asked.save:
         np.save(asked.save, reference.found)
     print(f"{asked.count} texts, {asked.threads} threads, best of {asked.rounds}; largest difference in float32: "
