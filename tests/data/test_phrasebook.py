@@ -229,7 +229,7 @@ def test_english_has_an_before_a_vowel_and_does_not_shout() -> None:
     tables = (lexicon.DAYS, lexicon.CITIES, lexicon.COUNTRIES)
     capitals = {"I", *(english for table in tables for _, english in words.pairs(table))}
     capitals |= {f"{english}s" for _, english in words.pairs(lexicon.DAYS)}
-    capitals |= {a.english for a in words.NATIONALITIES} | {name.lemma for name in words.NAMES}
+    capitals |= {a.english.partition("_")[0] for a in words.NATIONALITIES} | {name.lemma for name in words.NAMES}
     for item in book("train"):
         assert not re.search(r"\ba [aeioAEIO]|\ban (?![aeiouAEIO]|honest)", item.target), item
         for word in re.findall(r"[A-Z]\w*", item.target):

@@ -12,7 +12,7 @@ from stat import S_ISDIR
 
 from regard.settings.errors import UserError
 
-__all__ = ["Layout", "find_files", "kind"]
+__all__ = ["SPLITS", "Layout", "find_files", "is_directory", "kind"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 BOTH_SIDES = ("tsv", "jsonl")
@@ -43,7 +43,7 @@ def find_files(paths: Sequence[Path], *, source: str | None, target: str | None)
     """The files of every split, from one directory, two parallel files, or one file with both sides."""
     if source is not None and source == target:
         raise UserError(f"--source and --target are both {source!r}; they must differ")
-    match [(path, _is_directory(path)) for path in paths]:
+    match [(path, is_directory(path)) for path in paths]:
         case [(directory, True)]:
             return _in_directory(directory, source, target)
         case [(file, False)] if kind(file) in BOTH_SIDES:
@@ -61,7 +61,7 @@ def find_files(paths: Sequence[Path], *, source: str | None, target: str | None)
     raise UserError(f"{len(paths)} paths given as data; pass one directory, two parallel files, or one .tsv or .jsonl")
 
 
-def _is_directory(path: Path) -> bool:
+def is_directory(path: Path) -> bool:
     try:
         return S_ISDIR(path.stat().st_mode)
     except FileNotFoundError:

@@ -72,6 +72,9 @@ class Labelled(Task[LabelBatch]):
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         """The ids of each sample, from its start to its end, cut to `data.longest`; and its targets."""
 
+    def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
+        """Write into `cache` what else `restore` needs of the samples."""
+
     # Files -> ids
 
     def prepare(self, folder: Path) -> Sizes:
@@ -96,6 +99,7 @@ class Labelled(Task[LabelBatch]):
                 lines = (json.dumps([sample.text, sample.labels], ensure_ascii=False) for sample in samples)
                 (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         self.samples = {split: samples for split, samples in splits.items() if split != "train"}
+        self.keep(cache, splits)
         # Last: where it is, the cache is whole.
         write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
         return self._sizes()

@@ -16,6 +16,8 @@ from regard.settings.schema import Search
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.look.choices import Choice
+    from regard.tasks.base import Answer
     from regard.tasks.predictor import Predictor
 
 __all__ = ["main"]
@@ -88,9 +90,24 @@ def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
 def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool) -> None:
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
-            print(jsons.dumps({"input": text, **asdict(answer)}, ensure_ascii=False))
+            print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
+        elif answer.choices and search["best"] > 1:
+            print(*_weighed(answer.choices), "", sep="\n")
         else:
             print("\t".join(_line(each.text) for each in (answer, *answer.others)))
+
+
+def _record(answer: "Answer") -> dict[str, Any]:
+    """Without the choices, where a task has none."""
+    return {name: value for name, value in asdict(answer).items() if name != "choices" or value}
+
+
+def _weighed(choices: "Sequence[Choice]") -> Iterator[str]:
+    """A line for each place, with what the model thinks could be there."""
+    width = max(len(_line(choice.token)) for choice in choices)
+    for choice in choices:
+        likely = "  ".join(f"P({text})={chance:.3f}" for text, chance in choice.best)
+        yield f"{_line(choice.token):<{width}}  {likely}"
 
 
 def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:

@@ -18,7 +18,7 @@ __all__ = ["cause", "contrast", "opinion", "person_clause", "thing_clause"]
 
 BECAUSE = Rule("A parce que B", "A because/parce/que B")
 AND, BUT = Rule("A et B", "A and/et B"), Rule("A mais B", "A but/mais B")
-THAT = Rule("S V que B", "S V^ V that/que B")
+THAT = Rule("S V que B", "S V^ V that_SCONJ/que B")
 WHO_IS = Rule("N qui V W P", "N who/qui V^ V W^ W P")
 WHICH_IS = Rule("N que S V W P", "N that/que S V^ V W^ W P")
 OPINIONS = read_verbs(lexicon.OPINIONS)

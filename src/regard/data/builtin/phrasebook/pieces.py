@@ -9,10 +9,11 @@ from typing import NamedTuple, TypeVar
 
 from regard.data.builtin.phrasebook.french import ELISIONS, starts_with_vowel
 
-__all__ = ["EMPTY", "Dice", "English", "Piece", "Rule", "Written", "fixed", "row", "written"]
+__all__ = ["EMPTY", "MARK", "Dice", "English", "Piece", "Rule", "Written", "fixed", "row", "written"]
 
 English = tuple[tuple[str, tuple[int, ...]], ...]  # each word, and which French words of the piece it renders
 T = TypeVar("T")
+MARK = "_"  # between an English word and its part of speech, where it is not the word's usual one
 
 
 class Piece(NamedTuple):
@@ -175,7 +176,7 @@ def written(piece: Piece) -> Written:
         if word == "?":
             target[-1] += "?"
         else:
-            target.append(word)
+            target.append(word.partition(MARK)[0])
         place = len(target) - 1
         for index in sources:
             links.append(LINKS[places[index]][place])
