@@ -92,9 +92,10 @@ class Tag(Labelled):
     def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
         tags = Counter(pair for sample in splits["train"]
                        for pair in zip(sample.text.split(" "), sample.labels, strict=True))
-        # Of the most frequent last, so that it stays; among equals, the first in the alphabet.
-        self.usual = {word: tag for (word, tag), _ in sorted(tags.items(), key=lambda item: (item[1], item[0][::-1]))}
-        self.most_usual = Counter(self.usual.values()).most_common(1)[0][0]
+        self.usual = {}
+        for word, tag in sorted(tags, key=lambda pair: (-tags[pair], pair)):
+            self.usual.setdefault(word, tag)
+        self.most_usual = Counter(self.usual.values()).most_common(1)[0][0]  # a new word is like most words, not tokens
         write_json(cache / USUAL, {"words": self.usual, "otherwise": self.most_usual})
 
     def restore(self, folder: Path) -> Sizes:
