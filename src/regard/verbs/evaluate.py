@@ -24,7 +24,8 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
     predictor.read_data()  # before that, a run that has come without it does not know its tests
     wanted = splits or [s for s in predictor.task.splits() if s.startswith("test")] or ["val"]
     scores = {split: predictor.evaluate(split, limit=limit) for split in wanted}
-    if wrong := [split for split in wanted if math.isnan(float(scores[split].get("loss", 0)))]:
+    losses = {split: scores[split].get("loss") for split in wanted}
+    if wrong := [split for split, loss in losses.items() if isinstance(loss, float) and math.isnan(loss)]:
         raise NotFinite(f"{folder}: its loss on {wrong[0]} is not a number: its training went wrong")
     first = scores[wanted[0]]
     if quantize is not None:  # what it costs is seen beside what there was
