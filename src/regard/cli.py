@@ -35,7 +35,7 @@ DataOption = Annotated[list[Path] | None, typer.Option(
 SourceOption = Annotated[str | None, typer.Option(
     "--source", help="Language (file ending) or JSON key of the input; of a language model, the key of its texts.")]
 TargetOption = Annotated[str | None, typer.Option(
-    "--target", help="Language or key of the output; of translate alone.")]
+    "--target", help="Language or key of the output; of tag, the column: upos, xpos …, or its number.")]
 RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
 SetOption = Annotated[list[str] | None, typer.Option(
     "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")]
