@@ -180,7 +180,7 @@ def test_the_end_of_train_is_held_out_where_there_is_no_val(tmp_path: Path) -> N
     text = "".join(row(1, f"word{n}") + "\n" for n in range(20))
     found = read(tmp_path, text, held_out=0.1)
     assert [sentence.words for sentence in found.splits["val"]] == [("word18",), ("word19",)]
-    assert found.notes == ("no val split: the last 2 sentences of train are held out as val",)
+    assert found.notes == ("no val split: the last 2 sentences of train held out as val",)
 
 
 def test_sentences_that_train_and_a_test_share_are_counted(tmp_path: Path) -> None:

@@ -160,3 +160,16 @@ def test_a_word_of_a_hundred_thousand_characters_is_trained_on_and_tagged(tmp_pa
     code, said, _ = regard_says("eval", "--run", tmp_path / "run", "--json")
     assert code == 0
     assert json.loads(said)["words"] == 2
+
+
+def test_a_bare_answer_of_other_tasks_has_no_choices_in_json(tmp_path: Path) -> None:
+    text = "the dog and the cat sat on the mat\n" * 40
+    (tmp_path / "text.txt").write_text(text)
+    settings = [word for setting in (*TINY, "data.longest=32") for word in ("--set", setting)]
+    code, _, _ = regard_says("train", "language", "--data", tmp_path / "text.txt", "--out", tmp_path / "run", *settings)
+    assert code == 0
+    code, said, _ = regard_says("predict", "--run", tmp_path / "run", "the", "--samples", "2", "--longest", "3", "--json")
+    assert code == 0
+    found = json.loads(said)
+    assert found.keys() == {"input", "text", "score", "others"}
+    assert found["others"][0].keys() == {"text", "score", "others"}

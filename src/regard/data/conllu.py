@@ -58,7 +58,8 @@ def read_treebank(files: Mapping[str, Path], *, column: str | None = None, held_
                             "measure by")
         count = min(max(round(len(train) * held_out), 1), len(train) - 1)
         splits = {"train": train[:-count], "val": train[-count:], **{s: splits[s] for s in splits if s != "train"}}
-        notes.append(f"no val split: the last {count:,} sentences of train are held out as val")
+        last = "sentence" if count == 1 else f"{count:,} sentences"
+        notes.append(f"no val split: the last {last} of train held out as val")
     return Treebank(splits, (*notes, *_shared(splits)))
 
 

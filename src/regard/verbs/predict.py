@@ -98,8 +98,9 @@ def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any]
 
 
 def _record(answer: "Answer") -> dict[str, Any]:
-    """Without the choices, where a task has none."""
-    return {name: value for name, value in asdict(answer).items() if name != "choices" or value}
+    """The choices are of tasks alone that have them."""
+    told = {"text": answer.text, "score": answer.score, "others": [_record(other) for other in answer.others]}
+    return told | ({"choices": [asdict(choice) for choice in answer.choices]} if answer.choices else {})
 
 
 def _weighed(choices: "Sequence[Choice]") -> Iterator[str]:
