@@ -168,7 +168,7 @@ def test_a_bare_answer_of_other_tasks_has_no_choices_in_json(tmp_path: Path) -> 
     settings = [word for setting in (*TINY, "data.longest=32") for word in ("--set", setting)]
     code, _, _ = regard_says("train", "language", "--data", tmp_path / "text.txt", "--out", tmp_path / "run", *settings)
     assert code == 0
-    code, said, _ = regard_says("predict", "--run", tmp_path / "run", "the", "--samples", "2", "--longest", "3", "--json")
+    code, said, _ = regard_says("predict", "--run", tmp_path / "run", "the", "--samples", "2", "--json")
     assert code == 0
     found = json.loads(said)
     assert found.keys() == {"input", "text", "score", "others"}
