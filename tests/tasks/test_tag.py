@@ -292,7 +292,7 @@ def test_the_same_data_is_not_read_twice(data: Path, tmp_path: Path) -> None:
 def test_the_built_in_data_has_its_tests(tmp_path: Path) -> None:
     task, model = prepared(tiny(None, "data.built_in_size=60"), tmp_path)
     assert task.splits() == ["train", "val", "test", "test_combinations"]
-    assert task.examples("test", 1) == [Example("I am a student", "PRON AUX DET NOUN")]
+    assert task.examples("test", 1) == [Example("I am a student .", "PRON AUX DET NOUN PUNCT")]
     assert set(task.score(model, "test_combinations")) == {
         "loss", "accuracy", "baseline", "sentences_right", "words", "sentences", "accuracy_per_tag"}
 

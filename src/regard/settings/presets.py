@@ -187,4 +187,4 @@ def reader(task: str, *, built_in: bool) -> Run:
         plain, data=replace(plain.data, built_in_size=20_000), tokens=replace(plain.tokens, vocabulary=4_000),
         model=replace(own, width=128, depth=2, dropout=0.0),
         # The phrase book's parts of speech are soon learnt.
-        train=replace(train, steps=150 if task == "tag" else 400, rate=3e-3, evaluate_every=50))
+        train=replace(train, steps=250 if task == "tag" else 400, rate=3e-3, evaluate_every=50))

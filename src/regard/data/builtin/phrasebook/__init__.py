@@ -78,10 +78,11 @@ def phrases(split: str, count: int, *, seed: int = 0) -> list[Phrase]:
 def taggings(split: str, count: int, *, seed: int = 0) -> list[Tagging]:
     """The first English sentences of a split with their parts of speech, as `phrases` gives them with their French.
 
-    Here the English decides the split: "you eat" is one sentence, whether it was tu or vous.
+    Here the English decides the split: "you eat" is one sentence, whether it was tu or vous. Every other sentence that
+    is no question ends in a full stop, which is a word as the question mark is.
 
     >>> taggings("test", 1)
-    [Tagging(words=('I', 'am', 'a', 'student'), tags=('PRON', 'AUX', 'DET', 'NOUN'))]
+    [Tagging(words=('I', 'am', 'a', 'student', '.'), tags=('PRON', 'AUX', 'DET', 'NOUN', 'PUNCT'))]
     """
     _check(split)
     with _garbage_left_alone():
@@ -124,12 +125,14 @@ def _stream(split: str, seed: int) -> Iterator[Phrase]:
 
 
 def _tagged(split: str, seed: int) -> Iterator[Tagging]:
-    seen: set[tuple[str, ...]] = set()
+    seen: set[str] = set()
     for piece in _drawn(split, seed):
         words, tags = parts_of_speech(piece.english)
-        if words not in seen and _split(" ".join(words), piece.combinations) == split:
-            seen.add(words)
-            yield Tagging(words, tags)
+        text = " ".join(words)
+        if text not in seen and _split(text, piece.combinations) == split:
+            seen.add(text)
+            has_stop = words[-1] != "?" and _number(f"{text} .") % 2 == 0
+            yield Tagging((*words, "."), (*tags, "PUNCT")) if has_stop else Tagging(words, tags)
 
 
 def _drawn(split: str, seed: int) -> Iterator[Piece]:
