@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from regard.generate.steps import Steps
 
-__all__ = ["Captures", "where"]
+__all__ = ["Advance", "Captures", "where"]
 
 MOST = 4  # recorded steps that are kept: each holds the memory of its batch
 
@@ -26,14 +27,18 @@ class Advancing(Protocol):
 A = TypeVar("A", bound=Advancing)
 
 
+Advance = Callable[..., None]
+"""advance(steps=1): so many steps, by one launch. Each number of steps is recorded by itself."""
+
+
 class Captures(Generic[A]):
     """What was recorded, by what it was recorded for; what was used last is kept."""
 
     def __init__(self) -> None:
-        self.kept: OrderedDict[Hashable, tuple[A, Callable[[], None]]] = OrderedDict()
+        self.kept: OrderedDict[Hashable, tuple[A, Advance]] = OrderedDict()
         self.calls: OrderedDict[Hashable, tuple[list[Tensor], Tensor, Callable[[], None]]] = OrderedDict()
 
-    def adopt(self, fresh: A, *, key: Hashable) -> tuple[A, Callable[[], None]]:
+    def adopt(self, fresh: A, *, key: Hashable) -> tuple[A, Advance]:
         """Go on with `fresh`, in the memory of one that was recorded for the same shapes where there is one.
 
         `key` says what besides the shapes decides the step.
@@ -41,14 +46,13 @@ class Captures(Generic[A]):
         tensors = fresh.tensors()
         key = (key, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
         if key not in self.kept:
-            self.kept[key] = fresh, _record(fresh.advance)
+            self.kept[key] = fresh, _each_recorded(fresh.advance)
             if len(self.kept) > MOST:
                 self.kept.popitem(last=False)
         else:
             torch._foreach_copy_(self.kept[key][0].tensors(), tensors)
             self.kept.move_to_end(key)
         return self.kept[key]
-
 
     def call(self, function: Callable[..., Tensor], *inputs: Tensor, key: Hashable) -> Tensor:
         """function(*inputs); on a GPU recorded, and then good until the next call of this shape."""
@@ -72,6 +76,21 @@ def where(model: Steps) -> Hashable:
     """Where its weights lie, and how they are multiplied: what was recorded goes on reading there."""
     tensors = (*model.parameters(), *model.buffers())  # weights of 8 bits are no parameters
     return torch.get_float32_matmul_precision(), tuple(tensor.data_ptr() for tensor in tensors)
+
+
+def _each_recorded(advance: Callable[[], None]) -> Advance:
+    recorded: dict[int, Callable[[], None]] = {}
+
+    def several(steps: int) -> None:
+        for _ in range(steps):
+            advance()
+
+    def go_on(steps: int = 1) -> None:
+        if steps not in recorded:
+            recorded[steps] = _record(partial(several, steps))
+        recorded[steps]()
+
+    return go_on
 
 
 def _record(advance: Callable[[], object]) -> Callable[[], None]:

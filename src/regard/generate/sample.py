@@ -6,7 +6,7 @@ two looks from the host; on a CPU prompts leave the batch as they end.
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.generate.beam import Hypothesis
-from regard.generate.capture import Captures, where
+from regard.generate.capture import Advance, Captures, where
 from regard.generate.draw import Drawn, draw
 from regard.generate.filters import Filter
 from regard.generate.prefill import prefill
@@ -119,13 +119,16 @@ def _one_by_one(draws: "Draws", ended: Bool[Tensor, " rows"]) -> Iterator[Drawn]
             live = live[kept]
 
 
-def _ahead(draws: "Draws", advance: Callable[[], None], longest: int) -> Iterator[Drawn]:
-    """Several tokens per copy to the host; the next are already queued while the caller works on these."""
+def _ahead(draws: "Draws", advance: Advance, longest: int) -> Iterator[Drawn]:
+    """Several tokens per launch and copy to the host; the next are already queued while the caller works on these."""
     waiting: Iterator[Drawn] = iter(())
     for start in range(0, longest, AHEAD):
         stop = min(start + AHEAD, longest)
-        for _ in range(start, stop):
-            advance()
+        if stop - start == AHEAD:
+            advance(AHEAD)
+        else:  # no further than asked: learned positions may end there
+            for _ in range(start, stop):
+                advance()
         tokens, chances = (_to_host(x[:, start:stop]) for x in (draws.tokens, draws.chances))
         there = torch.cuda.Event()
         there.record()
