@@ -36,7 +36,7 @@ class Captures(Generic[A]):
 
     def __init__(self) -> None:
         self.kept: OrderedDict[Hashable, tuple[A, Advance]] = OrderedDict()
-        self.calls: OrderedDict[Hashable, tuple[list[Tensor], Tensor, Callable[[], None]]] = OrderedDict()
+        self.calls: OrderedDict[Hashable, tuple[list[Tensor], list[Tensor], Callable[[], None]]] = OrderedDict()
 
     def adopt(self, fresh: A, *, key: Hashable) -> tuple[A, Advance]:
         """Go on with `fresh`, in the memory of one that was recorded for the same shapes where there is one.
@@ -56,15 +56,20 @@ class Captures(Generic[A]):
 
     def call(self, function: Callable[..., Tensor], *inputs: Tensor, key: Hashable) -> Tensor:
         """function(*inputs); on a GPU recorded, and then good until the next call of this shape."""
+        return self.call_for_all(lambda *held: [function(*held)], *inputs, key=key)[0]
+
+    def call_for_all(self, function: Callable[..., list[Tensor]], *inputs: Tensor, key: Hashable) -> list[Tensor]:
+        """The same for a function that gives several."""
         if not inputs[0].is_cuda:
             return function(*inputs)
         key = (key, tuple((tensor.shape, tensor.dtype) for tensor in inputs))
         if key not in self.calls:
             held = [tensor.clone() for tensor in inputs]
-            out = function(*held).clone()
-            self.calls[key] = held, out, _record(lambda: out.copy_(function(*held)))
+            out = [tensor.clone() for tensor in function(*held)]
+            self.calls[key] = held, out, _record(lambda: torch._foreach_copy_(out, function(*held)))
             if len(self.calls) > MOST:
                 self.calls.popitem(last=False)
+            return out
         held, out, step = self.calls[key]
         self.calls.move_to_end(key)
         torch._foreach_copy_(held, list(inputs))

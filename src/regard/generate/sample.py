@@ -25,6 +25,7 @@ __all__ = ["Drawn", "Draws", "Sampling", "gather", "padded", "sample"]
 
 AHEAD = 8  # tokens that a GPU writes between two copies to the host; as many again are queued while the host reads
 FEW_SHAPES = 64  # capacities of a captured step are multiples of this: prompts of like lengths share one recording
+RECORDED = 1 << 13  # tokens of a cache: where it has room for more, the reading of a prompt is not recorded
 LEAVE = 4  # on a CPU, ended prompts leave when they are one in so many: each leaving copies the cache
 BELOW_ONE = 1 - 2**-24  # the largest uniform number, so that in float32 too it is less than 1
 
@@ -67,11 +68,11 @@ def sample(
 
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
-    draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds,
-                  barred=barred)
+    keep = Captures() if captures is None else captures
+    draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds, barred=barred,
+                  captures=keep)
     ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)
     if prompt.device.type == "cuda":
-        keep = Captures() if captures is None else captures
         key = (where(model), replace(how, seed=0), tuple(map(id, filters)))
         steps = _ahead(*keep.adopt(draws, key=key), how.longest)
     else:
@@ -154,7 +155,7 @@ class Draws:
     def __init__(
         self, model: Steps, prompt: Int[Tensor, "prompts n"], how: Sampling, *, lengths: Sequence[int] | None = None,
         memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
-        barred: Bool[Tensor, "prompts vocabulary"] | None = None,
+        barred: Bool[Tensor, "prompts vocabulary"] | None = None, captures: "Captures[Draws] | None" = None,
     ) -> None:
         self.model, self.how, self.filters = model, how, filters
         prompts, longest = prompt.shape
@@ -164,9 +165,10 @@ class Draws:
         capacity = longest + how.longest
         if device.type == "cuda":
             capacity += -capacity % FEW_SHAPES
+        self.capacity = capacity
         self.state: State = model.begin(prompts, memory, capacity=capacity)
         # The last token of a prompt is read by the first step. Where it is not the longest, it is read twice.
-        prefill(model, prompt[:, :-1], self.state)
+        self._read(prompt[:, :-1], captures if memory is None and prompts * capacity <= RECORDED else None)
         if min(lengths or [longest]) < longest:
             # What was read beyond lies after every query: unseen, and overwritten in its turn.
             self.state.truncate(read[:, None] - 1)
@@ -183,6 +185,21 @@ class Draws:
         self.uniforms: Float[Tensor, "rows longest"] = uniforms.to(device, exact)
         self.step = torch.zeros(1, dtype=torch.long, device=device)
         self.barred: Bool[Tensor, "rows vocabulary"] | None = None if barred is None else barred[copies]
+
+    def _read(self, prompt: Int[Tensor, "prompts n"], captures: "Captures[Draws] | None") -> None:
+        """A short prompt takes longer to ask a GPU for than to be read there: what was asked once is asked at once."""
+        if captures is None or not prompt.is_cuda or prompt.shape[1] < 2:
+            prefill(self.model, prompt, self.state)
+            return
+
+        def read(prompt: Tensor) -> list[Tensor]:
+            state: State = self.model.begin(len(prompt), capacity=capacity)
+            prefill(self.model, prompt, state)
+            return state.tensors()
+
+        capacity = self.capacity
+        torch._foreach_copy_(self.state.tensors(), captures.call_for_all(
+            read, prompt, key=("read", where(self.model), capacity)))
 
     def advance(self) -> None:
         """One more token for every row."""
