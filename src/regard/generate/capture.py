@@ -3,12 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.generate.steps import Steps
+from regard.generate.steps import State, Steps
 
 __all__ = ["Advance", "Captures", "where"]
 
@@ -23,6 +23,9 @@ class Advancing(Protocol):
 
     def tensors(self) -> list[Tensor]: ...
 
+    def keep_memory(self) -> None:
+        """From now on nobody else writes to its tensors."""
+
 
 A = TypeVar("A", bound=Advancing)
 
@@ -36,7 +39,8 @@ class Captures(Generic[A]):
 
     def __init__(self) -> None:
         self.kept: OrderedDict[Hashable, tuple[A, Advance]] = OrderedDict()
-        self.calls: OrderedDict[Hashable, tuple[list[Tensor], list[Tensor], Callable[[], None]]] = OrderedDict()
+        self.calls: OrderedDict[Hashable, tuple[list[Tensor], Tensor, Callable[[], None]]] = OrderedDict()
+        self.begun: OrderedDict[Hashable, tuple[Tensor, State, torch.cuda.CUDAGraph] | None] = OrderedDict()
 
     def adopt(self, fresh: A, *, key: Hashable) -> tuple[A, Advance]:
         """Go on with `fresh`, in the memory of one that was recorded for the same shapes where there is one.
@@ -46,6 +50,7 @@ class Captures(Generic[A]):
         tensors = fresh.tensors()
         key = (key, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
         if key not in self.kept:
+            fresh.keep_memory()
             self.kept[key] = fresh, _each_recorded(fresh.advance)
             if len(self.kept) > MOST:
                 self.kept.popitem(last=False)
@@ -56,17 +61,13 @@ class Captures(Generic[A]):
 
     def call(self, function: Callable[..., Tensor], *inputs: Tensor, key: Hashable) -> Tensor:
         """function(*inputs); on a GPU recorded, and then good until the next call of this shape."""
-        return self.call_for_all(lambda *held: [function(*held)], *inputs, key=key)[0]
-
-    def call_for_all(self, function: Callable[..., list[Tensor]], *inputs: Tensor, key: Hashable) -> list[Tensor]:
-        """The same for a function that gives several."""
         if not inputs[0].is_cuda:
             return function(*inputs)
         key = (key, tuple((tensor.shape, tensor.dtype) for tensor in inputs))
         if key not in self.calls:
             held = [tensor.clone() for tensor in inputs]
-            out = [tensor.clone() for tensor in function(*held)]
-            self.calls[key] = held, out, _record(lambda: torch._foreach_copy_(out, function(*held)))
+            out = function(*held).clone()
+            self.calls[key] = held, out, _record(lambda: out.copy_(function(*held)))
             if len(self.calls) > MOST:
                 self.calls.popitem(last=False)
             return out
@@ -76,11 +77,40 @@ class Captures(Generic[A]):
         step()
         return out
 
+    def begin(self, begin: Callable[[Tensor], State], prompt: Tensor, capacity: int, *,
+              key: Hashable) -> tuple[State, bool]:
+        """begin(prompt), recorded when it comes for the second time; and whether it is lent.
+
+        What is lent is good until the next call of this shape, and is not to be changed.
+        """
+        key = (key, prompt.shape, capacity)
+        if key not in self.begun:
+            self.begun[key] = None
+            if len(self.begun) > MOST:
+                self.begun.popitem(last=False)
+            return begin(prompt), False
+        self.begun.move_to_end(key)
+        found = self.begun[key]
+        if found is None:
+            held, graph = prompt.clone(), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                state = begin(held)
+            found = self.begun[key] = held, state, graph
+        held, state, graph = found
+        held.copy_(prompt)
+        graph.replay()
+        return state, True
+
 
 def where(model: Steps) -> Hashable:
     """Where its weights lie, and how they are multiplied: what was recorded goes on reading there."""
-    tensors = (*model.parameters(), *model.buffers())  # weights of 8 bits are no parameters
-    return torch.get_float32_matmul_precision(), tuple(tensor.data_ptr() for tensor in tensors)
+    found, modules = list[int](), [cast(nn.Module, model)]
+    while modules:  # parameters() takes as long for a deep model as a few tokens do
+        module = modules.pop()
+        modules += (part for part in module._modules.values() if part is not None)
+        tensors = (*module._parameters.values(), *module._buffers.values())  # weights of 8 bits are no parameters
+        found += (tensor.data_ptr() for tensor in tensors if tensor is not None)
+    return torch.get_float32_matmul_precision(), tuple(found)
 
 
 def _each_recorded(advance: Callable[[], None]) -> Advance:

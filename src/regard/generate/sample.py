@@ -6,8 +6,10 @@ two looks from the host; on a CPU prompts leave the batch as they end.
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,6 +30,10 @@ FEW_SHAPES = 64  # capacities of a captured step are multiples of this: prompts 
 RECORDED = 1 << 13  # tokens of a cache: where it has room for more, the reading of a prompt is not recorded
 LEAVE = 4  # on a CPU, ended prompts leave when they are one in so many: each leaving copies the cache
 BELOW_ONE = 1 - 2**-24  # the largest uniform number, so that in float32 too it is less than 1
+
+
+Recorder = Callable[[Callable[[Tensor], State], Tensor, int], tuple[State, bool]]
+"""From what reads prompts, the prompts and the room that is made for them to the state after them; `Captures.begin`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +75,12 @@ def sample(
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
     keep = Captures() if captures is None else captures
+    place = where(model) if prompt.is_cuda else None
     draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds, barred=barred,
-                  captures=keep)
+                  recorder=None if place is None else partial(keep.begin, key=place))
     ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)
     if prompt.device.type == "cuda":
-        key = (where(model), replace(how, seed=0), tuple(map(id, filters)))
+        key = (place, replace(how, seed=0), tuple(map(id, filters)))
         steps = _ahead(*keep.adopt(draws, key=key), how.longest)
     else:
         steps = _one_by_one(draws, ended)
@@ -155,7 +162,7 @@ class Draws:
     def __init__(
         self, model: Steps, prompt: Int[Tensor, "prompts n"], how: Sampling, *, lengths: Sequence[int] | None = None,
         memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
-        barred: Bool[Tensor, "prompts vocabulary"] | None = None, captures: "Captures[Draws] | None" = None,
+        barred: Bool[Tensor, "prompts vocabulary"] | None = None, recorder: Recorder | None = None,
     ) -> None:
         self.model, self.how, self.filters = model, how, filters
         prompts, longest = prompt.shape
@@ -165,14 +172,14 @@ class Draws:
         capacity = longest + how.longest
         if device.type == "cuda":
             capacity += -capacity % FEW_SHAPES
-        self.capacity = capacity
-        self.state: State = model.begin(prompts, memory, capacity=capacity)
         # The last token of a prompt is read by the first step. Where it is not the longest, it is read twice.
-        self._read(prompt[:, :-1], captures if memory is None and prompts * capacity <= RECORDED else None)
+        self.state, self.lent = self._begun(prompt[:, :-1], memory, capacity, recorder)
         if min(lengths or [longest]) < longest:
+            self.keep_memory()
             # What was read beyond lies after every query: unseen, and overwritten in its turn.
             self.state.truncate(read[:, None] - 1)
         if how.samples > 1:
+            self.keep_memory()
             self.state.reorder(copies)
         self.length: Int[Tensor, " rows"] = read[copies]
         self.history: Int[Tensor, "rows capacity"] = prompt.new_full((len(copies), capacity), how.end)
@@ -186,20 +193,20 @@ class Draws:
         self.step = torch.zeros(1, dtype=torch.long, device=device)
         self.barred: Bool[Tensor, "rows vocabulary"] | None = None if barred is None else barred[copies]
 
-    def _read(self, prompt: Int[Tensor, "prompts n"], captures: "Captures[Draws] | None") -> None:
-        """A short prompt takes longer to ask a GPU for than to be read there: what was asked once is asked at once."""
-        if captures is None or not prompt.is_cuda or prompt.shape[1] < 2:
-            prefill(self.model, prompt, self.state)
-            return
+    def _begun(self, prompt: Int[Tensor, "prompts n"], memory: object, capacity: int,
+               recorder: Recorder | None) -> tuple[State, bool]:
+        """After the prompts, and whether it is lent.
 
-        def read(prompt: Tensor) -> list[Tensor]:
-            state: State = self.model.begin(len(prompt), capacity=capacity)
+        To ask a GPU for a short prompt takes longer than to read it: what was asked before is asked at once.
+        """
+
+        def begin(prompt: Tensor) -> State:
+            state: State = self.model.begin(len(prompt), memory, capacity=capacity)
             prefill(self.model, prompt, state)
-            return state.tensors()
+            return state
 
-        capacity = self.capacity
-        torch._foreach_copy_(self.state.tensors(), captures.call_for_all(
-            read, prompt, key=("read", where(self.model), capacity)))
+        is_short = memory is None and len(prompt) * capacity <= RECORDED
+        return (begin(prompt), False) if recorder is None or not is_short else recorder(begin, prompt, capacity)
 
     def advance(self) -> None:
         """One more token for every row."""
@@ -229,6 +236,11 @@ class Draws:
         for name in ("length", "history", "newest", "tokens", "chances", "uniforms"):
             setattr(self, name, getattr(self, name)[rows])
         self.barred = None if self.barred is None else self.barred[rows]
+
+    def keep_memory(self) -> None:
+        """From now on nobody else writes to its tensors."""
+        if self.lent:
+            self.state, self.lent = deepcopy(self.state), False
 
     def tensors(self) -> list[Tensor]:
         """All that a step reads or changes."""
