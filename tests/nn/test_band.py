@@ -26,7 +26,7 @@ def explicit(attend: DotAttend, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> 
 
 def windowed(attend: DotAttend, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """The linear way, also where `forward` would take the dense one because the sequence is short."""
-    return attend._windowed(q, k, v, attend.factor, mask, None)
+    return attend._windowed(q, k, v, mask, None)
 
 
 def agree(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:

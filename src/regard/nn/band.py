@@ -13,11 +13,9 @@ from torch import Tensor
 
 from regard.nn.mask import Mask, Places, whole
 
-__all__ = ["Band", "codes", "cut", "join"]
+__all__ = ["Band", "cut", "join"]
 
 SHORTEST = 64  # of a block: for a narrower window many small products cost more than few larger ones
-NOBODY = -(2**31)  # the code of a key that no query sees
-BLIND = NOBODY + 1  # and of a query that sees no key
 
 
 class Band(NamedTuple):
@@ -36,7 +34,7 @@ def cut(q: Float[Tensor, "batch heads length head"], k: Float[Tensor, "batch gro
     assert mask.window is not None
     batch, length, device = len(q), q.shape[2], q.device
     block, sides = max(mask.window, SHORTEST), 1 if mask.causal else 2
-    chosen = None if mask.globals is None else mask.find_globals(whole(length, device)).expand(batch, -1)
+    chosen = None if mask.globals is None else mask.global_places.expand(batch, -1)
     here, there = _blocks(whole(length, device), block), _around(whole(length, device), block, sides, beyond=length)
     # Query minus key: the same in every block, since the first key stands one block before the first query.
     apart = torch.arange(block, device=device)[:, None] + block - torch.arange(there.shape[2], device=device)
@@ -54,8 +52,8 @@ def cut(q: Float[Tensor, "batch heads length head"], k: Float[Tensor, "batch gro
         index = chosen.view(*chosen.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:])
         return torch.cat([near, x.gather(1, index)[:, None].expand(-1, near.shape[1], *[-1] * (x.dim() - 1))], dim=2)
 
-    if (known := codes(mask, batch)) is not None:
-        asks, answers = _blocks(known[0], block), reached(known[1])
+    if mask.codes is not None:
+        asks, answers = _blocks(mask.codes[0], block), reached(mask.codes[1].expand(batch, -1))
         allowed = allowed & (asks[:, :, :, None] == answers[:, :, None])
     rows = [_blocks(q.transpose(1, 2), block), reached(k.transpose(1, 2)), reached(v.transpose(1, 2))]
     return Band(*(x.flatten(0, 1).transpose(1, 2) for x in rows),
@@ -67,17 +65,6 @@ def join(context: Float[Tensor, "blocks heads block value"], batch: int,
          length: int) -> Float[Tensor, "batch heads length value"]:
     """The blocks of each row side by side again."""
     return context.transpose(1, 2).unflatten(0, (batch, -1)).flatten(1, 2)[:, :length].transpose(1, 2)
-
-
-def codes(mask: Mask, batch: int) -> tuple[Int[Tensor, "batch length"], Int[Tensor, "batch length"]] | None:
-    """A number for each token as a query and one as a key: a query sees no key of another number. None: it sees all."""
-    known = [part for part in (mask.keys, mask.documents, mask.blind) if part is not None]
-    if not known:
-        return None
-    text = torch.zeros_like(known[0], dtype=torch.long) if mask.documents is None else mask.documents
-    asks = text if mask.blind is None else text.masked_fill(mask.blind, BLIND)
-    answers = text if mask.keys is None else text.masked_fill(~mask.keys, NOBODY)
-    return asks.expand(batch, -1), answers.expand(batch, -1)
 
 
 def _seen_by_all(mask: Mask, here: Int[Tensor, "1 count block"],
