@@ -127,12 +127,13 @@ class DotAttend(Attend):
     ) -> Attended:
         if _cheaper_explicit(q, k):
             return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous)
-        windowed = mask.window is not None and mask.spans is None  # spans see past any window
-        if windowed and positions is None and q.shape[2] == k.shape[2] > 2 * (mask.window or 0):
+        reach = mask.window if mask.spans is None else None  # spans see past any window
+        if reach is not None and positions is None and q.shape[2] == k.shape[2] > 2 * reach:
             return Attended(self._windowed(q, k, v, mask, bias), None)
         out, (q, scale) = q.dtype, self._scaled(q, k)
-        if windowed and mask.globals is None and positions is not None and (span := positions.span) is not None:
-            low, high = _reached(span, mask, mask.window, k.shape[2])
+        reach = reach if mask.globals is None else None
+        if reach is not None and positions is not None and (span := positions.span) is not None:
+            low, high = _reached(span, mask, reach, k.shape[2])
             k, v, positions = k[:, :, low:high], v[:, :, low:high], positions.part(low, high)
         return Attended(self._fused(q, k, v, scale, mask, positions, bias).to(out), None)
 

@@ -35,7 +35,8 @@ def cut(q: Float[Tensor, "batch heads length head"], k: Float[Tensor, "batch gro
     batch, length, device = len(q), q.shape[2], q.device
     block, sides = max(mask.window, SHORTEST), 1 if mask.causal else 2
     chosen = None if mask.globals is None else mask.global_places.expand(batch, -1)
-    here, there = _blocks(whole(length, device), block), _around(whole(length, device), block, sides, beyond=length)
+    here, there = (_blocks(whole(length, device), block),
+                   torch.cat(_around(whole(length, device), block, sides, beyond=length), dim=2))
     # Query minus key: the same in every block, since the first key stands one block before the first query.
     apart = torch.arange(block, device=device)[:, None] + block - torch.arange(there.shape[2], device=device)
     allowed = ((apart.abs() <= mask.window) & (apart >= 0 if mask.causal else True)) & (there < length)[:, :, None]
@@ -46,25 +47,26 @@ def cut(q: Float[Tensor, "batch heads length head"], k: Float[Tensor, "batch gro
 
     def reached(x: Tensor) -> Tensor:
         """(batch, length, …) -> (batch, count, reach, …)."""
-        near = _around(x, block, sides)
-        if chosen is None:
-            return near
-        index = chosen.view(*chosen.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:])
-        return torch.cat([near, x.gather(1, index)[:, None].expand(-1, near.shape[1], *[-1] * (x.dim() - 1))], dim=2)
+        parts = _around(x, block, sides)
+        if chosen is not None:
+            index = chosen.view(*chosen.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:])
+            parts.append(x.gather(1, index)[:, None].expand(-1, parts[0].shape[1], *[-1] * (x.dim() - 1)))
+        return torch.cat(parts, dim=2)
 
     if mask.codes is not None:
         asks, answers = _blocks(mask.codes[0], block), reached(mask.codes[1].expand(batch, -1))
         allowed = allowed & (asks[:, :, :, None] == answers[:, :, None])
-    rows = [_blocks(q.transpose(1, 2), block), reached(k.transpose(1, 2)), reached(v.transpose(1, 2))]
-    return Band(*(x.flatten(0, 1).transpose(1, 2) for x in rows),
-                allowed.expand(batch, -1, -1, -1).flatten(0, 1)[:, None],
-                Places(here.expand(batch, -1, -1).flatten(0, 1), there.expand(batch, -1, -1).flatten(0, 1)))
+    q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (
+        _blocks(q.transpose(1, 2), block), reached(k.transpose(1, 2)), reached(v.transpose(1, 2))))
+    here, there = (x.expand(batch, -1, -1).flatten(0, 1) for x in (here, there))
+    return Band(q, k, v, allowed.expand(batch, -1, -1, -1).flatten(0, 1)[:, None], Places(here, there))
 
 
 def join(context: Float[Tensor, "blocks heads block value"], batch: int,
          length: int) -> Float[Tensor, "batch heads length value"]:
     """The blocks of each row side by side again."""
-    return context.transpose(1, 2).unflatten(0, (batch, -1)).flatten(1, 2)[:, :length].transpose(1, 2)
+    rows: Tensor = context.transpose(1, 2).unflatten(0, (batch, -1))
+    return rows.flatten(1, 2)[:, :length].transpose(1, 2)
 
 
 def _seen_by_all(mask: Mask, here: Int[Tensor, "1 count block"],
@@ -79,14 +81,14 @@ def _seen_by_all(mask: Mask, here: Int[Tensor, "1 count block"],
 
 def _blocks(x: Tensor, block: int) -> Tensor:
     """(batch, length, …) -> (batch, count, block, …), filled up with zeros."""
-    return _padded(x, 0, -x.shape[1] % block, 0).unflatten(1, (-1, block))
+    return _padded(x, 0, -x.shape[1] % block, 0).unflatten(1, (-1, block))  # type: ignore[no-any-return]
 
 
-def _around(x: Tensor, block: int, sides: int, beyond: int = 0) -> Tensor:
-    """(batch, length, …) -> (batch, count, block · (1 + sides), …): each block between its neighbours."""
+def _around(x: Tensor, block: int, sides: int, beyond: int = 0) -> list[Tensor]:
+    """(batch, length, …) -> several (batch, count, block, …): what is before each block, in it, and after it."""
     blocks = _padded(x, block, -x.shape[1] % block + (sides - 1) * block, beyond).unflatten(1, (-1, block))
     count = blocks.shape[1] - sides
-    return torch.cat([blocks[:, side: side + count] for side in range(1 + sides)], dim=2)
+    return [blocks[:, side: side + count] for side in range(1 + sides)]
 
 
 def _padded(x: Tensor, before: int, after: int, value: int) -> Tensor:
