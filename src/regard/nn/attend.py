@@ -181,8 +181,7 @@ class DotAttend(Attend):
         if bias is None and near.serves(scaled, k, v):
             context = near.attend(scaled, k, v, mask, scale / self.temperature, self.dropout if self.training else 0.0)
         else:
-            cut = band.cut(scaled, k, v, mask)
-            context = band.join(self._mixed(cut.q, cut.k, cut.v, scale, cut.allowed, cut.places, bias), batch, length)
+            context = self._in_blocks(scaled, k, v, scale, mask, bias)
         context = context.to(q.dtype)
         # Where the global tokens ask elsewhere, with queries of their own, they are blind here.
         if mask.globals is None or mask.blind is mask.globals or mask.global_count == 0:
@@ -193,6 +192,15 @@ class DotAttend(Attend):
         seen = self.forward(q.gather(2, index.expand(-1, heads, -1, head)), k, v, mask=mask, positions=places,
                             bias=bias).context
         return context.scatter(2, index.expand_as(seen), seen)
+
+    def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask, bias: Bias | None) -> Tensor:
+        """All blocks at once; on a CPU, where nothing is kept for a gradient, some at a time, to save memory."""
+        pieces = []
+        for start, stop in band.stretches(mask, q.shape[2], at_once=q.requires_grad or q.device.type != "cpu"):
+            part = band.cut(q, k, v, mask, start, stop)
+            context = self._mixed(part.q, part.k, part.v, scale, part.allowed, part.places, bias)
+            pieces.append(band.join(context, len(q), stop - start))
+        return torch.cat(pieces, dim=2) if len(pieces) > 1 else pieces[0]
 
 
 class ScaledDotAttend(DotAttend):
