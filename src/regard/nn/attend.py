@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.nn import band, few, near, short
+from regard.nn.dropout import dropped
 from regard.nn.mask import Mask, Places, whole
 
 __all__ = [
@@ -99,7 +100,7 @@ class Attend(nn.Module):
         bias: Bias | None = None, previous: Tensor | None = None,
     ) -> Attended:
         weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, previous=previous)
-        kept = F.dropout(weights, self.dropout, self.training)
+        kept = dropped(weights, self.dropout) if self.training else weights
         v = _collect(v, positions.rows if positions is not None else None)
         return Attended(kept @ _repeat(v, q.shape[1]).to(q.dtype), weights)
 
