@@ -68,9 +68,9 @@ def forth_and_back(layer: Attention, mask: Mask, rows: int, length: int, like: T
     grad = torch.randn_like(x)
 
     def call() -> None:
-        layer.zero_grad()
-        x.grad = None
         layer(x, mask=mask).backward(grad)
+        layer.zero_grad()  # the gradients are part of what a pass takes
+        x.grad = None
 
     return call
 

@@ -1,5 +1,7 @@
 """The kernel for a window and global tokens is the definition, forth and back. Needs a GPU."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -103,3 +105,30 @@ def test_a_layer_in_half_precision_is_near_the_same_one_in_single(own: bool) -> 
     whole = layer(x, mask=mask)
     half = layer.to(torch.bfloat16)(x.bfloat16(), mask=mask)
     assert (half - whole).norm() <= 1e-2 * whole.norm()
+
+
+COMPILED = """
+import torch
+from regard.nn.attention import Attention
+from regard.nn.init import initialize
+from regard.nn.mask import Mask
+layer = Attention(256, heads=4, global_projections=True)
+initialize(layer, seed=0)
+layer.to("cuda", torch.bfloat16)
+x = torch.randn(2, 1_500, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+places = torch.arange(1_500, device="cuda").expand(2, -1)
+def call(x):
+    return layer(x, mask=Mask(window=64, globals=places == 0, keys=places < 1_400, most_globals=1))
+given = []
+for way in (call, torch.compile(call, fullgraph=True)):
+    out = way(x)
+    given.append((out, *torch.autograd.grad(out.float().square().sum(), (x, *layer.parameters()))))
+print(all((a - b).norm() <= 2e-2 * b.norm() for a, b in zip(*given)))
+"""
+
+
+@needs_gpu
+def test_compiled_it_gives_the_same() -> None:
+    # In a process of its own: the checks of types that tests run under cannot be compiled.
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=280)
+    assert done.stdout == "True\n", done.stderr

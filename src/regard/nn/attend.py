@@ -121,6 +121,11 @@ class DotAttend(Attend):
     def factor(self) -> float | None:
         return None if isinstance(self.scale, Tensor) else self.scale / self.temperature
 
+    @property
+    def dropped(self) -> float:
+        """The share of the weights that is left out, now."""
+        return self.dropout if self.training else 0.0
+
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
@@ -146,12 +151,11 @@ class DotAttend(Attend):
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
                positions: Places | None, bias: Bias | None) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
-        if positions is None and bias is None and dropout == 0.0 and short.serves(q, k, v, mask):
+        if positions is None and bias is None and self.dropped == 0.0 and short.serves(q, k, v, mask):
             return short.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
         causal = positions is None and bias is None and mask.only_causal
-        if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
+        if bias is None and self.dropped == 0.0 and not causal and few.serves(q, k, v):
             return few.attend(q, k, v, mask, positions, scale / self.temperature)
         places = positions or _from_zero(q, k)
         allowed = None if causal or _sees_all(mask, positions) else mask.dense(places.queries, places.keys)
@@ -160,6 +164,7 @@ class DotAttend(Attend):
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, scale: float, allowed: Tensor | None, places: Places,
                bias: Bias | None, *, causal: bool = False) -> Tensor:
+        """By torch's own kernels: queries with those keys that are allowed."""
         added = allowed
         if bias is not None:
             added = (bias(places.queries, places.keys) / self.temperature).to(q.dtype)
@@ -169,7 +174,7 @@ class DotAttend(Attend):
             added = added.expand(-1, -1, q.shape[2], -1)
         context = F.scaled_dot_product_attention(
             q, k, v, attn_mask=added, is_causal=causal, scale=scale / self.temperature,
-            dropout_p=self.dropout if self.training else 0.0, enable_gqa=q.shape[1] != k.shape[1])
+            dropout_p=self.dropped, enable_gqa=q.shape[1] != k.shape[1])
         if allowed is not None:
             # Some kernels give the mean of all values to a row that may see nothing.
             context = context.where(allowed.any(-1, keepdim=True), 0.0)
@@ -180,7 +185,7 @@ class DotAttend(Attend):
         batch, heads, length, head = q.shape
         scaled, scale = self._scaled(q, k)
         if bias is None and near.serves(scaled, k, v):
-            context = near.attend(scaled, k, v, mask, scale / self.temperature, self.dropout if self.training else 0.0)
+            context = near.attend(scaled, k, v, mask, scale / self.temperature, self.dropped)
         else:
             context = self._in_blocks(scaled, k, v, scale, mask, bias)
         context = context.to(q.dtype)

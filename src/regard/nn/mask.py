@@ -124,10 +124,12 @@ class Mask:
         """
         if torch.compiler.is_compiling():
             return work()
+        # What is made in inference mode cannot be used for a gradient.
+        name = f"_{name}_inference" if torch.is_inference_mode_enabled() else f"_{name}"
         known = self.__dict__  # its fields are frozen
-        if f"_{name}" not in known:
-            known[f"_{name}"] = work()
-        return known[f"_{name}"]  # type: ignore[no-any-return]
+        if name not in known:
+            known[name] = work()
+        return known[name]  # type: ignore[no-any-return]
 
     @property
     def only_causal(self) -> bool:
@@ -174,7 +176,8 @@ def _at(what: Tensor, positions: Tensor) -> Tensor:
 
 
 def _first(chosen: Bool[Tensor, "rows length"], count: int) -> Int[Tensor, "rows count"]:
-    """Where the first ones of each row are that are true, and others where there are fewer."""
+    """Where the first ones of each row are that are true; then, where there are fewer, of those that are not."""
     length = chosen.shape[1]
-    order = chosen * torch.arange(length, 0, -1, device=chosen.device)  # no ties, whose order would be anybody's
+    # No ties, whose order would be anybody's.
+    order = chosen * length + torch.arange(length, 0, -1, device=chosen.device)
     return order.topk(min(count, length), dim=1).indices
