@@ -24,7 +24,7 @@ def read(folder: Path, text: str | bytes, *, name: str = "words.conllu", column:
          held_out: float = 0.5) -> Treebank:
     file = folder / name
     file.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_treebank(find_treebank([file]), column=column, held_out=held_out)
+    return read_treebank([file], column=column, held_out=held_out)
 
 
 def refused(folder: Path, text: str, *, name: str = "words.conllu", column: str | None = None) -> str:
@@ -141,30 +141,30 @@ def files(folder: Path, *names: str) -> list[Path]:
 
 def test_a_folder_has_its_splits_by_name(tmp_path: Path) -> None:
     files(tmp_path, "en_ewt-ud-train.conllu", "en_ewt-ud-dev.conllu", "en_ewt-ud-test.conllu", "en_ewt-ud-train.txt",
-          "LICENSE.txt", "README.md", "test_mail.conllu")
-    found = find_treebank([tmp_path])
+          "LICENSE.txt", "README.md", "en_ewt-ud-test_mail.conllu")
+    found, _ = find_treebank([tmp_path])
     assert {split: file.name for split, file in found.items()} == {
         "train": "en_ewt-ud-train.conllu", "val": "en_ewt-ud-dev.conllu", "test": "en_ewt-ud-test.conllu",
-        "test_mail": "test_mail.conllu"}
+        "test_mail": "en_ewt-ud-test_mail.conllu"}
     assert next(iter(found)) == "train"
 
 
 def test_one_file_is_train_and_has_beside_it_what_belongs_to_it(tmp_path: Path) -> None:
     train, dev, other = files(tmp_path, "en-train.conllu", "en-dev.conllu", "mine.conllu")
-    assert find_treebank([train]) == {"train": train, "val": dev}
-    assert find_treebank([dev]) == {"train": dev}
-    assert find_treebank([other]) == {"train": other}
+    assert find_treebank([train]) == ({"train": train, "val": dev}, (f"val read from beside {train}",))
+    assert find_treebank([dev]) == ({"train": dev}, ())
+    assert find_treebank([other]) == ({"train": other}, ())
 
 
 def test_several_files_say_what_they_are_for(tmp_path: Path) -> None:
     train, dev, other, second, test = files(
         tmp_path, "a-train.conll", "a-dev.conll", "mine.conll", "b-train.conll", "c-test.conll")
-    assert find_treebank([dev, train]) == {"train": train, "val": dev}
-    with pytest.raises(UserError, match=r"mine\.conll: of several files each must say what it is for"):
+    assert find_treebank([dev, train]) == ({"train": train, "val": dev}, ())
+    with pytest.raises(UserError, match=r"mine\.conll: of several files, each must say its split in its name"):
         find_treebank([train, other])
     with pytest.raises(UserError, match=r"a-train\.conll and .*b-train\.conll would both be train"):
         find_treebank([train, second])
-    with pytest.raises(UserError, match=r"a-dev\.conll, .*c-test\.conll: none of them is called train"):
+    with pytest.raises(UserError, match=r"a-dev\.conll, .*c-test\.conll: none of them is train"):
         find_treebank([dev, test])
 
 
@@ -185,5 +185,5 @@ def test_the_end_of_train_is_held_out_where_there_is_no_val(tmp_path: Path) -> N
 
 def test_sentences_that_train_and_a_test_share_are_counted(tmp_path: Path) -> None:
     files(tmp_path, "train.conllu", "dev.conllu")
-    found = read_treebank(find_treebank([tmp_path]))
+    found = read_treebank([tmp_path])
     assert found.notes == ("2 of 2 sentences of val also stand in train",)

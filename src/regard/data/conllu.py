@@ -14,11 +14,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.layout import SPLITS, is_directory, kind
+from regard.data.layout import PART, find_splits, is_directory, kind
 from regard.data.lines import read_lines
 from regard.settings.errors import UserError
 
-__all__ = ["Tagged", "Treebank", "find_treebank", "read_treebank"]
+__all__ = ["Tagged", "Treebank", "find_treebank", "read_sentences", "read_treebank"]
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAGS = COLUMNS[2:]
@@ -44,13 +44,15 @@ class Treebank:
     notes: tuple[str, ...]
 
 
-def read_treebank(files: Mapping[str, Path], *, column: str | None = None, held_out: float = 0.1) -> Treebank:
-    """The sentences of each split. Without a `val`, that share of train, its end, is held out.
+def read_treebank(paths: Sequence[Path], *, column: str | None = None, held_out: float = 0.1) -> Treebank:
+    """The sentences of each split, as `find_treebank` finds them.
 
+    Without a `val`, a share of train, its end, is held out.
     `column` is a name of CoNLL-U's, upos if not given; or in other files a number, the last column if not given.
     """
-    notes: list[str] = []
-    splits: dict[str, Sequence[Tagged]] = {split: _sentences(file, column) for split, file in files.items()}
+    files, beside = find_treebank(paths)
+    notes = [*beside]
+    splits: dict[str, Sequence[Tagged]] = {split: read_sentences(file, column) for split, file in files.items()}
     if "val" not in splits:
         train = splits["train"]
         if len(train) < 2:
@@ -66,61 +68,27 @@ def read_treebank(files: Mapping[str, Path], *, column: str | None = None, held_
 # Which file is which split
 
 
-def find_treebank(paths: Sequence[Path]) -> dict[str, Path]:
-    """The file of each split, train first, from a folder, from one file, or from several that say what they are.
+def find_treebank(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """The file of each split, train first, and what to say of those that were not named.
 
-    A name has the split as one of its parts: train.conll, en_ewt-ud-dev.conllu.gz. One file alone is train, whatever
-    it is called; where it is called so, the other splits are read from beside it.
+    As `find_splits` finds them; but in a folder, a treebank may have its plain text in files called alike.
     """
-    match [(path, is_directory(path)) for path in paths]:
-        case [(folder, True)]:
-            found = _in_folder(folder)
-            if "train" not in found:
-                there = ", ".join(path.name for path in found.values()) or "no split"
-                raise UserError(f"{folder}: no split to train on; wanted a file such as train.conllu; found {there}")
-            return found
-        case [(file, False)]:
-            if _split(file) != "train":
-                return {"train": file}
-            return {"train": file} | {split: path for split, path in _in_folder(file.parent, kind(file)).items()
-                                      if split != "train"}
-    return _by_split(paths, named=True)
+    if len(paths) == 1 and is_directory(paths[0]):
+        return find_splits(_in_folder(paths[0]))
+    return find_splits(paths)
 
 
-def _split(path: Path) -> str | None:
-    """
-    >>> [_split(Path(name)) for name in ("en_ewt-ud-dev.conllu.gz", "test_2016.conll", "en-ud-test.conllu", "all.txt")]
-    ['val', 'test_2016', 'test', None]
-    """
-    stem = path.name.removesuffix(".gz").rpartition(".")[0].lower()
-    if stem.startswith("test"):
-        return stem
-    parts = [part for part in re.split(r"[-_.]", stem) if part in SPLITS or part.startswith("test")]
-    return SPLITS.get(parts[-1], parts[-1]) if parts else None
-
-
-def _in_folder(folder: Path, ending: str | None = None) -> dict[str, Path]:
+def _in_folder(folder: Path) -> list[Path]:
     try:
-        files = sorted(path for path in folder.iterdir() if path.is_file() and _split(path))
+        files = sorted(path for path in folder.iterdir() if path.is_file() and PART.search(path.name))
     except OSError as error:
         raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from None
-    endings = (ending,) if ending is not None else ENDINGS
-    by_ending = ([file for file in files if kind(file) == each] for each in endings)
-    return _by_split(next((some for some in by_ending if some), []))
-
-
-def _by_split(files: Iterable[Path], *, named: bool = False) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for file in files:
-        split = _split(file)
-        if split is None:
-            raise UserError(f"{file}: of several files each must say what it is for, as train.conllu does")
-        if split in found:
-            raise UserError(f"{found[split]} and {file} would both be {split}; pass one of them, or join them")
-        found[split] = file
-    if named and "train" not in found:
-        raise UserError(f"{', '.join(map(str, found.values()))}: none of them is called train")
-    return dict(sorted(found.items(), key=lambda item: (item[0] != "train", item[0] != "val", item[0])))
+    by_ending = ([file for file in files if kind(file) == ending] for ending in ENDINGS)
+    found = next((some for some in by_ending if some), [])
+    if not any("train" in file.name for file in found):
+        there = ", ".join(file.name for file in found) or "no split"
+        raise UserError(f"{folder}: no split to train on; wanted a file such as train.conllu; found {there}")
+    return found
 
 
 # What stands in a file
@@ -131,7 +99,8 @@ class Line(NamedTuple):
     text: str
 
 
-def _sentences(file: Path, column: str | None) -> list[Tagged]:
+def read_sentences(file: Path, column: str | None = None) -> list[Tagged]:
+    """All of one file."""
     lines = [Line(f"{file}:{number}", text) for number, text in enumerate(read_lines(file, str(file)), 1)]
     if not lines:
         raise UserError(f"{file}: the file is empty")

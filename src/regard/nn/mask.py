@@ -1,13 +1,17 @@
 """Mask: which keys a query may see, described, not encoded."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 __all__ = ["Mask", "Places", "whole"]
+
+UNSEEN, BLIND = -(2**31), 1 - 2**31  # the codes of a key that no query sees, and of a query that sees no key
+Known = TypeVar("Known")
 
 
 def whole(length: int, device: torch.device) -> Int[Tensor, "1 length"]:
@@ -69,6 +73,63 @@ class Mask:
     """Tokens of one span (0: of none) see each other both ways, causal or not, as an image inside a text."""
     documents: Int[Tensor, "batch length"] | None = None
     """Texts packed into one row do not see each other."""
+    blind: Bool[Tensor, "batch length"] | None = None
+    """Tokens that ask nothing here: as queries they see no key."""
+    most_globals: int | None = None
+    """No row has more global tokens than this. Absent: they are counted, for which a GPU has to be waited for."""
+
+    @property
+    def global_count(self) -> int:
+        """For how many global tokens there has to be room in each row."""
+        if self.globals is None or self.most_globals is not None:
+            return self.most_globals or 0
+        whole = self.globals
+        return self._once("count", lambda: int(whole.sum(1).max()))
+
+    @property
+    def global_places(self) -> Int[Tensor, "rows count"]:
+        """Where each row's global tokens stand, in order. Rows with fewer of them end with tokens that are not."""
+        assert self.globals is not None
+        whole = self.globals
+        return self._once("places", lambda: _first(whole, self.global_count))
+
+    @property
+    def codes(self) -> tuple[Int[Tensor, "rows length"], Int[Tensor, "rows length"]] | None:
+        """A number for each token as a query and as a key: a query sees no key of another number. None: it sees all."""
+        known = [part for part in (self.keys, self.documents, self.blind) if part is not None]
+        return self._once("codes", lambda: self._coded(known[0])) if known else None
+
+    @property
+    def apart(self) -> tuple["Mask", "Mask"]:
+        """What the others see, where the global tokens look with projections of their own; and what these see."""
+        assert self.globals is not None
+        assert self.blind is None, "who sees nothing is not asked"
+        whole = self.globals
+        return self._once("apart", lambda: (replace(self, blind=whole), replace(self, blind=~whole, window=None)))
+
+    def find_globals(self, positions: Int[Tensor, "#batch length"]) -> Int[Tensor, "rows count"]:
+        """`global_places`, in a sequence that stands at these positions."""
+        assert self.globals is not None
+        return _first(_at(self.globals, positions), self.global_count)
+
+    def _coded(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        text = torch.zeros_like(like, dtype=torch.int32) if self.documents is None else self.documents.int()
+        asks = text if self.blind is None else text.masked_fill(self.blind, BLIND)
+        return asks, text if self.keys is None else text.masked_fill(~self.keys, UNSEEN)
+
+    def _once(self, name: str, work: Callable[[], Known]) -> Known:
+        """What follows from a mask is worked out once for all the layers that share it.
+
+        Compiled code must not keep what it makes, and finds out by itself what it has done before.
+        """
+        if torch.compiler.is_compiling():
+            return work()
+        # What is made in inference mode cannot be used for a gradient.
+        name = f"_{name}_inference" if torch.is_inference_mode_enabled() else f"_{name}"
+        known = self.__dict__  # its fields are frozen
+        if name not in known:
+            known[name] = work()
+        return known[name]  # type: ignore[no-any-return]
 
     @property
     def only_causal(self) -> bool:
@@ -78,7 +139,7 @@ class Mask:
     @property
     def only_near(self) -> bool:
         """Whether nothing but positions decides: causality and the window."""
-        return self.keys is None and self.globals is None and self.spans is None and self.documents is None
+        return all(part is None for part in (self.keys, self.globals, self.spans, self.documents, self.blind))
 
     def dense(
         self, queries: Int[Tensor, "#batch queries"], keys: Int[Tensor, "#batch keys"]
@@ -102,10 +163,21 @@ class Mask:
         if self.keys is not None:
             real = _at(self.keys, keys)[:, None, None, :]
             allowed = real if allowed is None else allowed & real
+        if self.blind is not None:
+            asks = ~_at(self.blind, queries)[:, None, :, None]
+            allowed = (asks if allowed is None else allowed & asks).expand(-1, -1, -1, keys.shape[1])
         return allowed
 
 
 def _at(what: Tensor, positions: Tensor) -> Tensor:
     """What is said of the tokens at these positions; a cache's empty slots lie beyond the end, and are clamped."""
-    rows = what.shape[0]
-    return what.gather(1, positions.clamp(max=what.shape[1] - 1).expand(rows, -1))
+    rows = max(len(what), len(positions))
+    return what.expand(rows, -1).gather(1, positions.clamp(max=what.shape[1] - 1).expand(rows, -1))
+
+
+def _first(chosen: Bool[Tensor, "rows length"], count: int) -> Int[Tensor, "rows count"]:
+    """Where the first ones of each row are that are true; then, where there are fewer, of those that are not."""
+    length = chosen.shape[1]
+    # No ties, whose order would be anybody's.
+    order = chosen * length + torch.arange(length, 0, -1, device=chosen.device)
+    return order.topk(min(count, length), dim=1).indices

@@ -1,24 +1,26 @@
 """tag: words, and a tag for each of them, such as its part of speech."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.checkpoint import read_json, write_json
-from regard.data.conllu import find_treebank, read_treebank
+from regard.data.conllu import Tagged, find_treebank, read_sentences, read_treebank
+from regard.data.layout import find_tests
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.models.labelled import Tagger
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
-from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term, of_all_lengths
+from regard.tasks.base import Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.labelled import IGNORED, LabelBatch, Labelled, Sample
 from regard.tasks.reading import alike, attention, seen
 from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder
@@ -47,6 +49,8 @@ class Tag(Labelled):
     several tokens: the first one has its tag, the others none (Devlin et al. 2019, 5.3).
     """
 
+    counted = "words"
+
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         if run.data.longest < 3:
@@ -59,7 +63,7 @@ class Tag(Labelled):
 
     def files(self) -> Iterable[Path]:
         paths = [Path(path) for path in self.run.data.paths]
-        return find_treebank(paths).values() if paths else ()
+        return find_treebank(paths)[0].values() if paths else ()
 
     def read(self) -> dict[str, Sequence[Sample]]:
         data = self.run.data
@@ -70,15 +74,26 @@ class Tag(Labelled):
             sizes = {split: data.built_in_size if split == "train" else check for split in phrasebook.SPLITS}
             return {split: [Sample(" ".join(one.words), one.tags) for one in phrasebook.taggings(split, size)]
                     for split, size in sizes.items()}
-        found = read_treebank(find_treebank([Path(path) for path in data.paths]), column=data.target,
-                              held_out=data.held_out)
+        found = read_treebank([Path(path) for path in data.paths], column=data.target, held_out=data.held_out)
         self.notes += found.notes
-        return {split: [Sample(" ".join(words), tags) for words, tags in sentences]
-                for split, sentences in found.splits.items()}
+        return {split: _samples(sentences) for split, sentences in found.splits.items()}
+
+    def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
+        found: dict[str, Sequence[Sample]] = {
+            str(file): _samples(read_sentences(file, self.run.data.target)) for file in find_tests(path)}
+        self._note_unknown(found)
+        return found
+
+    def changed(self, sample: Sample, text: str) -> Sample:
+        """The words that are left have the tags they had."""
+        return Sample(text, sample.labels[: len(text.split(" "))])
 
     def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
         """Those of the training data. A test may have others: no model could give them, and so they count as wrong."""
         super()._learn_labels({"train": splits["train"]})
+        self._note_unknown(splits)
+
+    def _note_unknown(self, splits: Mapping[str, Sequence[Sample]]) -> None:
         known = set(self.labels)
         for split, samples in splits.items():
             tags = Counter(tag for sample in samples for tag in sample.labels)
@@ -201,7 +216,7 @@ class Tag(Labelled):
         return [self.labels[place] for place in logs.argmax(-1).tolist()]
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
-        """Per cent of the words; `baseline` is what the most frequent tag of each word in training comes to."""
+        """Shares of the words; `baseline` is what the most frequent tag of each word in training comes to."""
         samples = self.of(split)[:limit]
         sentences = [sample.text.split(" ") for sample in samples]
         logs = self._logs(model, sentences)
@@ -214,14 +229,25 @@ class Tag(Labelled):
         right = Counter(tag for tag, said in zip(wanted, chain.from_iterable(given), strict=True) if tag == said)
         return {
             "loss": float(loss) / max(1, int((targets != IGNORED).sum())),
-            "accuracy": 100 * right.total() / words.total(),
-            "baseline": 100 * sum(map(str.__eq__, usual, wanted)) / words.total(),
-            "sentences_right": 100 * sum(tuple(tags) == sample.labels for tags, sample in zip(
+            "accuracy": right.total() / words.total(),
+            "baseline": sum(map(str.__eq__, usual, wanted)) / words.total(),
+            "sentences_right": sum(tuple(tags) == sample.labels for tags, sample in zip(
                 given, samples, strict=True)) / len(samples),
             "words": words.total(),
             "sentences": len(samples),
-            "accuracy_per_tag": {tag: 100 * right[tag] / words[tag] for tag in sorted(words)},
+            "accuracy_per_tag": {tag: right[tag] / words[tag] for tag in sorted(words)},
         }
+
+    def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion:
+        """Of words, not of texts. A tag that training has not has no row."""
+        samples = self.of(split)[:limit]
+        given = self._logs(model, [sample.text.split(" ") for sample in samples])
+        places, counts = {tag: place for place, tag in enumerate(self.labels)}, np.zeros((len(self.labels),) * 2, int)
+        for sample, logs in zip(samples, given, strict=True):
+            for tag, said in zip(sample.labels, logs.argmax(-1).tolist(), strict=True):
+                if tag in places:
+                    counts[places[tag], said] += 1
+        return Confusion(self.labels, counts)
 
     # Answers, seen through
 
@@ -269,6 +295,10 @@ class Tag(Labelled):
         tagger = cast(Tagger, model)
         return of_encoder(tagger, tagger.encoder, pad=self.tokens.pad, logits=lambda read: self._logits(tagger, read),
                           rows=rows or [[start, *row, end] for row in made_up(len(self.tokens))])
+
+
+def _samples(sentences: Iterable[Tagged]) -> list[Sample]:
+    return [Sample(" ".join(words), tags) for words, tags in sentences]
 
 
 def _together(words: Words, tags: Sequence[str]) -> str:

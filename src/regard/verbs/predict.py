@@ -98,9 +98,14 @@ def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any]
 
 
 def _record(answer: "Answer") -> dict[str, Any]:
-    """The choices are of tasks alone that have them."""
-    told = {"text": answer.text, "score": answer.score, "others": [_record(other) for other in answer.others]}
-    return told | ({"choices": [asdict(choice) for choice in answer.choices]} if answer.choices else {})
+    """Choices and probabilities only where an answer has them."""
+    about: dict[str, Any] = {"text": answer.text, "score": answer.score,
+                             "others": [_record(other) for other in answer.others]}
+    if answer.choices:
+        about["choices"] = [asdict(choice) for choice in answer.choices]
+    if answer.probabilities is not None:
+        about["probabilities"] = dict(answer.probabilities)
+    return about
 
 
 def _weighed(choices: "Sequence[Choice]") -> Iterator[str]:
