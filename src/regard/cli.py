@@ -39,13 +39,18 @@ TargetOption = Annotated[str | None, typer.Option(
 RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
 SetOption = Annotated[list[str] | None, typer.Option(
     "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")]
+FromOption = Annotated[Path | None, typer.Option(
+    "--from", metavar="DIR", help="Go on from a model: a run or a Hugging Face directory (train.start). Its body and "
+                                  "its tokens are taken over; the output is new.")]
+TuneOption = Annotated[Literal["all", "head", "lora"] | None, typer.Option(
+    "--tune", help="With --from: what learns (train.tune): all, the head alone, or that and low-rank adapters.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where it runs.")]
 
 
 @app.command()
 def train(
     task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
-    recipe: RecipeOption = None, setting: SetOption = None,
+    start: FromOption = None, tune: TuneOption = None, recipe: RecipeOption = None, setting: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where the run goes; runs/TASK-DATA if not given.")] = None,
     extend: Annotated[int | None, typer.Option(
         "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
@@ -57,13 +62,13 @@ def train(
     """
     from regard.verbs.train import main
 
-    main(task, data or [], source, target, recipe, setting or [], out, extend, json)
+    main(task, data or [], source, target, recipe, _settings(setting, start, tune), out, extend, json)
 
 
 @app.command()
 def plan(
     task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
-    recipe: RecipeOption = None, setting: SetOption = None,
+    start: FromOption = None, tune: TuneOption = None, recipe: RecipeOption = None, setting: SetOption = None,
     length: Annotated[int | None, typer.Option(
         "--length", min=2, help="Tokens of an example; if not given, that of the built-in examples.")] = None,
     tokens: Annotated[float | None, typer.Option(
@@ -78,7 +83,8 @@ def plan(
     """Say what a run will need, before it starts: parameters, memory, time."""
     from regard.verbs.plan import main
 
-    main(task, data or [], source, target, recipe, setting or [], length, tokens, gpus, on, memory, json)
+    settings = _settings(setting, start, tune)
+    main(task, data or [], source, target, recipe, settings, length, tokens, gpus, on, memory, json)
 
 
 @app.command(name="eval")
@@ -287,6 +293,12 @@ def wrong(
     from regard.verbs.wrong import main
 
     main(run, split, limit, worst, out, device, json)
+
+
+def _settings(given: list[str] | None, start: Path | None, tune: str | None) -> list[str]:
+    """The settings that options are short for, after those that were spelled out."""
+    short = {"train.start": start, "train.tune": tune}
+    return [*(given or []), *(f"{path}={value}" for path, value in short.items() if value is not None)]
 
 
 def _version(show: bool) -> bool:

@@ -1,0 +1,71 @@
+"""A model takes over what another one has learned: all but the output that is its own."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoint import named_tensors, read_json, refuse_misfits
+from regard.convert.run import saved
+from regard.nn.lora import INSIDE
+from regard.settings.load import from_json
+from regard.settings.schema import Run
+from regard.tasks.base import Sizes
+from regard.training.parallel import World
+from regard.training.tune import HEADS
+
+__all__ = ["take_over"]
+
+ROUND = 64  # vocabularies are rounded up to multiples of this
+
+
+def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Callable[[str], None]) -> None:
+    """Every weight that the model of `train.start` has, too, from there. The body has to be there whole.
+
+    Labels are this run's own: what gives them is new, even where another run had as many.
+    """
+    assert run.train.start is not None
+    origin, own = run.train.start, named_tensors(model)
+    theirs = _tensors(Path(origin))
+    new = {name for name in own if INSIDE in name or ("labels" in sizes and name.startswith("head.output."))}
+    found = {name: _filled(theirs[name], tensor.shape[0]) for name, tensor in own.items()
+             if name in theirs and name not in new and _fits(theirs[name], tensor)}
+    missing = [name for name in own if name not in found and name not in new and not name.startswith(HEADS)]
+    refuse_misfits({name: own[name] for name in missing},
+                   {name: theirs[name] for name in missing if name in theirs}, origin=origin)
+    model.load_state_dict(world.spread(found, own), strict=False)
+    say(_told(origin, own, found))
+
+
+def _tensors(folder: Path) -> Mapping[str, Tensor]:
+    """What there is to be taken over, by our names."""
+    return saved(folder, from_json(read_json(folder / "run.json")))[1]
+
+
+def _fits(theirs: Tensor, own: Tensor) -> bool:
+    """Whether it is of the same shape, but for the ids by which a vocabulary is rounded up."""
+    return theirs.shape[1:] == own.shape[1:] and 0 <= own.shape[0] - theirs.shape[0] < ROUND
+
+
+def _filled(table: Tensor, rows: int) -> Tensor:
+    """With so many rows: ids that no text has are as the mean of all, and so no likelier than others."""
+    more = rows - table.shape[0]
+    return table if not more else torch.cat([table, table.mean(0, keepdim=True).expand(more, *table.shape[1:])])
+
+
+def _told(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+    """
+    >>> three, four = torch.ones(3), torch.ones(4)
+    >>> own = {"encoder.norm.weight": three, "head.output.weight": four, "head.output.bias": torch.ones(2)}
+    >>> _told("runs/mask", own, {"encoder.norm.weight": three})
+    '3 of 9 weights from runs/mask; new: head.output (6)'
+    """
+    new = Counter[str]()
+    for name, tensor in own.items():
+        if name not in found:
+            new["adapters" if INSIDE in name else name.rpartition(".")[0]] += tensor.numel()
+    taken, all_of_them = (sum(own[name].numel() for name in names) for names in (found, own))
+    named = ", ".join(f"{name} ({count:,})" for name, count in new.items())
+    return f"{taken:,} of {all_of_them:,} weights from {origin}; new: {named or 'none'}"
