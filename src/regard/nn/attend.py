@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.nn import few, short
+from regard.nn import band, few, short
 from regard.nn.mask import Mask, Places, whole
 
 __all__ = [
@@ -132,12 +132,12 @@ class DotAttend(Attend):
         else:
             scale = self.scale
         out, q = q.dtype, q.to(k.dtype)  # a cache may keep its keys in more than they came in
-        reach = mask.window if mask.globals is None and mask.spans is None else None  # both may see past the window
-        if reach is not None and positions is None and q.shape[2] == k.shape[2] > 2 * reach:
-            return Attended(self._banded(q, k, v, scale, mask, reach, bias).to(out), None)
-        if reach is not None and positions is not None and (span := positions.span) is not None:
-            low, high = _reached(span, mask, reach, k.shape[2])
-            k, v, positions = k[:, :, low:high], v[:, :, low:high], positions.part(low, high)
+        if mask.window is not None and mask.spans is None:  # spans see past any window
+            if positions is None and q.shape[2] == k.shape[2] > 2 * mask.window:
+                return Attended(self._windowed(q, k, v, scale, mask, bias).to(out), None)
+            if mask.globals is None and positions is not None and (span := positions.span) is not None:
+                low, high = _reached(span, mask, mask.window, k.shape[2])
+                k, v, positions = k[:, :, low:high], v[:, :, low:high], positions.part(low, high)
         return Attended(self._fused(q, k, v, scale, mask, positions, bias).to(out), None)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
@@ -149,36 +149,42 @@ class DotAttend(Attend):
         causal = positions is None and bias is None and mask.only_causal
         if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
             return few.attend(q, k, v, mask, positions, scale / self.temperature)
-        queries, keys, rows, *_ = positions or _from_zero(q, k)
-        allowed = None if causal or _sees_all(mask, positions) else mask.dense(queries, keys)
-        k, v = _collect(k, rows), _collect(v, rows)
-        added: Tensor | None = allowed
+        places = positions or _from_zero(q, k)
+        allowed = None if causal or _sees_all(mask, positions) else mask.dense(places.queries, places.keys)
+        k, v = _collect(k, places.rows), _collect(v, places.rows)
+        return self._mixed(q, k, v, scale, allowed, places, bias, causal=causal)
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, scale: float, allowed: Tensor | None, places: Places,
+               bias: Bias | None, *, causal: bool = False) -> Tensor:
+        added = allowed
         if bias is not None:
-            added = (bias(queries, keys) / self.temperature).to(q.dtype)
+            added = (bias(places.queries, places.keys) / self.temperature).to(q.dtype)
             if allowed is not None:
                 added = added.masked_fill(~allowed, -math.inf)
         if added is not None and added.shape[2] != q.shape[2]:  # the kernels broadcast over rows and heads only
             added = added.expand(-1, -1, q.shape[2], -1)
         context = F.scaled_dot_product_attention(
             q, k, v, attn_mask=added, is_causal=causal, scale=scale / self.temperature,
-            dropout_p=dropout, enable_gqa=q.shape[1] != k.shape[1])
+            dropout_p=self.dropout if self.training else 0.0, enable_gqa=q.shape[1] != k.shape[1])
         if allowed is not None:
             # Some kernels give the mean of all values to a row that may see nothing.
             context = context.where(allowed.any(-1, keepdim=True), 0.0)
         return context
 
-    def _banded(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask, window: int,
-                bias: Bias | None) -> Tensor:
-        """The same in blocks of queries, each with the keys it can reach: linear in the length."""
-        length, block = q.shape[2], max(window, 64)
-        places, pieces = whole(length, q.device), []
-        for start in range(0, length, block):
-            stop = min(start + block, length)
-            low, high = _reached((start, stop), mask, window, length)
-            here = Places(places[:, start:stop], torch.arange(low, high, device=q.device)[None])
-            part = q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high]
-            pieces.append(self._fused(*part, scale, mask, here, bias))
-        return torch.cat(pieces, dim=2)
+    def _windowed(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask, bias: Bias | None) -> Tensor:
+        """Each query with its window and the global tokens; then these, which see all: linear in the length."""
+        batch, _, length, _ = q.shape
+        near = band.cut(q, k, v, mask)
+        context = self._mixed(near.q, near.k, near.v, scale, near.allowed, near.places, bias)
+        context = band.join(context, batch, length)
+        # Where the global tokens ask elsewhere, with queries of their own, they are blind here.
+        if mask.globals is None or mask.blind is mask.globals or mask.global_count == 0:
+            return context
+        places = mask.find_globals(whole(length, q.device)).expand(batch, -1)
+        asking = q.gather(2, places[:, None, :, None].expand(-1, q.shape[1], -1, q.shape[3]))
+        # A token that is not global, in a row with fewer of them than others, gets what it has once more.
+        seen = self._fused(asking, k, v, scale, mask, Places(places, whole(length, q.device)), bias)
+        return context.scatter(2, places[:, None, :, None].expand_as(seen), seen)
 
 
 class ScaledDotAttend(DotAttend):

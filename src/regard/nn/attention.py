@@ -1,6 +1,6 @@
 """Attention: project, split heads, position, cache, attend, merge."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -63,11 +63,15 @@ class Attention(Heads):
     def __init__(self, width: int, *, heads: int, key_heads: int | None = None,
                  head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
                  temperature: float = 1.0, dropout: float = 0.0, positions: Positions | None = None,
-                 qk_norm: bool = False, norm_epsilon: float = 1e-5) -> None:
+                 qk_norm: bool = False, norm_epsilon: float = 1e-5, global_projections: bool = False) -> None:
         super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
                          temperature=temperature, dropout=dropout)
         self.positions = positions or Positions()
         self.qkv = nn.Linear(width, self.query_width + 2 * self.key_width, bias=bias)
+        self.global_qkv: nn.Linear | None = None
+        if global_projections:  # of what the mask's global tokens ask, and of all that they look at
+            self.global_qkv = nn.Linear(width, self.query_width + 2 * self.key_width, bias=bias)
+            self.global_attend = SCORES[score](self.widths, temperature=temperature, dropout=dropout)
         if qk_norm and not self.equal:
             raise ValueError("heads of unequal widths have no norm in common")
         self.qk_norm = qk_norm
@@ -98,8 +102,29 @@ class Attention(Heads):
                 places = Places(here, there, rows, in_order, newest)
             elif positions is not None:
                 places = Places(here, here)
-        attended = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias())
-        return product(self.merge(attended.context), self.out, add=add)
+        apart = None if mask.globals is None else self.global_qkv
+        own = mask if apart is None else replace(mask, blind=mask.globals)  # they ask elsewhere
+        context = self.attend(q, k, v, mask=own, positions=places, bias=self.positions.bias()).context
+        if apart is not None:
+            assert cache is None, "global tokens see the whole sequence, which a cache has in part"
+            context = self.with_globals(context, product(x, apart, norm=norm), mask, here)
+        return product(self.merge(context), self.out, add=add)
+
+    def with_globals(
+        self, context: Float[Tensor, "batch heads length head"], qkv: Float[Tensor, "batch length features"],
+        mask: Mask, here: Int[Tensor, "#batch length"],
+    ) -> Float[Tensor, "batch heads length head"]:
+        """The global tokens look at all by projections of their own (Beltagy et al. 2020, 3.1)."""
+        assert mask.globals is not None
+        q, k, v = self.projected(qkv, here)
+        index = mask.find_globals(here).expand(len(q), -1)
+        there = index[:, None, :, None].expand(-1, self.heads, -1, self.head)
+        # Rows with fewer global tokens than others fill up with tokens that are none: these see nothing.
+        asked = replace(mask, window=None, blind=~mask.globals)
+        places = Places(here.expand(len(q), -1).gather(1, index), here)
+        seen = self.global_attend(q.gather(2, there), k, v, mask=asked, positions=places, bias=self.positions.bias())
+        # What one of the two attentions gives to a token, the other leaves at zero.
+        return context.scatter(2, there, context.gather(2, there) + seen.context)
 
     def projected(self, qkv: Float[Tensor, "batch length features"],
                   here: Int[Tensor, "#batch length"]) -> tuple[Tensor, Tensor, Tensor]:

@@ -58,7 +58,7 @@ class Block(nn.Module):
         self.self = Attention(
             tower.width, heads=tower.heads, key_heads=tower.key_heads, head_widths=widths, bias=tower.bias,
             score=tower.score, temperature=tower.temperature, dropout=tower.attention_dropout, positions=positions,
-            qk_norm=tower.qk_norm, norm_epsilon=tower.norm_epsilon)
+            qk_norm=tower.qk_norm, norm_epsilon=tower.norm_epsilon, global_projections=tower.global_projections)
         self.self_norm = norm(tower)
         self.cross: CrossAttention | None = None
         if memory_width is not None:

@@ -35,6 +35,6 @@ def _std(name: str, parameter: torch.Tensor) -> float:
         return float(parameter.shape[1] ** -0.5)
     if name.endswith(("table", "head.output.weight")):  # positions, segments; and labels, likely alike at first
         return 0.02
-    if ".attend." in name:  # a score's own weights multiply from the left: (heads, in, out)
+    if "attend." in name:  # a score's own weights multiply from the left: (heads, in, out)
         return float(parameter.shape[-2] ** -0.5)
     return float(parameter.shape[-1] ** -0.5)

@@ -1,6 +1,7 @@
 """Mask: which keys a query may see, described, not encoded."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -69,6 +70,26 @@ class Mask:
     """Tokens of one span (0: of none) see each other both ways, causal or not, as an image inside a text."""
     documents: Int[Tensor, "batch length"] | None = None
     """Texts packed into one row do not see each other."""
+    blind: Bool[Tensor, "batch length"] | None = None
+    """Tokens that ask nothing here: as queries they see no key."""
+    most_globals: int | None = None
+    """No row has more global tokens than this. Absent: they are counted, for which a GPU has to be waited for."""
+
+    @property
+    def global_count(self) -> int:
+        """For how many global tokens there has to be room in each row."""
+        return self._counted if self.most_globals is None else self.most_globals
+
+    @cached_property  # once for all the layers that share a mask
+    def _counted(self) -> int:
+        return 0 if self.globals is None else int(self.globals.sum(1).max())
+
+    def find_globals(self, positions: Int[Tensor, "#batch length"]) -> Int[Tensor, "#batch count"]:
+        """Which of the tokens at these positions are global, in order. Rows with fewer end with tokens that are not."""
+        assert self.globals is not None
+        here = _at(self.globals, positions)
+        first = here * torch.arange(here.shape[1], 0, -1, device=here.device)  # no ties, whose order would be anybody's
+        return first.topk(min(self.global_count, here.shape[1]), dim=1).indices
 
     @property
     def only_causal(self) -> bool:
@@ -78,7 +99,7 @@ class Mask:
     @property
     def only_near(self) -> bool:
         """Whether nothing but positions decides: causality and the window."""
-        return self.keys is None and self.globals is None and self.spans is None and self.documents is None
+        return all(part is None for part in (self.keys, self.globals, self.spans, self.documents, self.blind))
 
     def dense(
         self, queries: Int[Tensor, "#batch queries"], keys: Int[Tensor, "#batch keys"]
@@ -102,10 +123,13 @@ class Mask:
         if self.keys is not None:
             real = _at(self.keys, keys)[:, None, None, :]
             allowed = real if allowed is None else allowed & real
+        if self.blind is not None:
+            asks = ~_at(self.blind, queries)[:, None, :, None]
+            allowed = (asks if allowed is None else allowed & asks).expand(-1, -1, -1, keys.shape[1])
         return allowed
 
 
 def _at(what: Tensor, positions: Tensor) -> Tensor:
     """What is said of the tokens at these positions; a cache's empty slots lie beyond the end, and are clamped."""
-    rows = what.shape[0]
-    return what.gather(1, positions.clamp(max=what.shape[1] - 1).expand(rows, -1))
+    rows = max(len(what), len(positions))
+    return what.expand(rows, -1).gather(1, positions.clamp(max=what.shape[1] - 1).expand(rows, -1))

@@ -29,7 +29,7 @@ def serves(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> bool:
         triton is not None and q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
         and max(q.shape[2], k.shape[2]) <= LONGEST and q.shape[1] == k.shape[1]
         and q.shape[3] == v.shape[3] and q.shape[3] in (16, 32, 64, 128)
-        and mask.window is None and mask.spans is None and mask.documents is None)
+        and mask.window is None and mask.spans is None and mask.documents is None and mask.blind is None)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -> Tensor:
