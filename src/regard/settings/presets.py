@@ -189,15 +189,14 @@ def reader(task: str, *, built_in: bool) -> Run:
         train=replace(train, steps=400, rate=3e-3, evaluate_every=100))
 
 
-def tuned(plain: Run, model: Tower, *, start: str, tokens: str, tune: str) -> Run:
-    """A run of the plain one's task that goes on from a model with these settings and tokens.
+def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tune: str) -> Run:
+    """A run of the plain one's task that goes on from a model with these settings, tokens and longest texts.
 
     Some epochs of a few thousand sentences, about forty at a time. What is new learns fast; what has learned already
     is not to forget it (Devlin et al. 2019, A.3; Hu et al. 2022, D).
     """
-    longest = min(plain.data.longest, model.longest) if model.positions == "learned" else plain.data.longest
     train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, rate=5e-5 if tune == "all" else 1e-3,
                     schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
                     evaluate_every=None)
-    return replace(plain, model=model, train=train, data=replace(plain.data, longest=longest),
+    return replace(plain, model=model, train=train, data=replace(plain.data, longest=min(plain.data.longest, longest)),
                    tokens=replace(plain.tokens, file=tokens))

@@ -7,17 +7,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import named_tensors, read_json, refuse_misfits
-from regard.convert.run import saved
+from regard.checkpoint import named_tensors, refuse_misfits
+from regard.convert.body import body_of
 from regard.nn.lora import INSIDE
-from regard.settings.load import from_json
 from regard.settings.schema import Run
 from regard.tasks.base import Sizes
 from regard.training.parallel import World
-from regard.training.tune import HEADS
 
 __all__ = ["take_over"]
 
+MAY_LACK = ("head.", "words.", "generator.")  # what stands on a body, and learns from the beginning if it must
 ROUND = 64  # vocabularies are rounded up to multiples of this
 
 
@@ -28,20 +27,15 @@ def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Ca
     """
     assert run.train.start is not None
     origin, own = run.train.start, named_tensors(model)
-    theirs = _tensors(Path(origin))
+    theirs = body_of(Path(origin)).weights
     new = {name for name in own if INSIDE in name or ("labels" in sizes and name.startswith("head.output."))}
     found = {name: _filled(theirs[name], tensor.shape[0]) for name, tensor in own.items()
              if name in theirs and name not in new and _fits(theirs[name], tensor)}
-    missing = [name for name in own if name not in found and name not in new and not name.startswith(HEADS)]
+    missing = [name for name in own if name not in found and name not in new and not name.startswith(MAY_LACK)]
     refuse_misfits({name: own[name] for name in missing},
                    {name: theirs[name] for name in missing if name in theirs}, origin=origin)
     model.load_state_dict(world.spread(found, own), strict=False)
     say(_told(origin, own, found))
-
-
-def _tensors(folder: Path) -> Mapping[str, Tensor]:
-    """What there is to be taken over, by our names."""
-    return saved(folder, from_json(read_json(folder / "run.json")))[1]
 
 
 def _fits(theirs: Tensor, own: Tensor) -> bool:
