@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ from regard.settings.knobs import written
 from regard.settings.schema import Run, Tower
 from regard.tasks.subject import MOST, Subject
 
-__all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
+__all__ = ["Answer", "Confusion", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
            "no_such_split", "of_all_lengths"]
 
 B = TypeVar("B", bound=Batch)
@@ -58,6 +58,8 @@ class Answer:
     text: str
     score: float | None = None
     others: "tuple[Answer, ...]" = ()
+    probabilities: Mapping[str, float] | None = None
+    """Of all that could be answered, where that is a list of labels; the likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,14 @@ class Example:
 
     input: str
     wanted: str
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How many texts that have a label, its row, were given another, its column."""
+
+    labels: Sequence[str]
+    counts: Int[np.ndarray, "wanted given"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,9 @@ class Task(ABC, Generic[B]):
 
     focus = "*"
     """The attentions by which an output looks at its input, as `look` names them with `only`."""
+
+    counted = "tokens"
+    """What its loss counts."""
 
     reads_only = False
     """Whether its model is an encoder alone, which may have more than the encoder of a translator."""
@@ -207,6 +220,24 @@ class Task(ABC, Generic[B]):
     @abstractmethod
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
         """How well the model answers the (first `limit`) examples of a split."""
+
+    # Of labelled texts.
+
+    def more(self, path: Path) -> list[str]:
+        """Read the tests of another file or folder: splits that can be scored from now on, by these names."""
+        raise self._has_no_labels()
+
+    def shift(self, split: str, how: str, *, seed: int) -> str:
+        """Make a copy of a split with its texts shifted (`data.shift`): a split of this name from now on."""
+        raise self._has_no_labels()
+
+    def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
+        """Which labels are taken for which, where an answer is one of a few."""
+        return None
+
+    def _has_no_labels(self) -> UserError:
+        return UserError(f"a run of {self.run.task} is measured on its own data alone; --data and --shift are for "
+                         "labelled texts, as classify has")
 
     @abstractmethod
     def subject(self, model: nn.Module) -> Subject:

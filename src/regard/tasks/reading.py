@@ -35,9 +35,14 @@ class Alike(NamedTuple):
     tokens: Int[Tensor, "rows length"]
 
 
-def rows_of(tokens: Tokenizer, texts: Sequence[str], *, longest: int) -> list[list[int]]:
-    """Each text between its start and its end, cut so that both are there."""
-    return [[tokens.start, *ids[: longest - 2], tokens.end] for ids in tokens.encode(texts)]
+def rows_of(tokens: Tokenizer, texts: Sequence[str], *, longest: int,
+            notes: list[str] | None = None) -> list[list[int]]:
+    """Each text between its start and its end, cut so that both are there; the notes say how many were."""
+    encoded = tokens.encode(texts)
+    cut = sum(len(ids) > longest - 2 for ids in encoded)
+    if cut and notes is not None:
+        notes.append(f"{cut:,} of {len(texts):,} texts cut to data.longest={longest} tokens")
+    return [[tokens.start, *ids[: longest - 2], tokens.end] for ids in encoded]
 
 
 def padded(rows: Sequence[Sequence[int]], *, pad: int,

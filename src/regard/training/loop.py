@@ -70,7 +70,8 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     model.to(device).train()
     world.parallelize(model, run.train, precision=precision_of(run.train, device))
     optimizer = make_optimizer(model, run.train, device=device)
-    with Log(folder if world.rank == 0 else None, run.train, quiet=quiet) as log, deterministic(run.train):
+    own = folder if world.rank == 0 else None
+    with Log(own, run.train, quiet=quiet, counted=task.counted) as log, deterministic(run.train):
         progress = resume(folder, run, model, optimizer, world, say=log.say)
         if run.train.start is not None and not progress.step:
             take_over(model, run, sizes, world, say=log.say)

@@ -16,6 +16,7 @@ from regard.settings.schema import Search
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.tasks.base import Answer
     from regard.tasks.predictor import Predictor
 
 __all__ = ["main"]
@@ -88,9 +89,15 @@ def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
 def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool) -> None:
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
-            print(jsons.dumps({"input": text, **asdict(answer)}, ensure_ascii=False))
+            print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
         else:
             print("\t".join(_line(each.text) for each in (answer, *answer.others)))
+
+
+def _record(answer: "Answer") -> dict[str, Any]:
+    """Probabilities only where an answer has them."""
+    about = {"text": answer.text, "score": answer.score, "others": [_record(other) for other in answer.others]}
+    return about if answer.probabilities is None else {**about, "probabilities": dict(answer.probabilities)}
 
 
 def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:

@@ -22,12 +22,13 @@ from regard.verbs.start import begun
 
 __all__ = ["main", "settled"]
 
-BUILT_IN = {"translate": "phrasebook", "language": "python"}  # the name of the data that a task brings along
+# The name of the data that a task brings along.
+BUILT_IN = {"language": "python", **dict.fromkeys(("translate", "classify", "tag", "mask", "detect"), "phrasebook")}
 SCORES = "scores.json"  # what a run writes last
 SAMPLE = 160  # tokens
 SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
 # What a run leaves that ended before its first step.
-PREPARED = {"data", "lock", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
+PREPARED = {"data", "lock", "labels.json", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
             "source_tokenizer_config.json", ".run.json.tmp"}
 
 
@@ -149,7 +150,7 @@ def _name(run: Run) -> str:
     data = run.data
     if not data.paths:
         return BUILT_IN.get(run.task, "data")
-    stem = re.sub(r"(\.gz|\.tsv|\.jsonl)+$", "", Path(data.paths[0]).resolve().name)
+    stem = re.sub(r"(\.gz|\.tsv|\.csv|\.jsonl)+$", "", Path(data.paths[0]).resolve().name)
     stem = re.sub(r"[*?\[\]]", "", stem).strip(".") or "data"  # of a pattern
     return "-".join([stem, *(side for side in (data.source, data.target) if side)])
 

@@ -18,6 +18,9 @@ elided word is part of the next ("j'ai" renders both "I" and what "ai" does). Th
 the finite verb, "not" to both ne and pas, "to" to the preposition or else to the infinitive, "est-ce que" to
 the auxiliary it stands for, an article that one language lacks to the noun, and idioms as wholes.
 
+The rules that a sentence is made by know its kind: a statement, a negation (of a whole statement), a question that yes
+or no answers, an open one, a command, a greeting, or a sentence of two clauses, whatever each of those is.
+
 A sentence is a function of a seed and an index, through BLAKE2: the same bytes on every machine, for ever.
 """
 
@@ -30,7 +33,7 @@ from functools import cache
 from itertools import chain, count, islice
 
 from regard.data.builtin.phrasebook.grammar import derive, plain_statements
-from regard.data.builtin.phrasebook.pieces import Piece, written
+from regard.data.builtin.phrasebook.pieces import STATED, Piece, written
 from regard.data.builtin.phrasebook.states import student
 from regard.data.builtin.phrasebook.subjects import PRONOUNS
 from regard.settings.errors import UserError
@@ -44,11 +47,12 @@ HELD_OUT = 16  # of so many pairs of words, one is kept from training
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A French sentence, its English, and which words of the two belong together."""
+    """A French sentence, its English, which words of the two belong together, and what kind of sentence it is."""
 
     source: str
     target: str
     alignment: tuple[tuple[int, int], ...]
+    kind: str
 
 
 def phrases(split: str, count: int, *, seed: int = 0) -> list[Phrase]:
@@ -59,7 +63,8 @@ def phrases(split: str, count: int, *, seed: int = 0) -> list[Phrase]:
     other three, though each word is common there.
 
     >>> phrases("test", 1)
-    [Phrase(source='je suis étudiant', target='I am a student', alignment=((0, 0), (1, 1), (2, 2), (2, 3)))]
+    [Phrase(source='je suis étudiant', target='I am a student', alignment=((0, 0), (1, 1), (2, 2), (2, 3)),
+            kind='statement')]
     """
     if split not in SPLITS:
         raise UserError(f"{split}: no such split of the phrase-book; there are {', '.join(SPLITS)}")
@@ -96,7 +101,7 @@ def _stream(split: str, seed: int) -> Iterator[Phrase]:
         source, target, alignment = written(piece)
         if source not in seen and _split(source, piece.combinations) == split:
             seen.add(source)
-            yield Phrase(source, target, alignment)
+            yield Phrase(source, target, alignment, piece.kind or STATED)
 
 
 @cache

@@ -825,12 +825,12 @@ WEATHER = """
     il fait mauvais | the/il weather/il is/fait bad/mauvais | now
     il fait froid | it is cold | now
     il fait chaud | it is hot | now
-    il ne fait pas froid | it/il is/fait not/ne/pas cold/froid | now
-    il ne fait pas chaud | it/il is/fait not/ne/pas hot/chaud | now
+    il ne fait pas froid | it/il is/fait not/ne/pas cold/froid | now | denied
+    il ne fait pas chaud | it/il is/fait not/ne/pas hot/chaud | now | denied
     il pleut | it/il is/pleut raining/pleut | now
     il neige | it/il is/neige snowing/neige | now
-    il ne pleut pas | it/il is/pleut not/ne/pas raining/pleut | now
-    il ne neige pas | it/il is/neige not/ne/pas snowing/neige | now
+    il ne pleut pas | it/il is/pleut not/ne/pas raining/pleut | now | denied
+    il ne neige pas | it/il is/neige not/ne/pas snowing/neige | now | denied
     il faisait beau | the/il weather/il was/faisait nice/beau | past
     il faisait mauvais | the/il weather/il was/faisait bad/mauvais | past
     il faisait froid | it was cold | past

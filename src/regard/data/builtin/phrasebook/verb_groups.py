@@ -9,7 +9,7 @@ from functools import cache
 
 from regard.data.builtin.phrasebook import lexicon
 from regard.data.builtin.phrasebook.french import inverted, participle
-from regard.data.builtin.phrasebook.pieces import English, Piece
+from regard.data.builtin.phrasebook.pieces import DENIED, English, Piece
 from regard.data.builtin.phrasebook.subjects import PRONOUNS, Agreement
 from regard.data.builtin.phrasebook.words import Verb, read_verbs, verb
 
@@ -133,7 +133,8 @@ def _verb_group(
     french = [pair for pair in _french(verb, tense, agreement, mood, negation, clitic, adverb) if pair[1]]
     places = {role: place for place, (role, _) in enumerate(french)}
     operator, words = _english(verb, tense, agreement, mood, negation, clitic, adverb)
-    return Piece(tuple([word for _, word in french]), _linked(words, places), _linked(operator, places))
+    kind = DENIED if negation else None
+    return Piece(tuple([word for _, word in french]), _linked(words, places), _linked(operator, places), kind=kind)
 
 
 def _linked(said: list[Said], places: dict[str, int]) -> English:
