@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json
+from regard.convert.peft import write_adapter
 from regard.convert.run import finish
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
@@ -276,6 +277,8 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
         log.say(f"note: {len(steps) - len(whole)} of {len(steps)} checkpoints to be averaged are missing or damaged")
     weights = average(whole)
     if run.train.tune == "lora":
+        if not write_adapter(folder, run, sizes, weights):
+            log.say("note: no family that PEFT knows has such a model; the adapters are in model.safetensors alone")
         weights = merged(weights, scale=scale_of(run.train))
     finish(folder, run, sizes, weights)
     return weights
