@@ -62,4 +62,14 @@ def _config(run: Run, adapted: list[str], whole: list[str]) -> dict[str, Any]:
         "fan_in_fan_out": False, "inference_mode": True,
         # By their full names: the last part alone, such as `dense`, may be that of others, too.
         "target_modules": sorted({name.partition(".lora_")[0] for name in adapted}),
-        "modules_to_save": sorted({name.rpartition(".")[0] for name in whole}) or None}
+        "modules_to_save": sorted({_module(name, beside=adapted[0]) for name in whole}) or None}
+
+
+def _module(name: str, *, beside: str) -> str:
+    """What PEFT keeps whole: a part of the body, or all that stands on it, which it knows by itself as `classifier`.
+
+    >>> [_module(name, beside="bert.a.weight") for name in ("bert.pooler.dense.bias", "classifier.dense.bias")]
+    ['bert.pooler.dense', 'classifier']
+    """
+    first, body = name.partition(".")[0], beside.partition(".")[0]
+    return name.rpartition(".")[0] if first == body else first

@@ -140,7 +140,7 @@ def _part(name: str) -> str:
     words = name.split(".")
     if "adapters" in words:
         return "adapters"
-    if "blocks" not in words and {"tokens", "positions"} & set(words):
+    if "blocks" not in words and {"tokens", "positions", "segments"} & set(words):
         return "embeddings"
     return "output" if "output" in words else words[0]
 
