@@ -117,6 +117,8 @@ def write_directory(folder: Path, published: Published) -> None:
     weights = {**published.weights, **copies}
     if shape.kind == "language":
         write_json(folder / "generation_config.json", ids)
+    else:
+        _tell_tokenizer(folder / "tokenizer_config.json", published)
     if shape.kind == "encode":
         sentences.write(folder, shape.tower, longest=published.longest or shape.tower.longest)
     if shape.generator is not None:
@@ -127,6 +129,13 @@ def write_directory(folder: Path, published: Published) -> None:
     write_model(folder, {name: tensor for name, tensor in weights.items() if not name.startswith(GENERATOR)},
                 {**family.config(shape), **ids, **kind,
                  **labels.spelled(published.labels, several=published.several_labels)})
+
+
+def _tell_tokenizer(place: Path, published: Published) -> None:
+    """Where texts are cut, and whether the model asks for segments: transformers leaves both to the tokenizer."""
+    inputs = ["input_ids", *(["token_type_ids"] if published.tower.segments > 1 else []), "attention_mask"]
+    longest = published.longest or published.tower.longest
+    write_json(place, {**read_json(place), "model_input_names": inputs, "model_max_length": longest})
 
 
 def pad_of(config: Mapping[str, Any], family: Family, *, origin: str) -> int:

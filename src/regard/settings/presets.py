@@ -140,7 +140,7 @@ def base(task: str, *, built_in: bool) -> Run:
     """What a run of this task has where nobody says anything; `built_in`: on the data that it brings along."""
     if task == "language":
         return standard_library() if built_in else language()
-    if task in ("classify", "tag", "mask", "detect"):
+    if task in ("classify", "tag", "mask", "detect", "encode"):
         return reader(task, built_in=built_in)
     return replace(phrasebook() if built_in else Run(), task=task)
 

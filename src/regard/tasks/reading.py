@@ -19,6 +19,7 @@ from regard.tasks.watched import records
 __all__ = ["Reads", "alike", "attention", "padded", "rows_of", "seen", "vectors"]
 
 TOGETHER = 1 << 14  # tokens that are read at once
+SMALLEST = 1e-12  # length by which a vector is divided: zeros stay zeros
 
 
 @runtime_checkable
@@ -74,9 +75,9 @@ def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) ->
 
 
 @torch.no_grad()
-def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int,
-            pool: str) -> Float[np.ndarray, "rows width"]:
-    """A vector for each row, in order."""
+def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: str,
+            unit: bool = False) -> Float[np.ndarray, "rows width"]:
+    """A vector for each row, in order; with `unit`, of length 1."""
     encoder, device = _encoder(model), next(model.parameters()).device
     found: list[Tensor] = [torch.empty(0)] * len(rows)
     for places, tokens in alike(rows, pad=pad, device=device):
@@ -84,7 +85,8 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int,
         states = encoder(encoder.embed(tokens), mask=mask)
         for place, vector in zip(places, pooled(states, tokens != pad, how=pool).float().cpu(), strict=True):
             found[place] = vector
-    return np.stack([vector.numpy() for vector in found])
+    stacked = np.stack([vector.numpy() for vector in found])
+    return stacked / np.linalg.norm(stacked, axis=1, keepdims=True).clip(min=SMALLEST) if unit else stacked
 
 
 @torch.no_grad()
