@@ -252,20 +252,35 @@ def check(run: RunOption = None, device: DeviceOption = "auto", json: JsonOption
 
 @app.command()
 def explain(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to answer.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(
+        metavar="TEXT", help="The text to answer. Several, with --word: how the vector of a "
+                             "word that is in all of them moves with its context.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Instead of a run: two words, scores 102 and 99.")] = False,
     run: RunOption = None,
     site: Annotated[str | None, typer.Option(
         "--site", help="Which attention, such as decoder.blocks.1.cross, or a language model's blocks.1.self; the "
                        "last if not given.")] = None,
     head: Annotated[int, typer.Option("--head", min=0, help="Which of its heads, counted from 0.")] = 0,
-    word: Annotated[str, typer.Option("--word", help="The word it writes or reads, or its number from 0 on.")] = "0",
+    word: Annotated[str | None, typer.Option(
+        "--word", help="The word it writes or reads, or its number from 0 on; the first if not given.")] = None,
+    plot: Annotated[Path | None, typer.Option(
+        "--plot", metavar="FILE.png", help="With several texts: draw the way of the word's vector.")] = None,
     device: DeviceOption = "auto", json: JsonOption = False,
 ) -> None:
-    """Show the six steps of attention for one head and one word, with the model's own numbers."""
+    """Show the six steps of attention for one head and one word, with the model's own numbers.
+
+    With several texts, an encoder's: how alike the vectors of one word are, block by block.
+    """
+    if texts and len(texts) > 1 and not example:
+        from regard.verbs import context
+
+        context.main(texts, word, run, plot, device, json)
+        return
+    if plot is not None:
+        raise UserError("--plot goes with several texts, as in --word bank \"the river bank\" \"the bank's money\"")
     from regard.verbs.explain import main
 
-    main(text, example, run, site, head, word, device, json)
+    main(texts[0] if texts else None, example, run, site, head, "0" if word is None else word, device, json)
 
 
 @app.command()

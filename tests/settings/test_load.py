@@ -223,7 +223,7 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
     (["train.tune=lora"],
      "train.tune=lora: the rest of the model would never learn; name one that has, with --from DIR"),
     (["train.lora_on=q,qkv"], "train.lora_on: 'qkv' has no adapter; there are q, k, v, out, up, down"),
-    (["train.frozen=4"], "train.frozen=4: the model has 3 blocks (model.depth)"),
+    (["train.frozen=4"], "train.frozen=4: there are no more blocks than model.depth=3"),
     (["train.optimizer=muon", "train.layer_decay=0.9"],
      "train.optimizer: muon moves all matrices of the blocks, and at one rate; with train.layer_decay=0.9 take adamw"),
     (["train.optimizer=muon", "train.shard=true"],

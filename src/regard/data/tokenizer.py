@@ -74,6 +74,10 @@ class Tokenizer:
                 row += encoding.ids
         return rows
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the token of each id that `encode` gives stands in a text: its first character, and the one after."""
+        return self._library.encode(text, add_special_tokens=False).offsets
+
     def after_space(self, part: str) -> str:
         """A part of a text that was cut before a space, for `encode` to go on with: it puts a space there itself."""
         return part.removeprefix(" ") if self._spaced else part

@@ -243,4 +243,4 @@ def check_tuning(run: Run) -> None:
     if other := [part for part in how.lora_on if part not in ADAPTED] or ([] if how.lora_on else ["none"]):
         raise UserError(f"train.lora_on: {shown(other[0])} has no adapter; there are {', '.join(ADAPTED)}")
     if how.frozen > depth:
-        raise UserError(f"train.frozen={how.frozen}: the model has {depth} blocks (model.depth)")
+        raise UserError(f"train.frozen={how.frozen}: there are no more blocks than model.depth={depth}")

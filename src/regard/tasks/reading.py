@@ -16,7 +16,7 @@ from regard.nn.head import pooled
 from regard.nn.mask import Mask
 from regard.tasks.watched import records
 
-__all__ = ["Reads", "alike", "attention", "padded", "rows_of", "seen", "vectors"]
+__all__ = ["Reads", "alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
 
 TOGETHER = 1 << 14  # tokens that are read at once
 SMALLEST = 1e-12  # length by which a vector is divided: zeros stay zeros
@@ -87,6 +87,22 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
             found[place] = vector
     stacked = np.stack([vector.numpy() for vector in found])
     return stacked / np.linalg.norm(stacked, axis=1, keepdims=True).clip(min=SMALLEST) if unit else stacked
+
+
+@torch.no_grad()
+def layers(model: nn.Module, row: Sequence[int], *, pad: int) -> Float[Tensor, "layers length width"]:
+    """The state of every token of a row: as it enters the first block, and after each."""
+    encoder, found = _encoder(model), list[Tensor]()
+    tokens = torch.tensor([list(row)], device=next(model.parameters()).device)
+    hooks = [block.register_forward_hook(lambda block, inputs, output: found.append(output))
+             for block in encoder.blocks]
+    try:
+        x = encoder.embed(tokens)
+        encoder(x, mask=seen(tokens, pad=pad, window=encoder.window))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat([x, *found]).float().cpu()
 
 
 @torch.no_grad()
