@@ -29,7 +29,7 @@ QuantizeOption = Annotated[Literal["int8", "float16"] | None, typer.Option(
     "--quantize", help="Narrower weights, which are read sooner: int8; on a CPU also float16, for half of the gain.")]
 TaskArgument = Annotated[str | None, typer.Argument(
     help="What to learn: translate (the default); language: to go on with a text; classify: the label of a text; tag: "
-         "of each of its words; or, from raw text, mask: to fill blanks, and detect: to find words that were replaced.")]
+         "of each of its words; and from raw text mask: to fill blanks, or detect: to find words that were replaced.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
     "--data", help="Your files; give it several times for several. translate: a folder of train.en, train.de, "
                    "val.en …; two such files; a .tsv; a .jsonl. language, mask, detect: any text, by file, folder or "
@@ -111,7 +111,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(
         "--seed", min=0, help="Of the shifts, and of the examples in the prompts of --shots.")] = 0,
     plot: Annotated[Path | None, typer.Option(
-        "--plot", metavar="FILE.png", help="Draw which labels are taken for which; with --shots, the accuracy.")] = None,
+        "--plot", metavar="FILE.png", help="Draw which labels are taken for which; with --shots the accuracy.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:

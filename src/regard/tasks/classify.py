@@ -156,8 +156,11 @@ class Classify(Labelled):
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
         return self.judge(model, self.of(split)[:limit]).scores()
 
-    def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion:
-        return Confusion(self.labels, self.judge(model, self.of(split)[:limit]).confusion)
+    def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
+        if self.several:  # none of them is given in place of another
+            return None
+        judged = self.judge(model, self.of(split)[:limit])
+        return Confusion(self.labels, judged.wanted.T.astype(np.int64) @ judged.given.astype(np.int64))
 
     # Given labels -> batches
 

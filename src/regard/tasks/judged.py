@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from regard.tasks.base import Scores
 
@@ -13,13 +13,13 @@ __all__ = ["Judged", "f1"]
 
 @dataclass(frozen=True)
 class Judged:
-    """The log-odds or log-probabilities of all labels for each text, and the labels that it has."""
+    """How likely each text is found to have each label, and which it has."""
 
     labels: Sequence[str]
     logs: Float[np.ndarray, "texts labels"]
-    """Of the probability of each label."""
+    """Log-probabilities of each label."""
     others: Float[np.ndarray, "texts labels"]
-    """Of the probability that it is not the label: what a text may have several of is decided one by one."""
+    """The same of all but it: where a text may have several, each is decided by itself."""
     wanted: Bool[np.ndarray, "texts labels"]
     several: bool
 
@@ -29,11 +29,6 @@ class Judged:
         if self.several:
             return self.logs > self.others
         return np.arange(len(self.labels)) == self.logs.argmax(1)[:, None]
-
-    @property
-    def confusion(self) -> Int[np.ndarray, "wanted given"]:
-        """How many texts that have a label, its row, were given another, its column."""
-        return self.wanted.T.astype(np.int64) @ self.given.astype(np.int64)
 
     def scores(self) -> Scores:
         """Accuracy and macro-F1; of several labels exact matches, micro-F1 and macro-F1. And the mean loss.

@@ -26,7 +26,7 @@ class Log:
     """
 
     def __init__(self, folder: Path | None, how: Train, *, quiet: bool = False, counted: str = "tokens") -> None:
-        """Without a folder nothing is written: only one of many processes does. `counted` is what a loss is the mean of."""
+        """Without a folder nothing is written: only one of many processes does. `counted` names what is."""
         self.folder, self.how, self.quiet, self.counted = folder, how, quiet, counted
         self.steps, self.start, self.latest = how.steps, 0, 0
         self.file = open(os.devnull if folder is None else folder / FILE, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)

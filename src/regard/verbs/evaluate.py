@@ -96,7 +96,7 @@ def _with_drops(scores: Mapping[str, Mapping[str, Any]], against: Mapping[str, s
 
 def _draw(confusion: "Confusion | None", file: Path, *, title: str, task: str) -> None:
     if confusion is None:
-        raise UserError(f"--plot {file}: draws which labels are taken for which; a run of {task} has none")
+        raise UserError(f"--plot {file}: draws which labels are taken for which; this run of {task} cannot")
     from regard.look.heatmap import save
     from regard.verbs.charts import taken_for
 
