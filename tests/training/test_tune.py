@@ -1,5 +1,8 @@
 """Fine-tuning: a body is taken over, some of it learns, and the rest stays what it was to the last bit."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,6 +230,22 @@ def test_a_run_that_goes_on_does_not_need_its_source_any_more(data: Path, source
         train(run, tmp_path / "run", quiet=True)
     (place / "model.safetensors").unlink()
     assert train(run, tmp_path / "run", quiet=True)["val"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", [False, True])
+def test_two_processes_learn_the_adapters_that_one_does(data: Path, source: Path, tmp_path: Path, shard: bool) -> None:
+    still = ["model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.rate=0.01"]
+    settings = [*SHORT, *still, f"train.shard={str(shard).lower()}"]
+    command = ["-m", "regard", "train", "classify", "--data", str(data), "--from", str(source),
+               *(word for setting in settings for word in ("--set", setting))]
+    train(tuned(data, source, *still), tmp_path / "one", quiet=True)
+    processes = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*processes, *command, "--out", str(tmp_path / "two")], check=True, capture_output=True,
+                   env={**os.environ, "OMP_NUM_THREADS": "1"})
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
 # Rates.

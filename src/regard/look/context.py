@@ -20,8 +20,8 @@ class Word:
     @property
     def cosines(self) -> Float[np.ndarray, "layers texts texts"]:
         """How alike the vectors of every two texts are, in each layer."""
-        unit = self._unit.transpose(1, 0, 2)
-        return unit @ unit.transpose(0, 2, 1)
+        unit = self._unit
+        return np.einsum("alw, blw -> lab", unit, unit)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -30,7 +30,8 @@ class Word:
 
     @property
     def _unit(self) -> Float[np.ndarray, "texts layers width"]:
-        return self.states / np.linalg.norm(self.states, axis=-1, keepdims=True).clip(min=1e-12)
+        lengths = np.linalg.norm(self.states, axis=-1, keepdims=True)
+        return np.divide(self.states, lengths.clip(min=1e-12))
 
     @property
     def plane(self) -> Float[np.ndarray, "texts layers 2"]:
@@ -38,5 +39,5 @@ class Word:
         flat = self._unit.reshape(-1, self.states.shape[-1])
         centred = flat - flat.mean(0)
         _, _, axes = np.linalg.svd(centred, full_matrices=False)
-        flat = centred @ np.pad(axes[:2], ((0, max(0, 2 - len(axes))), (0, 0))).T
-        return flat.reshape(*self.states.shape[:2], 2)
+        two = np.pad(axes[:2], ((0, max(0, 2 - len(axes))), (0, 0)))
+        return np.reshape(centred @ two.T, (*self.states.shape[:2], 2))

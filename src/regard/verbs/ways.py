@@ -51,8 +51,9 @@ def _cosines(axes: Axes, word: Word) -> None:
 def _ways(axes: Axes, word: Word) -> None:
     for place, (text, way) in enumerate(zip(word.texts, word.plane, strict=True)):
         colour = COLOURS[place % len(COLOURS)]
-        axes.plot(*way.T, color=colour, linewidth=1.4, alpha=0.7)
-        axes.scatter(*way.T, s=np.linspace(14, 60, len(way)), color=colour, zorder=3,
+        x, y = way.T
+        axes.plot(x, y, color=colour, linewidth=1.4, alpha=0.7)
+        axes.scatter(x, y, s=np.linspace(14, 60, len(way)), color=colour, zorder=3,
                      label=f"{place + 1}  {_cut(text)}")
         axes.annotate(str(place + 1), way[-1], textcoords="offset points", xytext=(7, -3), color=colour, fontsize=10,
                       weight="bold")
