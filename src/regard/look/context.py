@@ -21,7 +21,8 @@ class Word:
     def cosines(self) -> Float[np.ndarray, "layers texts texts"]:
         """How alike the vectors of every two texts are, in each layer."""
         unit = self._unit
-        return np.einsum("alw, blw -> lab", unit, unit)
+        cosines: np.ndarray = np.einsum("alw, blw -> lab", unit, unit)
+        return cosines
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -31,7 +32,8 @@ class Word:
     @property
     def _unit(self) -> Float[np.ndarray, "texts layers width"]:
         lengths = np.linalg.norm(self.states, axis=-1, keepdims=True)
-        return np.divide(self.states, lengths.clip(min=1e-12))
+        unit: np.ndarray = self.states / lengths.clip(min=1e-12)
+        return unit
 
     @property
     def plane(self) -> Float[np.ndarray, "texts layers 2"]:
