@@ -14,21 +14,19 @@ from regard.settings.schema import Run
 from regard.tasks.base import Sizes
 from regard.training.parallel import World
 
-__all__ = ["take_over"]
+__all__ = ["is_new", "take_over"]
 
 MAY_LACK = ("head.", "words.", "generator.")  # what stands on a body, and learns from the beginning if it must
+OF_TOKENS = ("tag", "detect")  # tasks whose head reads each token
 ROUND = 64  # vocabularies are rounded up to multiples of this
 
 
 def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Callable[[str], None]) -> None:
-    """Every weight that the model of `train.start` has, too, from there. The body has to be there whole.
-
-    Labels are this run's own: what gives them is new, even where another run had as many.
-    """
+    """Every weight that the model of `train.start` has, too, from there. The body has to be there whole."""
     assert run.train.start is not None
     origin, own = run.train.start, named_tensors(model)
-    theirs = body_of(Path(origin)).weights
-    new = {name for name in own if INSIDE in name or ("labels" in sizes and name.startswith("head.output."))}
+    body = body_of(Path(origin))
+    theirs, new = body.weights, {name for name in own if is_new(name, task=run.task, before=body.task, sizes=sizes)}
     found = {name: _filled(theirs[name], tensor.shape[0]) for name, tensor in own.items()
              if name in theirs and name not in new and _fits(theirs[name], tensor)}
     missing = [name for name in own if name not in found and name not in new and not name.startswith(MAY_LACK)]
@@ -36,6 +34,24 @@ def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Ca
                    {name: theirs[name] for name in missing if name in theirs}, origin=origin)
     model.load_state_dict(world.spread(found, own), strict=False)
     say(_told(origin, own, found))
+
+
+def is_new(name: str, *, task: str, before: str, sizes: Sizes) -> bool:
+    """Whether a weight is not to be taken over, even if there is one of its name.
+
+    Labels are a run's own, even where another had as many; and a head that has read every token by itself knows
+    nothing of whole texts.
+
+    >>> how = {"task": "classify", "sizes": {"labels": 2}}
+    >>> is_new("head.output.bias", before="classify", **how)
+    True
+    >>> is_new("head.hidden.bias", before="mask", **how), is_new("head.hidden.bias", before="detect", **how)
+    (False, True)
+    """
+    if name.startswith("head."):
+        is_other = (task in OF_TOKENS) != (before in OF_TOKENS)
+        return is_other or ("labels" in sizes and name.startswith("head.output."))
+    return INSIDE in name
 
 
 def _fits(theirs: Tensor, own: Tensor) -> bool:
@@ -59,7 +75,8 @@ def _told(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -
     new = Counter[str]()
     for name, tensor in own.items():
         if name not in found:
-            new["adapters" if INSIDE in name else name.rpartition(".")[0]] += tensor.numel()
+            first = name.rpartition(".")[0] if name.startswith("head.") else name.partition(".")[0]
+            new["adapters" if INSIDE in name else first] += tensor.numel()
     taken, all_of_them = (sum(own[name].numel() for name in names) for names in (found, own))
     named = ", ".join(f"{name} ({count:,})" for name, count in new.items())
     return f"{taken:,} of {all_of_them:,} weights from {origin}; new: {named or 'none'}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.settings.errors import UserError
-from regard.settings.presets import tuned
+from regard.settings.presets import PRESETS, tuned
 from regard.settings.schema import Run
 
 __all__ = ["begun"]
@@ -32,5 +32,6 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
                         f"{'an encoder' if reads else 'a language model'}")
     model = body.tower
     if body.task not in SUMMED_UP:  # how a text becomes one vector was not learned there
-        model = replace(model, pool=plain.model.pool, head=plain.model.head)
+        usual = plain.model if model.preset is None else PRESETS[model.preset]()
+        model = replace(model, pool=usual.pool, head=usual.head)
     return tuned(plain, model, start=str(source), tokens=str(body.tokens), longest=body.longest, tune=tune)
