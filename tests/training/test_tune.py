@@ -232,6 +232,15 @@ def test_a_run_that_goes_on_does_not_need_its_source_any_more(data: Path, source
     assert train(run, tmp_path / "run", quiet=True)["val"]
 
 
+def test_recomputed_and_in_pieces_adapters_learn_the_same(data: Path, source: Path, tmp_path: Path) -> None:
+    still = ("model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.rate=0.01")
+    train(tuned(data, source, *still), tmp_path / "plain", quiet=True)
+    train(tuned(data, source, *still, "train.recompute=true", "train.accumulate=2"), tmp_path / "other", quiet=True)
+    one, two = tensors(tmp_path / "plain"), tensors(tmp_path / "other")
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", [False, True])
 def test_two_processes_learn_the_adapters_that_one_does(data: Path, source: Path, tmp_path: Path, shard: bool) -> None:
@@ -278,7 +287,7 @@ def test_every_group_follows_the_schedule_at_its_height(data: Path, source: Path
         return whole(self)
 
     with patch.object(Update, "step", step):
-        train(tuned(data, source, "train.layer_decay=0.5", "train.schedule=constant"), tmp_path, quiet=True)
+        train(tuned(data, source, "train.layer_decay=0.5", "train.schedule=constant", "train.rate=5e-5"), tmp_path, quiet=True)
     assert all(rate == pytest.approx(5e-5) for rates in seen for rate in rates)
 
 

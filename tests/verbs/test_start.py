@@ -1,12 +1,14 @@
 """`regard train --from`: what cannot be gone on from is said in one line, before anything is written."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from regard.settings.errors import UserError
-from regard.settings.load import load
+from regard.settings.load import load, to_json
 from regard.training.loop import train
 from regard.verbs.train import settled
 
@@ -51,6 +53,22 @@ def test_a_source_that_cannot_be_gone_on_from_is_named(
     assert error.value.exit_code == 2
 
 
+@pytest.mark.parametrize(("options", "says"), [
+    (["--from", "nowhere"], "regard: --from nowhere: no such folder"),
+    (["--tune", "lora"], "regard: train.tune=lora: the rest of the model would never learn"),
+    (["--from", ".", "--tune", "some"], "regard: Invalid value for '--tune': "),
+])
+@pytest.mark.parametrize("verb", ["train", "plan"])
+def test_wrong_options_are_refused_before_torch_is_imported(verb: str, options: list[str], says: str) -> None:
+    script = ("import sys; from regard.cli import main\n"
+              f"sys.argv = ['regard', {verb!r}, 'classify', *{options!r}]\n"
+              "try: main()\n"
+              "except SystemExit as end: print(end.code, 'torch' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"]
+    assert done.stderr.startswith(says)
+
+
 def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(runs: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "tune.toml"
     recipe.write_text(f'task = "classify"\n[train]\nstart = "{runs / "classify"}"\ntune = "lora"\nsteps = 7\n')
@@ -59,13 +77,11 @@ def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(r
     assert (run.train.steps, run.train.warmup, run.train.rate, run.train.tune) == (7, 3, 1e-3, "lora")
     assert run.tokens.file == str(runs / "classify" / "tokenizer.json")
     assert run.data.longest == 16
-    assert settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"]).train.rate == 5e-5
+    assert settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"]).train.rate == 5e-5 * 48
 
 
 def test_a_saved_run_is_the_run_it_was_though_its_source_is_gone(runs: Path, tmp_path: Path) -> None:
     run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", "train.rate=1e-4"])
-    from regard.settings.load import to_json
-
     saved = json.loads(json.dumps(to_json(run)).replace(str(runs), "gone"))
     (tmp_path / "run.json").write_text(json.dumps(saved))
     again = settled(None, [], None, None, tmp_path / "run.json", [])

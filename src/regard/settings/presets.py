@@ -193,9 +193,11 @@ def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tu
     """A run of the plain one's task that goes on from a model with these settings, tokens and longest texts.
 
     Some epochs of a few thousand sentences, about forty at a time. What is new learns fast; what has learned already
-    is not to forget it (Devlin et al. 2019, A.3; Hu et al. 2022, D).
+    is not to forget it (Devlin et al. 2019, A.3; Hu et al. 2022, D), and the less so the larger it is (Clark et al.
+    2020, B).
     """
-    train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, rate=5e-5 if tune == "all" else 1e-3,
+    rate = 5e-5 * 768 / model.width if tune == "all" else 1e-3  # BERT's, at its width
+    train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, rate=rate,
                     schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
                     evaluate_every=None)
     return replace(plain, model=model, train=train, data=replace(plain.data, longest=min(plain.data.longest, longest)),
