@@ -286,8 +286,9 @@ def test_every_group_follows_the_schedule_at_its_height(data: Path, source: Path
         seen.append([group["lr"] / group["ratio"] for group in self.optimizer.param_groups])
         return whole(self)
 
+    run = tuned(data, source, "train.layer_decay=0.5", "train.schedule=constant", "train.rate=5e-5")
     with patch.object(Update, "step", step):
-        train(tuned(data, source, "train.layer_decay=0.5", "train.schedule=constant", "train.rate=5e-5"), tmp_path, quiet=True)
+        train(run, tmp_path, quiet=True)
     assert all(rate == pytest.approx(5e-5) for rates in seen for rate in rates)
 
 
