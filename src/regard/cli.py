@@ -160,6 +160,9 @@ def predict(
         "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
     score: Annotated[bool, typer.Option(
         "--score", help="Do not answer: say how likely a language model finds each input.")] = False,
+    embed: Annotated[str | None, typer.Option(
+        "--embed", metavar="FILE", help="Do not answer: write a vector for each input, by an encoder. A .npy is a numpy "
+                                        "array; a .jsonl, or - for stdout, a line of JSON for each.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -169,6 +172,13 @@ def predict(
     said = {"best": samples, "longest": longest, "temperature": temperature, "top_k": top_k, "top_p": top_p,
             "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
     short = [f"search.{name}={value}" for name, value in said.items() if value is not None]
+    if embed is not None:
+        from regard.verbs import embed as vectors
+
+        if unused := [*(setting or []), *short, *(f"--stop {text}" for text in stop or []), *["--score"] * score]:
+            raise UserError(f"{unused[0]}: --embed writes vectors, which are not searched for")
+        vectors.main(inputs or [], run, embed, device, precision, quantize, json)
+        return
     main(inputs or [], run, [*(setting or []), *short], stop or [], score, device, precision, quantize, json)
 
 

@@ -18,7 +18,9 @@ from regard.tasks.watched import records
 
 __all__ = ["Reads", "alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
 
-TOGETHER = 1 << 14  # tokens that are read at once
+TOGETHER = {"cpu": 1 << 10}  # tokens that are read at once: on a CPU so few that they stay in its caches
+ON_A_GPU = 1 << 14
+ENOUGH = 1 << 8  # tokens of one length for a batch without padding
 SMALLEST = 1e-12  # length by which a vector is divided: zeros stay zeros
 
 
@@ -56,11 +58,14 @@ def padded(rows: Sequence[Sequence[int]], *, pad: int,
 
 
 def alike(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device) -> Iterator[Alike]:
-    """All rows, the longest first, in batches that are next to no padding."""
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-    while order:
-        count = max(1, TOGETHER // len(rows[order[0]]))
-        some, order = order[:count], order[count:]
+    """All rows, the longest first, in batches with next to no padding."""
+    order, at = sorted(range(len(rows)), key=lambda i: -len(rows[i])), 0
+    while at < len(order):
+        length = len(rows[order[at]])
+        some = order[at : at + max(1, TOGETHER.get(device.type, ON_A_GPU) // length)]
+        same = [i for i in some if len(rows[i]) == length]
+        some = same if device.type == "cpu" and len(same) * length >= ENOUGH else some
+        at += len(some)
         yield Alike(some, padded([rows[i] for i in some], pad=pad).to(device))
 
 
@@ -68,7 +73,8 @@ def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) ->
     """Padding is not looked at. Beside a window, the first token sees all and is seen by all: it stands for them."""
     real = tokens != pad
     if window is None:
-        return Mask(keys=real)
+        # A CPU can look whether there is any; without a mask its attention is faster.
+        return Mask() if real.device.type == "cpu" and bool(real.all()) else Mask(keys=real)
     first = torch.zeros_like(real)
     first[:, 0] = True
     return Mask(keys=real, globals=first & real)
