@@ -26,9 +26,9 @@ class Judged:
     @property
     def given(self) -> Bool[np.ndarray, "texts labels"]:
         """The likeliest label of each text; or all that are likelier than not."""
-        if self.several:
-            return self.logs > self.others
-        return np.arange(len(self.labels)) == self.logs.argmax(1)[:, None]
+        likelier: np.ndarray = self.logs > self.others
+        likeliest: np.ndarray = np.arange(len(self.labels)) == self.logs.argmax(1)[:, None]
+        return likelier if self.several else likeliest
 
     def scores(self) -> Scores:
         """Accuracy and macro-F1; of several labels exact matches, micro-F1 and macro-F1. And the mean loss.
@@ -59,4 +59,6 @@ def f1(wanted: Bool[np.ndarray, "texts labels"],
     [0.667, 0.0]
     """
     both, either = (wanted & given).sum(0), wanted.sum(0) + given.sum(0)
-    return np.divide(2 * both, either, out=np.full(len(both), np.nan), where=either > 0)
+    found = np.full(len(both), np.nan)
+    np.divide(2 * both, either, out=found, where=either > 0)
+    return found

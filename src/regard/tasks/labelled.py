@@ -149,6 +149,8 @@ class Labelled(Task[LabelBatch]):
     def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
         """Those of the training data. A test may not have others: no model could give them."""
         known = {label for sample in splits["train"] for label in sample.labels}
+        if self.labels and self.labels != sorted(known):  # a run that has come without its data
+            raise UserError(f"train: has the labels {some(sorted(known))}; the run has learned {some(self.labels)}")
         self.labels = sorted(known)
         if len(known) < 2:
             raise UserError(f"train: {len(known)} different labels ({', '.join(known) or 'none'}); two are the least")

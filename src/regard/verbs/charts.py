@@ -150,7 +150,7 @@ def taken_for(confusion: Confusion, *, title: str) -> Figure:
             if count:
                 axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=7 if count > 9_999 else 8,
                           color="white" if count > DARK * totals[row] else INK)
-    for row in np.flatnonzero(totals):
+    for row in np.flatnonzero(totals).tolist():
         axes.text(len(names) - 0.35, row, f"{counts[row, row] / totals[row]:.0%}", va="center", color=GREY,
                   fontsize=min(8, letters))
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=letters)

@@ -70,9 +70,8 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
         print(jsons.dumps({"run": str(folder), "split": wanted[0], **first, "splits": scores, **about},
                           ensure_ascii=False))
     else:
-        print(table(scores))
-        if quantize is not None:
-            print(*_costs(scores, wanted, quantize), sep="\n")
+        costs = [] if quantize is None else _costs(scores, wanted, quantize)
+        print(table(scores), *costs, sep="\n")
 
 
 def _asked(predictor: "Predictor", splits: Sequence[str], others: Others, shifts: Sequence[str]) -> dict[str, str]:
@@ -96,7 +95,8 @@ def _with_drops(scores: Mapping[str, Mapping[str, Any]], against: Mapping[str, s
 
 def _draw(confusion: "Confusion | None", file: Path, *, title: str, task: str) -> None:
     if confusion is None:
-        raise UserError(f"--plot {file}: draws which labels are taken for which; this run of {task} cannot")
+        raise UserError(f"--plot {file}: draws which label is taken for which; a text has no single one in this run of "
+                        f"{task}")
     from regard.look.heatmap import save
     from regard.verbs.charts import taken_for
 
@@ -111,6 +111,9 @@ def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quant
         if "perplexity" in before:
             change = 100 * (after["perplexity"] / before["perplexity"] - 1)
             yield f"{split}: {quantize} changes the perplexity by {change:+.2f} %"
+        for name in RIGHT:
+            if name in before:
+                yield f"{split}: {quantize} changes the {name.replace('_', ' ')} by {after[name] - before[name]:+.4f}"
 
 
 def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
