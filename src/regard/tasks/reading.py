@@ -73,8 +73,10 @@ def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) ->
     """Padding is not looked at. Beside a window, the first token sees all and is seen by all: it stands for them."""
     real = tokens != pad
     if window is None:
-        # A CPU can look whether there is any; without a mask its attention is faster.
-        return Mask() if real.device.type == "cpu" and bool(real.all()) else Mask(keys=real)
+        # A CPU can look whether there is any; without a mask its attention is faster. In training, what is done must
+        # not depend on it: a step may be compiled, or only traced.
+        can_look = real.device.type == "cpu" and not torch.is_grad_enabled()
+        return Mask() if can_look and bool(real.all()) else Mask(keys=real)
     first = torch.zeros_like(real)
     first[:, 0] = True
     return Mask(keys=real, globals=first & real)
