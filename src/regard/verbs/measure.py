@@ -158,8 +158,6 @@ class Step(NamedTuple):
 def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Examples) -> Iterator[tuple[int, Step]]:
     """The same for each checkpoint that was kept, the oldest first. The model ends with the weights of the newest."""
     from regard.checkpoint import Checkpoint, load_weights
-    from regard.nn.lora import merged
-    from regard.training.tune import scale_of
 
     kept = Checkpoint.all(folder)[::-1]
     if not kept:
@@ -169,8 +167,7 @@ def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Exa
             print(f"left out: {wrong}", file=sys.stderr)
             continue
         print(f"step {checkpoint.step:,}", file=sys.stderr)
-        weights = merged(checkpoint.weights(), scale=scale_of(predictor.run.train))
-        load_weights(predictor.model, weights, origin=str(checkpoint.folder))
+        load_weights(predictor.model, checkpoint.weights(), origin=str(checkpoint.folder))
         heads = measured(predictor, test)
         yield checkpoint.step, Step(heads, bests(predictor, val, heads))
 
