@@ -13,9 +13,11 @@ from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer as Library
+from tokenizers import models
+from tokenizers.processors import TemplateProcessing
 
 from regard.data.published import MASKS, Specials, library_at, refusing, specials_of
-from regard.data.vocabulary import BYTES, KINDS, UNKNOWN, learn, least
+from regard.data.vocabulary import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
 
 __all__ = ["KINDS", "Tokenizer", "train"]
@@ -47,7 +49,9 @@ class Tokenizer:
         library.no_padding()
         self._library, self.specials = library, specials
         self.pad, self.start, self.end, self.mask = specials
-        self.unknown: int | None = library.token_to_id(UNKNOWN)
+        # BERT's way to go on with a word: what begins one is not marked.
+        self._goes_on = library.model.continuing_subword_prefix if isinstance(library.model, models.WordPiece) else None
+        self.unknown: int | None = library.token_to_id(library.model.unk_token if self._goes_on else UNKNOWN)
         self._never = {id for id, token in library.get_added_tokens_decoder().items() if token.special}
         self._spaced = library.normalizer is not None and library.normalizer.normalize_str("a") in (" a", "▁a")
         self._in_bytes = library.decoder is not None and library.decoder.decode(["aĠ"]) == "a "
@@ -69,6 +73,10 @@ class Tokenizer:
             for (row, _), encoding in zip(batch, encoded, strict=True):
                 row += encoding.ids
         return rows
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the token of each id that `encode` gives stands in a text: its first character, and the one after."""
+        return self._library.encode(text, add_special_tokens=False).offsets
 
     def after_space(self, part: str) -> str:
         """A part of a text that was cut before a space, for `encode` to go on with: it puts a space there itself."""
@@ -135,6 +143,8 @@ class Tokenizer:
             if not BYTES.keys() >= {*token}:  # one that was added as it is
                 return token
             return bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
+        if self._goes_on:
+            return token.removeprefix(self._goes_on) if token.startswith(self._goes_on) else f" {token}"
         if byte := ONE_BYTE.fullmatch(token):
             return bytes.fromhex(byte[1]).decode("utf-8", errors="backslashreplace")
         return token.replace("▁", " ")
@@ -173,6 +183,11 @@ def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool =
     if not mask:
         return Tokenizer(library)
     library.add_special_tokens([MASKS[0]])
+    _, start, end = SPECIALS
+    # For other tools, which leave it to the tokenizer to say where a text begins and ends.
+    library.post_processor = TemplateProcessing(
+        single=f"{start} $A {end}", pair=f"{start} $A {end} $B:1 {end}:1",
+        special_tokens=[(start, OWN.start), (end, OWN.end)])
     return Tokenizer(library, OWN._replace(mask=library.token_to_id(MASKS[0])))
 
 

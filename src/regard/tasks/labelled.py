@@ -207,7 +207,8 @@ class Labelled(Task[LabelBatch]):
     # Texts -> what the encoder makes of them
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=self.run.model.pool)
+        tower = self.run.model
+        return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=tower.pool, unit=tower.unit)
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the optio
     from regard.tasks.base import Answer
     from regard.tasks.predictor import Predictor
 
-__all__ = ["main"]
+__all__ = ["batched", "main", "texts_of"]
 
 ALL_OF_STDIN = "-"
 
@@ -42,7 +42,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
     # A person who types wants each answer at once; a file is worked off in batches.
     is_typed = not inputs and sys.stdin.isatty()
     alone = is_typed or len(inputs) == 1
-    for some in _batched(_texts(inputs), 1 if is_typed else search.batch * 8):
+    for some in batched(texts_of(inputs), 1 if is_typed else search.batch * 8):
         said = len(predictor.task.notes)
         with _within_memory(search):
             if score:
@@ -67,7 +67,7 @@ def _within_memory(search: Search) -> Iterator[None]:
                       "lower --longest or search.batch") from None
 
 
-def _texts(inputs: Sequence[str]) -> Iterator[str]:
+def texts_of(inputs: Sequence[str]) -> Iterator[str]:
     from regard.data.lines import read_lines, read_text
 
     if not inputs:
@@ -115,7 +115,7 @@ def _line(text: str) -> str:
     return re.sub(r"[\t\n\r]", " ", text)
 
 
-def _batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+def batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     iterator = iter(texts)
     while some := list(islice(iterator, size)):
         yield some
