@@ -19,18 +19,19 @@ from regard.settings.schema import Tower
 __all__ = ["ELECTRA", "GENERATOR"]
 
 GENERATOR = "generator/"
+TOKENS = 128  # numbers of a token, where a config does not say it
 KEYS = replace(
     bert.KEYS, same={**bert.KEYS.same, "embedding_size": "embedding_width"},
     absent={**bert.KEYS.absent, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024,
-            "embedding_size": 128},
+            "embedding_size": None},
     silent=bert.SILENT | {"generator_size", "summary_activation", "summary_last_dropout", "summary_type",
                           "summary_use_proj"})  # of a head for multiple choice
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     """Tokens as wide as the blocks are not widened."""
-    same = config.get("embedding_size", 128) == config.get("hidden_size", 256)
-    return {**config, "embedding_size": None} if same else dict(config)
+    size = config.get("embedding_size", TOKENS)
+    return {**config, "embedding_size": None if size == config.get("hidden_size", 256) else size}
 
 
 def spelled(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,9 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     moved, window = roberta.plain(config), config.get("attention_window", WINDOW)
     if isinstance(window, list) and window and all(each == window[0] for each in window):
         window = window[0]
-    halved = isinstance(window, int) and not isinstance(window, bool) and window % 2 == 0
-    return {**moved, "attention_window": window // 2 if halved else window}
+    if isinstance(window, int) and not isinstance(window, bool):
+        window = window / 2 if window % 2 else window // 2  # half a token is refused
+    return {**moved, "attention_window": window}
 
 
 def spelled(config: Mapping[str, Any]) -> dict[str, Any]:

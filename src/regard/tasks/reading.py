@@ -14,6 +14,7 @@ from regard.look.watch import watch
 from regard.models.encoder import Encoder
 from regard.nn.head import pooled
 from regard.nn.mask import Mask
+from regard.settings.errors import NotFinite
 from regard.tasks.watched import records
 
 __all__ = ["Reads", "alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
@@ -94,6 +95,8 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
         for place, vector in zip(places, pooled(states, tokens != pad, how=pool).float().cpu(), strict=True):
             found[place] = vector
     stacked = np.stack([vector.numpy() for vector in found])
+    if not np.isfinite(stacked).all():
+        raise NotFinite("the model's states are not numbers: its training went wrong")
     return stacked / np.linalg.norm(stacked, axis=1, keepdims=True).clip(min=SMALLEST) if unit else stacked
 
 
