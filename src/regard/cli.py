@@ -39,7 +39,8 @@ DataOption = Annotated[list[Path] | None, typer.Option(
 SourceOption = Annotated[str | None, typer.Option(
     "--source", help="Language (file ending), column or JSON key of the input; of raw text, the key of its texts.")]
 TargetOption = Annotated[str | None, typer.Option(
-    "--target", help="Language, column or key of the output: of translate, and of classify its labels.")]
+    "--target", help="Language, column or key of the output: of classify its labels; of tag the column of the tags: "
+                     "upos, xpos …, or its number.")]
 RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
 SetOption = Annotated[list[str] | None, typer.Option(
     "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")]

@@ -38,6 +38,7 @@ JOBS = {
     "language": ("data.built_in_size=20", "data.longest=32", "tokens.vocabulary=300", "search.longest=8",
                  "train.optimizer=muon"),
     "classify": ("data.built_in_size=40", "tokens.vocabulary=300", "train.rate=0.001"),
+    "tag": ("data.built_in_size=40", "tokens.vocabulary=300", "train.rate=0.01"),
 }
 
 # Some 10 ms a step. Checkpoints and evaluations fall on different steps, and at times on the same.

@@ -14,7 +14,7 @@ from stat import S_ISDIR
 
 from regard.settings.errors import UserError
 
-__all__ = ["Layout", "find_files", "find_splits", "find_tests", "kind"]
+__all__ = ["SPLITS", "Layout", "find_files", "find_splits", "find_tests", "is_directory", "kind"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 BOTH_SIDES = ("tsv", "jsonl")
@@ -46,7 +46,7 @@ def find_files(paths: Sequence[Path], *, source: str | None, target: str | None)
     """The files of every split, from one directory, two parallel files, or one file with both sides."""
     if source is not None and source == target:
         raise UserError(f"--source and --target are both {source!r}; they must differ")
-    match [(path, _is_directory(path)) for path in paths]:
+    match [(path, is_directory(path)) for path in paths]:
         case [(directory, True)]:
             return _in_directory(directory, source, target)
         case [(file, False)] if kind(file) in BOTH_SIDES:
@@ -64,7 +64,7 @@ def find_files(paths: Sequence[Path], *, source: str | None, target: str | None)
     raise UserError(f"{len(paths)} paths given as data; pass one directory, two parallel files, or one .tsv or .jsonl")
 
 
-def _is_directory(path: Path) -> bool:
+def is_directory(path: Path) -> bool:
     try:
         return S_ISDIR(path.stat().st_mode)
     except FileNotFoundError:
@@ -205,7 +205,7 @@ def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]
 
     Beside train, only files that are called like it belong to it; and what to say of those that were not named.
     """
-    directories = [path for path in paths if _is_directory(path)]
+    directories = [path for path in paths if is_directory(path)]
     if directories and len(paths) > 1:
         raise UserError(f"{directories[0]}: is a directory; pass one directory, or files")
     if directories:
@@ -223,7 +223,7 @@ def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]
 
 def find_tests(path: Path) -> list[Path]:
     """A file; or what a directory has for tests, or else for validation."""
-    if not _is_directory(path):
+    if not is_directory(path):
         return [path]
     found = [(part[0], file) for file in _files(path) if (part := _part(file))]
     tests = [file for split, file in found if split.startswith("test")] or [f for split, f in found if split == "val"]

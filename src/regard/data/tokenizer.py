@@ -77,6 +77,22 @@ class Tokenizer:
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the token of each id that `encode` gives stands in a text: its first character, and the one after."""
         return self._library.encode(text, add_special_tokens=False).offsets
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """The ids of each word of each sentence: put together, those of the words with spaces between them.
+
+        That holds of every tokenizer whose tokens do not reach over spaces. A word that gives no token, as a control
+        character may, has the mask for one, or where there is none the end: each word has a place of its own.
+
+        >>> tokens = train(["a dog barks"] * 2, kind="bpe", vocabulary=300)
+        >>> [[tokens.pieces(ids) for ids in words] for words in tokens.encode_words([["a", "dog", "dogs"]])]
+        [[[' a'], [' dog'], [' dog', 's']]]
+        """
+        # A tokenizer that puts a space before a text does so before a word; the others are given it.
+        spaced = [words if self._spaced else [*words[:1], *(f" {word}" for word in words[1:])] for words in sentences]
+        different = list(dict.fromkeys(word for words in spaced for word in words))
+        nothing = [self.end if self.mask is None else self.mask]
+        ids = {word: row or nothing for word, row in zip(different, self.encode(different), strict=True)}
+        return [[ids[word] for word in words] for words in spaced]
 
     def after_space(self, part: str) -> str:
         """A part of a text that was cut before a space, for `encode` to go on with: it puts a space there itself."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen
 from regard.look.alignment import Links
-from regard.look.choices import Output
+from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.knobs import written
@@ -47,19 +47,24 @@ Loss = tuple[Term, ...]
 Sizes = Mapping[str, int]
 """What is known only after the data was read: vocabularies, numbers of labels."""
 
-Scores = dict[str, float | str]
-"""Named figures of an evaluation, and the signatures they were computed under."""
+Scores = dict[str, float | str | dict[str, float]]
+"""Named figures of an evaluation, whole tables of them, and the signatures they were computed under."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says to one input, with the log-probability per token it was chosen by, and its next best."""
+    """What a model says to one input, with the log-probability per token it was chosen by, and its next best.
+
+    Where it says something of each place of the input by itself, `choices` has what it could have said there.
+    """
 
     text: str
     score: float | None = None
     others: "tuple[Answer, ...]" = ()
     probabilities: Mapping[str, float] | None = None
     """Of all that could be answered, where that is a list of labels; the likeliest first."""
+    choices: tuple[Choice, ...] = ()
+    """What was likely at each place of the answer, where it has places of its own."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +256,7 @@ def loss_per_token(task: Task[B], model: nn.Module, batches: Iterable[B]) -> flo
     for batch in batches:
         total += sum(float(term.total) for term in task.loss(model, batch.to(device)) if term.name == "nll")
         count += batch.counts["nll"]
-    return total / count
+    return total / max(1, count)
 
 
 def _refuse_reader(run: Run) -> None:

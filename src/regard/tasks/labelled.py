@@ -74,6 +74,9 @@ class Labelled(Task[LabelBatch]):
         """A sample whose text was changed. Its labels are those of the whole of it, and stay."""
         return replace(sample, text=text)
 
+    def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
+        """Write into `cache` what else `restore` needs of the samples."""
+
     # Files -> ids
 
     def prepare(self, folder: Path) -> Sizes:
@@ -96,6 +99,7 @@ class Labelled(Task[LabelBatch]):
             if split != "train":
                 lines = (json.dumps([sample.text, sample.labels], ensure_ascii=False) for sample in samples)
                 (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        self.keep(cache, splits)
         del self.samples["train"]
         # Last: where it is, the cache is whole.
         write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})

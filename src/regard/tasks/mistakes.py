@@ -34,10 +34,11 @@ def mistakes(task: Task[Any], model: nn.Module, split: str, *, limit: int | None
 
 def _mistake(task: Task[Any], model: nn.Module, loss: float, example: Example, answer: str) -> Mistake:
     [record] = task.look(model, [example.input], [answer], only=task.focus)
-    [batch] = task.batches([example.input], [answer])
     labels = next(iter(record.labels.values()))
-    # The last rows: before them, a model that goes on with its input has read it. A model that only reads has no other.
-    said = len(labels.targets) if task.reads_only else batch.counts["nll"]
+    said = len(labels.targets)
+    if not task.reads_only:  # the last rows: before them, a model that goes on with its input has read it
+        [batch] = task.batches([example.input], [answer])
+        said = batch.counts["nll"]
     weights = np.mean([each.mean(0) for each in record.values()], axis=0)
     return Mistake(example.input, example.wanted, answer, loss, len(labels.sources),
                    Labels(labels.targets[-said:], labels.sources), weights[-said:])

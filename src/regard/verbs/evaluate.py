@@ -50,7 +50,8 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
     known = len(predictor.task.notes)
     against = _asked(predictor, splits, others, how)
     scores = {split: predictor.evaluate(split, limit=limit) for split in against}
-    if wrong := next((split for split in scores if math.isnan(float(scores[split].get("loss", 0)))), None):
+    losses = {split: values.get("loss") for split, values in scores.items()}
+    if wrong := next((split for split, loss in losses.items() if isinstance(loss, float) and math.isnan(loss)), None):
         raise NotFinite(f"{folder}: its loss on {wrong} is not a number: its training went wrong")
     if others.data or how:
         scores = _with_drops(scores, against)
@@ -117,16 +118,38 @@ def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quant
 
 
 def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line for each split; then the signatures, which make the figures citable."""
+    """A line for each split; then whole tables; then the signatures, which make the figures citable."""
+    first = next(iter(scores.values()))
     numbers = list(dict.fromkeys(name for values in scores.values() for name, value in values.items()
-                                 if not isinstance(value, str)))
+                                 if isinstance(value, int | float)))
     width = max(len("split"), *map(len, scores))
     lines = ["  ".join([f"{'split':<{width}}", *(f"{name:>{max(9, len(name))}}" for name in numbers)])]
     for split, values in scores.items():
         cells = [f"{_figure(values[name]) if name in values else '':>{max(9, len(name))}}" for name in numbers]
         lines.append("  ".join([f"{split:<{width}}", *cells]).rstrip())
     texts = {name: value for values in scores.values() for name, value in values.items() if isinstance(value, str)}
+    lines += [line for name in first if isinstance(first[name], dict)
+              for line in _across({split: values[name] for split, values in scores.items()}, name.replace("_", " "))]
     return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {value}" for name, value in texts.items())])
+
+
+def _across(tables: Mapping[str, Mapping[str, float]], title: str) -> list[str]:
+    """A line for each thing that some split has, and a column for each split.
+
+    >>> print(*_across({"val": {"NOUN": 97.5, "VERB": 95.0}, "test": {"NOUN": 100.0}}, "accuracy per tag"), sep="\\n")
+    <BLANKLINE>
+    accuracy per tag        val       test
+    NOUN                  97.50     100.00
+    VERB                  95.00
+    """
+    names = sorted({name for table in tables.values() for name in table})
+    width = max(map(len, [title, *names]))
+    lines = ["", "  ".join([f"{title:<{width}}", *(f"{split:>9}" for split in tables)])]
+    for name in names:
+        cells = [f"{_figure(table[name]) if name in table else '':>{max(9, len(split))}}"
+                 for split, table in tables.items()]
+        lines.append("  ".join([f"{name:<{width}}", *cells]).rstrip())
+    return lines
 
 
 def _figure(value: float) -> str:

@@ -16,6 +16,7 @@ from regard.settings.schema import Search
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.look.choices import Choice
     from regard.tasks.base import Answer
     from regard.tasks.predictor import Predictor
 
@@ -90,14 +91,29 @@ def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any]
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
             print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
+        elif answer.choices and search["best"] > 1:
+            print(*_weighed(answer.choices), "", sep="\n")
         else:
             print("\t".join(_line(each.text) for each in (answer, *answer.others)))
 
 
 def _record(answer: "Answer") -> dict[str, Any]:
-    """Probabilities only where an answer has them."""
-    about = {"text": answer.text, "score": answer.score, "others": [_record(other) for other in answer.others]}
-    return about if answer.probabilities is None else {**about, "probabilities": dict(answer.probabilities)}
+    """The probabilities and the choices are of answers alone that have them."""
+    told: dict[str, Any] = {
+        "text": answer.text, "score": answer.score, "others": [_record(other) for other in answer.others]}
+    if answer.probabilities is not None:
+        told["probabilities"] = dict(answer.probabilities)
+    if answer.choices:
+        told["choices"] = [asdict(choice) for choice in answer.choices]
+    return told
+
+
+def _weighed(choices: "Sequence[Choice]") -> Iterator[str]:
+    """A line for each place, with what the model thinks could be there."""
+    width = max(len(_line(choice.token)) for choice in choices)
+    for choice in choices:
+        likely = "  ".join(f"P({text})={chance:.3f}" for text, chance in choice.best)
+        yield f"{_line(choice.token):<{width}}  {likely}"
 
 
 def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:

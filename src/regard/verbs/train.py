@@ -150,7 +150,7 @@ def _name(run: Run) -> str:
     data = run.data
     if not data.paths:
         return BUILT_IN.get(run.task, "data")
-    stem = re.sub(r"(\.gz|\.tsv|\.csv|\.jsonl)+$", "", Path(data.paths[0]).resolve().name)
+    stem = re.sub(r"(\.gz|\.tsv|\.csv|\.jsonl|\.conllu?)+$", "", Path(data.paths[0]).resolve().name)
     stem = re.sub(r"[*?\[\]]", "", stem).strip(".") or "data"  # of a pattern
     return "-".join([stem, *(side for side in (data.source, data.target) if side)])
 

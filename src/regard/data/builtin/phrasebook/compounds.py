@@ -19,7 +19,7 @@ __all__ = ["cause", "contrast", "opinion", "person_clause", "thing_clause"]
 BECAUSE = Rule("A parce que B", "A because/parce/que B", kind=TWO_CLAUSES)
 AND = Rule("A et B", "A and/et B", kind=TWO_CLAUSES)
 BUT = Rule("A mais B", "A but/mais B", kind=TWO_CLAUSES)
-THAT = Rule("S V que B", "S V^ V that/que B", kind=TWO_CLAUSES)
+THAT = Rule("S V que B", "S V^ V that_SCONJ/que B", kind=TWO_CLAUSES)
 WHO_IS = Rule("N qui V W P", "N who/qui V^ V W^ W P", kind=TWO_CLAUSES)
 WHICH_IS = Rule("N que S V W P", "N that/que S V^ V W^ W P", kind=TWO_CLAUSES)
 OPINIONS = read_verbs(lexicon.OPINIONS)

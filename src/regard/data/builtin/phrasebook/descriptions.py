@@ -88,14 +88,14 @@ def where_is(dice: Dice) -> Piece:
 # Each opening with its determiners, in the singular and in the plural.
 THERE = [
     (context, (Rule(french, english, kind=kind),
-               Rule(french, english.replace("is/", "are/").replace("was/", "were/"), kind=kind)))
+               Rule(french, english.replace("is_", "are_").replace("was_", "were_"), kind=kind)))
     for context, french, english, kind in (
-        ("existing", "il y a X Y", "there/il/y is/a X Y", None),
-        ("existing", "il y a X Y", "there/il/y is/a X Y", None),
-        ("existing", "il y avait X Y", "there/il/y was/avait X Y", None),
-        ("absent", "il n'y a X Y", "there/il/n'y is/a X Y", DENIED),
-        ("existing asked", "y a-t-il X Y ?", "is/a-t-il there/y X Y ?/?", YES_NO),
-        ("existing asked", "est-ce qu'il y a X Y ?", "is/a/est-ce there/qu'il/y X Y ?/?", YES_NO),
+        ("existing", "il y a X Y", "there/il/y is_VERB/a X Y", None),
+        ("existing", "il y a X Y", "there/il/y is_VERB/a X Y", None),
+        ("existing", "il y avait X Y", "there/il/y was_VERB/avait X Y", None),
+        ("absent", "il n'y a X Y", "there/il/n'y is_VERB/a X Y", DENIED),
+        ("existing asked", "y a-t-il X Y ?", "is_VERB/a-t-il there/y X Y ?/?", YES_NO),
+        ("existing asked", "est-ce qu'il y a X Y ?", "is_VERB/a/est-ce there/qu'il/y X Y ?/?", YES_NO),
     )
 ]
 EXISTING = [noun for of in ("fruit", "dish", "solid", "drink", "book", "object", "tableware", "container")

@@ -5,6 +5,7 @@ made by rule in `french.py` and `english.py`; an irregular plural stands in pare
 or past tense after a comma. `m` and `f` are the genders; a word with `s` or `p` after them has only that number.
 Nouns stand in classes, and verbs and adjectives name the classes they go with: that keeps sentences sensible,
 and it keeps translation a function where French alone leaves a choice (`le` is "him" or "it" by its verb).
+`much_ADV` is an English word with its part of speech, where that is not its usual one.
 """
 
 __all__ = [
@@ -806,7 +807,7 @@ MANNERS = """
     bien | well | inner
     mal | badly | inner
     beaucoup | a lot | inner
-    trop | too much | inner
+    trop | too much_ADV | inner
     vite | fast | pace
     lentement | slowly | pace
     ici | here | last
@@ -841,8 +842,8 @@ WEATHER = """
     il fera mauvais | the/il weather/il will/fera be/fera bad/mauvais | future
     il fera froid | it/il will/fera be/fera cold/froid | future
     il fera chaud | it/il will/fera be/fera hot/chaud | future
-    il va pleuvoir | it/il is/va going/va to/pleuvoir rain/pleuvoir | future
-    il va neiger | it/il is/va going/va to/neiger snow/neiger | future
+    il va pleuvoir | it/il is/va going/va to_PART/pleuvoir rain/pleuvoir | future
+    il va neiger | it/il is/va going/va to_PART/neiger snow/neiger | future
 """
 
 GREETINGS = """

@@ -9,11 +9,12 @@ from typing import NamedTuple, TypeVar
 
 from regard.data.builtin.phrasebook.french import ELISIONS, starts_with_vowel
 
-__all__ = ["COMMAND", "DENIED", "EMPTY", "GREETING", "OPEN", "STATED", "TWO_CLAUSES", "YES_NO", "Dice", "English",
-           "Piece", "Rule", "Written", "fixed", "row", "written"]  # fmt: skip
+__all__ = ["COMMAND", "DENIED", "EMPTY", "GREETING", "MARK", "OPEN", "STATED", "TWO_CLAUSES", "YES_NO", "Dice",
+           "English", "Piece", "Rule", "Written", "fixed", "row", "written"]  # fmt: skip
 
 English = tuple[tuple[str, tuple[int, ...]], ...]  # each word, and which French words of the piece it renders
 T = TypeVar("T")
+MARK = "_"  # between an English word and its part of speech, where it is not the word's usual one
 
 
 class Piece(NamedTuple):
@@ -190,7 +191,7 @@ def written(piece: Piece) -> Written:
         if word == "?":
             target[-1] += "?"
         else:
-            target.append(word)
+            target.append(word.partition(MARK)[0])
         place = len(target) - 1
         for index in sources:
             links.append(LINKS[places[index]][place])

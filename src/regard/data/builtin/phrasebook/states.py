@@ -159,7 +159,7 @@ def need(dice: Dice) -> Piece:
 
 
 THAN, LESS = Rule("C que P", "C than/que P"), Rule("moins C que P", "less/moins C than/que P")
-AS = Rule("aussi C que P", "as/aussi C as/que P")
+AS = Rule("aussi C que P", "as_ADV/aussi C as/que P")
 COMPARED = [a for a in PERSONAL if a.comparative]
 STRONG = dict(pairs(lexicon.STRONG_PRONOUNS))
 # Whom each subject can be compared with: another person than itself.
