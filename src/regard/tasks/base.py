@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen
 from regard.look.alignment import Links
-from regard.look.choices import Output
+from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.knobs import written
@@ -58,6 +58,8 @@ class Answer:
     text: str
     score: float | None = None
     others: "tuple[Answer, ...]" = ()
+    choices: tuple[Choice, ...] = ()
+    """What else could stand at the places that were asked for, where a task is about such."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,10 @@ class Task(ABC, Generic[B]):
     @abstractmethod
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[B]:
         """Inputs with the outputs to give to them, in batches of like lengths. They count the tokens of the outputs."""
+
+    def said(self, batch: B) -> Sequence[int]:
+        """Which rows of a record are those of the outputs of one example: the last, where a model goes on with it."""
+        return range(-batch.counts["nll"], 0)
 
     @abstractmethod
     def likeliest(self, model: nn.Module, batch: B) -> Bool[Tensor, "rows places"]:
