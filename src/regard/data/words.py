@@ -53,10 +53,11 @@ class Words:
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether each token can go on with a word, and whether a word can go on after it."""
+        """Whether each token can go on with a word, and whether a word can go on after it, or after its space."""
         texts = ["" if id in self.special else text for id, text in enumerate(self.written)]
         begins = [bool(text) and (_is_letter(text[0]) or bool(BYTE.match(text))) for text in texts]
-        ends = [bool(text) and (_is_letter(text[-1]) or bool(BYTE.fullmatch(text[-4:]))) for text in texts]
+        ends = [bool(text) and (_is_letter(text[-1]) or text[-1] == " " or bool(BYTE.match(text[-4:])))
+                for text in texts]
         return np.array(begins), np.array(ends)
 
     def _written(self, text: str) -> str:

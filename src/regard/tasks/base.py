@@ -96,6 +96,9 @@ class Task(ABC, Generic[B]):
     focus = "*"
     """The attentions by which an output looks at its input, as `look` names them with `only`."""
 
+    acting = "*"
+    """The attentions that act when it answers, named in the same way: another may only have taught the model."""
+
     reads_only = False
     """Whether its model is an encoder alone, which may have more than the encoder of a translator."""
 

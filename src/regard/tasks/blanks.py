@@ -42,6 +42,8 @@ class BlankBatch(Batch):
     targets: Int[Tensor, "rows asked"]
     order: Int[Tensor, " rows"] | None = None
     """Whether the second half of a row follows the first, or is from elsewhere."""
+    replaced: Int[Tensor, "rows length"] | None = None
+    """Which tokens do not belong, where that is given and no blanks are."""
 
 
 class Row(NamedTuple):
@@ -202,8 +204,8 @@ class Blanked(Rows[BlankBatch]):
         return self.asked(texts, np.random.Generator(np.random.PCG64([self.run.seed, 0, row])))
 
     @abstractmethod
-    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example:
-        """What is asked of a text of these tokens, and what is wanted."""
+    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example | None:
+        """What is asked of a text of these tokens, and what is wanted; None where nothing can be."""
 
     def added(self, ids: Sequence[int]) -> list[str]:
         """What each token adds to the text of those before it."""

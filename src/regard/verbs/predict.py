@@ -16,6 +16,7 @@ from regard.settings.schema import Search
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.tasks.base import Answer
     from regard.tasks.predictor import Predictor
 
 __all__ = ["main"]
@@ -90,7 +91,22 @@ def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any]
         if json:
             print(jsons.dumps({"input": text, **asdict(answer)}, ensure_ascii=False))
         else:
-            print("\t".join(_line(each.text) for each in (answer, *answer.others)))
+            texts = [_line(each.text) for each in (answer, *answer.others)]
+            # Below each other to a person; to a program, an input is a line.
+            print(("\n  " if sys.stdout.isatty() else "\t").join([*texts, *_choices(answer)]))
+
+
+def _choices(answer: "Answer") -> Iterator[str]:
+    """What could stand at each place with its probability, or how likely it is of each that something is to be said."""
+    if plain := [choice for choice in answer.choices if not choice.best]:
+        yield _chances((choice.token, choice.probability) for choice in plain)
+    for choice in answer.choices:
+        if choice.best:
+            yield _chances(choice.best)
+
+
+def _chances(words: Iterable[tuple[str, float]]) -> str:
+    return ", ".join(f"{_line(word).strip()} {chance:.3f}" for word, chance in words)
 
 
 def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:

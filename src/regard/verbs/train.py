@@ -21,7 +21,8 @@ from regard.verbs.runs import ROOT
 
 __all__ = ["main", "settled"]
 
-BUILT_IN = {"translate": "phrasebook", "language": "python"}  # the name of the data that a task brings along
+# The name of the data that a task brings along.
+BUILT_IN = {"translate": "phrasebook", "language": "python", "mask": "phrasebook", "detect": "phrasebook"}
 SCORES = "scores.json"  # what a run writes last
 SAMPLE = 160  # tokens
 SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
