@@ -146,8 +146,9 @@ class Tokenizer:
 
     @cached_property
     def has_spaces(self) -> bool:
-        """Whether a space between two words is a token by itself."""
-        return "␣" in self.pieces(self.encode(["a a"])[0])
+        """Whether a space is always a token by itself, and no word brings it along."""
+        texts = self.texts()
+        return " " in texts and not any(re.match(r" \S", text) for text in texts)
 
     @property
     def continuing(self) -> str | None:
