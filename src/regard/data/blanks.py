@@ -77,7 +77,7 @@ class Hider:
 
 def _counts(share: float, tokens: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
     """How many of so many tokens are asked for: a text that has any is asked for one at least."""
-    return np.minimum(tokens, np.maximum(1, np.rint(share * tokens).astype(np.int64)))
+    return np.clip(np.rint(share * tokens).astype(np.int64), np.minimum(1, tokens), tokens)
 
 
 def _whole_words(order: Int[np.ndarray, " real"], first: Int[np.ndarray, " length"], count: int) -> list[int]:

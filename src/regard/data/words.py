@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +37,13 @@ class Words:
         """What each token adds to a text, with the space before it: ` fried`, `ing`, `!`."""
         return [self._written(text) for text in self.tokens.texts()]
 
+    def text(self, ids: Sequence[int]) -> str:
+        """What the tokens of a word add to a text together."""
+        text = "".join(self.written[id] for id in ids)
+        if not BYTE.search(text):
+            return text
+        return text[: len(text) - len(text.lstrip(" "))] + self.tokens.decode([list(ids)])[0].lstrip(" ")
+
     def id_of(self, text: str) -> int | None:
         """The token that adds this to a text."""
         return self._ids.get(text)
@@ -44,7 +52,7 @@ class Words:
         """Where a word begins. Signs, and what is special, are words of their own."""
         goes_on, ends_open = self._ends
         before = np.pad(rows[:, :-1], ((0, 0), (1, 0)), constant_values=self.tokens.pad)
-        return ~(goes_on[rows] & ends_open[before])
+        return np.logical_not(goes_on[rows] & ends_open[before])
 
     @cached_property
     def _ids(self) -> dict[str, int]:

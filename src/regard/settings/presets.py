@@ -187,10 +187,12 @@ def reader(task: str, *, built_in: bool) -> Run:
         plain = replace(plain, blanks=replace(plain.blanks, hidden=1.0, replaced=0.0))
     if not built_in:
         return plain
-    data = replace(plain.data, built_in_size=20_000)
+    data, train = replace(plain.data, built_in_size=20_000), replace(train, steps=400)
     if task in ("mask", "detect"):
         data = replace(data, longest=64, documents="apart")  # passages of a few lines
+        plain = replace(plain, blanks=replace(plain.blanks, generator=0.5))  # of 128 numbers, less says too little
+        train = replace(train, steps=600)
     return replace(
         plain, data=data, tokens=replace(plain.tokens, vocabulary=4_000),
         model=replace(own, width=128, depth=2, dropout=0.0),
-        train=replace(train, steps=400, rate=3e-3, evaluate_every=100))
+        train=replace(train, rate=3e-3, evaluate_every=100))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -132,12 +133,10 @@ class Detect(Blanked):
     def _words(self, row: Sequence[int]) -> list[Word]:
         """Of a row between its start and its end, each with the space before it."""
         starts = np.flatnonzero(self.hider.words.starts(np.array([row[:-1]]))[0])[1:].tolist()
-        spans = [range(*ends) for ends in zip(starts, [*starts[1:], len(row) - 1], strict=True)]
-        texts = self.tokens.decode([[row[place] for place in span] for span in spans])
-        spaces = [" " * self.hider.words.written[row[span[0]]].startswith(" ") for span in spans]
-        words = [Word(space + text.lstrip(" ") if text.strip(" ") else text, span)
-                 for space, text, span in zip(spaces, texts, spans, strict=True)]
-        return [Word(words[0].text.lstrip(" "), words[0].places), *words[1:]] if words else []
+        spans = [range(*ends) for ends in pairwise([*starts, len(row) - 1])]
+        texts = [self.hider.words.text([row[place] for place in span]) for span in spans]
+        return [Word(text if number else text.removeprefix(" "), span)
+                for number, (text, span) in enumerate(zip(texts, spans, strict=True))]
 
     @torch.no_grad()
     def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:

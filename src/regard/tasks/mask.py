@@ -171,16 +171,15 @@ class Fill(Blanked):
         pattern = "(.+?)".join([*(re.escape(self._before(part)) for part in parts), re.escape(last)])
         if (match := re.fullmatch(pattern, output, re.DOTALL)) is None:
             raise UserError(f"{output}: is not the text with its blanks filled")
-        return [self._id(new) for new in match.groups()]
+        return [self._id(new, begins=match.start(number) == 0) for number, new in enumerate(match.groups(), 1)]
 
-    def _id(self, new: str) -> int:
-        """Of several tokens the first; the first word of a text has the token that it has elsewhere."""
-        words = self.hider.words
-        ids = (words.id_of(new), words.id_of(f" {new}"), *self.tokens.between(["", new])[1])
-        found = next((id for id in ids if id is not None), None)
-        if found is None:
+    def _id(self, new: str, *, begins: bool) -> int:
+        """The token that is written so; of several the first. A text may begin with another than goes on with it."""
+        known = None if begins else self.hider.words.id_of(new)
+        ids = [known] if known is not None else self.tokens.between([new] if begins else ["", new])[-1]
+        if not ids:
             raise UserError(f"{new!r}: no token of the model's")
-        return found
+        return ids[0]
 
     # Examples, and given outputs
 
