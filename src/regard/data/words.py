@@ -52,7 +52,8 @@ class Words:
         """Where a word begins. Signs, and what is special, are words of their own."""
         goes_on, ends_open = self._ends
         before = np.pad(rows[:, :-1], ((0, 0), (1, 0)), constant_values=self.tokens.pad)
-        return np.logical_not(goes_on[rows] & ends_open[before])
+        begins: NDArray[np.bool_] = ~(goes_on[rows] & ends_open[before])
+        return begins
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -164,7 +164,7 @@ class Blanked(Rows[BlankBatch]):
         counts = {"loss": asked, "nll": asked}
         if orders is not None:
             counts["order"] = int((orders != IGNORED).sum())
-        return BlankBatch(counts, *map(torch.from_numpy, (tokens, places, targets)),
+        return BlankBatch(counts, torch.from_numpy(tokens), torch.from_numpy(places), torch.from_numpy(targets),
                           None if orders is None else torch.from_numpy(orders))
 
     def segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:

@@ -134,7 +134,7 @@ class Fill(Blanked):
         """Of the blanks of some texts at a time."""
         masked, device = cast(Masked, model), next(model.parameters()).device
         for places, tokens in alike([one.ids for one in asked], pad=self.tokens.pad, device=device):
-            blanks = tokens == self.tokens.mask
+            blanks = tokens.eq(cast(int, self.tokens.mask))
             logits = masked.logits(self._states(masked, tokens, self._segments(tokens))[blanks])
             yield places, list(logits.split(blanks.sum(1).tolist()))
 
