@@ -85,7 +85,7 @@ class Detect(Blanked):
     def _filled(self, model: Detector, batch: BlankBatch) -> Filled:
         generator = model.generator
         mask = seen(batch.tokens, pad=self.tokens.pad, window=generator.encoder.window)
-        features = generator.words.features(at(generator(batch.tokens, mask=mask), batch.places))
+        features = generator.words.features(at(model.fill(batch.tokens, mask=mask), batch.places))
         with torch.no_grad():
             new = drawn(features, generator.words.output).view_as(batch.places)
         asked = batch.targets != IGNORED
