@@ -1,6 +1,6 @@
 """What all tasks of an encoder share: texts to rows of ids, rows to states, vectors and attention."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -118,15 +118,20 @@ def layers(model: nn.Module, row: Sequence[int], *, pad: int) -> Float[Tensor, "
 
 @torch.no_grad()
 def attention(model: nn.Module, tokens: Tokenizer, rows: Sequence[Sequence[int]], *, only: str | Sequence[str] = "*",
-              heads: Sequence[int] | None = None) -> list[Record]:
-    """What each token of each row looks at, in every row alone."""
+              heads: Sequence[int] | None = None, said: Sequence[Sequence[int]] | None = None,
+              segments: Callable[[Tensor], Tensor | None] = lambda read: None) -> list[Record]:
+    """What each token of each row looks at, in every row alone; `said` is what is read at its places, where it differs.
+
+    `segments` tells those of a row of ids.
+    """
     encoder, found = _encoder(model), list[Record]()
-    for row in rows:
+    for row, output in zip(rows, said or rows, strict=True):
         read = torch.tensor([list(row)], device=next(model.parameters()).device)
         with watch(model, only, heads=heads) as watched:
-            encoder(encoder.embed(read), mask=seen(read, pad=tokens.pad, window=encoder.window))
-        pieces = tuple(tokens.pieces(row))
-        found += records(watched, [dict.fromkeys(watched, Labels(pieces, pieces))])
+            encoder(encoder.embed(read, segments=segments(read)),
+                    mask=seen(read, pad=tokens.pad, window=encoder.window))
+        labels = Labels(tuple(tokens.pieces(output)), tuple(tokens.pieces(row)))
+        found += records(watched, [dict.fromkeys(watched, labels)])
     return found
 
 

@@ -91,10 +91,18 @@ def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any]
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
             print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
-        elif answer.choices and search["best"] > 1:
-            print(*_weighed(answer.choices), "", sep="\n")
         else:
-            print("\t".join(_line(each.text) for each in (answer, *answer.others)))
+            lines = [*(_line(each.text) for each in (answer, *answer.others)), *_places(answer, search["best"])]
+            # Below each other to a person; to a program, an input is a line.
+            print(("\n  " if sys.stdout.isatty() else "\t").join(lines))
+
+
+def _places(answer: "Answer", best: int) -> Iterator[str]:
+    """What could stand at each place with its probability, or how likely it is of each that something is to be said."""
+    if plain := [choice for choice in answer.choices if not choice.best]:
+        yield ", ".join(f"{_line(choice.token).strip()} {choice.probability:.3f}" for choice in plain)
+    if best > 1:
+        yield from _weighed([choice for choice in answer.choices if choice.best])
 
 
 def _record(answer: "Answer") -> dict[str, Any]:
@@ -109,11 +117,10 @@ def _record(answer: "Answer") -> dict[str, Any]:
 
 
 def _weighed(choices: "Sequence[Choice]") -> Iterator[str]:
-    """A line for each place, with what the model thinks could be there."""
-    width = max(len(_line(choice.token)) for choice in choices)
+    width = max((len(_line(choice.token).strip()) for choice in choices), default=0)
     for choice in choices:
-        likely = "  ".join(f"P({text})={chance:.3f}" for text, chance in choice.best)
-        yield f"{_line(choice.token):<{width}}  {likely}"
+        likely = "  ".join(f"P({_line(text).strip()})={chance:.3f}" for text, chance in choice.best)
+        yield f"{_line(choice.token).strip():<{width}}  {likely}"
 
 
 def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:
