@@ -44,6 +44,7 @@ class Detector(nn.Module):
         segments: Int[Tensor, "rows length"] | None = None,
     ) -> Float[Tensor, "rows length narrow"]:
         """The generator's states, from which its `words` say what stood at each place."""
+        assert self.generator is not None
         return self.generator(tokens, mask=mask, segments=segments)  # type: ignore[no-any-return]
 
 

@@ -16,6 +16,7 @@ from regard.data.batch import Chosen
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.models.detector import Detector
+from regard.models.masked import Masked
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
@@ -75,7 +76,7 @@ class Detect(Blanked):
         if batch.replaced is not None:
             total = _errors(self._logits(detector, batch.tokens), batch.replaced > 0, batch.replaced != IGNORED)
             return Term("loss", total), Term("nll", total.detach(), weight=0.0)
-        filled, output = self._filled(detector, batch), detector.generator.words.output
+        filled, output = self._filled(detector, batch), _generator(detector).words.output
         total, plain = cross_entropy(filled.features, output.weight, batch.targets.flatten(), ignore=IGNORED,
                                      smoothing=self.run.train.smoothing, bias=output.bias)
         found = _errors(self._logits(detector, filled.tokens), filled.replaced, batch.tokens != self.tokens.pad)
@@ -83,7 +84,7 @@ class Detect(Blanked):
                 Term("detector", found, weight=self.run.blanks.detector_weight))
 
     def _filled(self, model: Detector, batch: BlankBatch) -> Filled:
-        generator = model.generator
+        generator = _generator(model)
         mask = seen(batch.tokens, pad=self.tokens.pad, window=generator.encoder.window)
         features = generator.words.features(at(model.fill(batch.tokens, mask=mask), batch.places))
         with torch.no_grad():
@@ -110,7 +111,7 @@ class Detect(Blanked):
             for batch in self.scored(split, limit, device):
                 filled, real = self._filled(detector, batch), batch.tokens != self.tokens.pad
                 asked, targets = batch.targets.flatten() != IGNORED, batch.targets.flatten()
-                said = detector.generator.words.output(filled.features).float()[asked]
+                said = _generator(detector).words.output(filled.features).float()[asked]
                 generated += _sums(F.cross_entropy(said, targets[asked], reduction="sum"),
                                    (said.argmax(-1) == targets[asked]).sum(), asked.sum())
                 logits = self._logits(detector, filled.tokens)
@@ -149,7 +150,7 @@ class Detect(Blanked):
                                                                               strict=False)]
                 text = "".join(_marked(word.text) if word.text.strip() and max(chances[i] for i in word.places) > 0.5
                                else word.text for word in self._words(row))
-                answers[place] = Answer(text, None, (), tuple(choices[1:-1]))
+                answers[place] = Answer(text, choices=tuple(choices[1:-1]))
         return answers
 
     # Examples, and given outputs
@@ -240,6 +241,13 @@ def drawn(features: Float[Tensor, "places vectors"], output: nn.Linear) -> Int[T
         logits = output(piece).float()
         found.append((logits - torch.rand_like(logits).log().neg().clamp(min=1e-20).log()).argmax(-1))
     return torch.cat(found)
+
+
+def _generator(model: Detector) -> Masked:
+    if model.generator is None:
+        raise UserError("the detector has come without the generator that it learned from; it finds words that do not "
+                        "belong, and neither learns nor is scored")
+    return model.generator
 
 
 def _errors(logits: Float[Tensor, "rows length"], wrong: Bool[Tensor, "rows length"],

@@ -204,6 +204,10 @@ class Labelled(Task[LabelBatch]):
         count = int((wanted != IGNORED).sum())
         return LabelBatch({"loss": count, "nll": count}, padded(rows, pad=self.tokens.pad, shape=shape), wanted)
 
+    def said(self, batch: LabelBatch) -> range:
+        """A model that only reads says something of all that it has read."""
+        return range(batch.tokens.shape[1])
+
     @abstractmethod
     def target_places(self, length: int) -> int:
         """How many targets a row of so many tokens has."""

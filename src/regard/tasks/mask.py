@@ -142,7 +142,7 @@ class Fill(Blanked):
         best = self._best(logits)
         choices = weighed(self.tokens, logits, best, never=self._never(logits.shape[1]), best=self.run.search.best)
         score = math.fsum(math.log(max(choice.probability, 1e-300)) for choice in choices) / len(choices)
-        return Answer(self._filled(asked.text, best), score, (), choices)
+        return Answer(self._filled(asked.text, best), score, choices=choices)
 
     def _best(self, logits: Float[Tensor, "blanks vocabulary"]) -> list[int]:
         never = torch.tensor(self._never(logits.shape[1]), device=logits.device)
