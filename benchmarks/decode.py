@@ -26,6 +26,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from regard.convert.gpt2 import GPT2
+from regard.convert.shape import Shape
 from regard.generate.capture import Captures
 from regard.generate.sample import Draws, Sampling, sample
 from regard.models.decoder import Decoder
@@ -72,10 +73,11 @@ def theirs(preset: str, device: torch.device, precision: torch.dtype) -> GPT2LMH
 def ours(peer: GPT2LMHeadModel) -> Decoder:
     """The same weights under our names."""
     tower = GPT2.tower(peer.config.to_dict(), origin="transformers")
-    weights = GPT2.weights(peer.state_dict(), tower, origin="transformers")
+    shape = Shape(tower=tower, vocabulary=VOCABULARY)
+    weights = GPT2.weights(peer.state_dict(), shape, origin="transformers")
     with torch.device("meta"):
         model = Decoder(tower, vocabulary=VOCABULARY)
-    named = GPT2.table(tower, VOCABULARY).ours(weights, origin="transformers")
+    named = GPT2.table(shape).ours(weights, origin="transformers")
     laid = {name: tensor.contiguous() for name, tensor in named.items()}  # theirs are transposed
     model.load_state_dict({**laid, "output.weight": laid["tokens.table.weight"]}, assign=True)
     model.output.weight = model.tokens.table.weight

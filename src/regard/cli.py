@@ -39,18 +39,23 @@ DataOption = Annotated[list[Path] | None, typer.Option(
 SourceOption = Annotated[str | None, typer.Option(
     "--source", help="Language (file ending), column or JSON key of the input; of raw text, the key of its texts.")]
 TargetOption = Annotated[str | None, typer.Option(
-    "--target", help="Language, column or key of the output: of translate, of classify its labels, of tag its tags "
-                     "(upos, xpos …, or the number of the column).")]
+    "--target", help="Language, column or key of the output: of classify its labels; of tag the column of the tags: "
+                     "upos, xpos …, or its number.")]
 RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
 SetOption = Annotated[list[str] | None, typer.Option(
     "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")]
+FromOption = Annotated[Path | None, typer.Option(
+    "--from", metavar="DIR", help="Go on from a model: a run or a Hugging Face directory (train.start). Its body and "
+                                  "its tokens are taken over; the output is new.")]
+TuneOption = Annotated[Literal["all", "head", "lora"] | None, typer.Option(
+    "--tune", help="With --from: what learns (train.tune): all, the head alone, or that and low-rank adapters.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where it runs.")]
 
 
 @app.command()
 def train(
     task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
-    recipe: RecipeOption = None, setting: SetOption = None,
+    start: FromOption = None, tune: TuneOption = None, recipe: RecipeOption = None, setting: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where the run goes; runs/TASK-DATA if not given.")] = None,
     extend: Annotated[int | None, typer.Option(
         "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
@@ -62,13 +67,13 @@ def train(
     """
     from regard.verbs.train import main
 
-    main(task, data or [], source, target, recipe, setting or [], out, extend, json)
+    main(task, data or [], source, target, recipe, _settings(setting, start, tune), out, extend, json)
 
 
 @app.command()
 def plan(
     task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
-    recipe: RecipeOption = None, setting: SetOption = None,
+    start: FromOption = None, tune: TuneOption = None, recipe: RecipeOption = None, setting: SetOption = None,
     length: Annotated[int | None, typer.Option(
         "--length", min=2, help="Tokens of an example; if not given, that of the built-in examples.")] = None,
     tokens: Annotated[float | None, typer.Option(
@@ -83,7 +88,8 @@ def plan(
     """Say what a run will need, before it starts: parameters, memory, time."""
     from regard.verbs.plan import main
 
-    main(task, data or [], source, target, recipe, setting or [], length, tokens, gpus, on, memory, json)
+    settings = _settings(setting, start, tune)
+    main(task, data or [], source, target, recipe, settings, length, tokens, gpus, on, memory, json)
 
 
 @app.command(name="eval")
@@ -155,6 +161,9 @@ def predict(
         "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
     score: Annotated[bool, typer.Option(
         "--score", help="Do not answer: say how likely a language model finds each input.")] = False,
+    embed: Annotated[str | None, typer.Option(
+        "--embed", metavar="FILE", help="Do not answer: write a vector of each input, by an encoder. A .npy is an array "
+                                        "of numpy; a .jsonl, or - for stdout, has a line of JSON for each.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -164,6 +173,13 @@ def predict(
     said = {"best": samples, "longest": longest, "temperature": temperature, "top_k": top_k, "top_p": top_p,
             "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
     short = [f"search.{name}={value}" for name, value in said.items() if value is not None]
+    if embed is not None:
+        from regard.verbs import embed as vectors
+
+        if unused := [*(setting or []), *short, *(f"--stop {text}" for text in stop or []), *["--score"] * score]:
+            raise UserError(f"{unused[0]}: --embed writes vectors, which are not searched for")
+        vectors.main(inputs or [], run, embed, device, precision, quantize, json)
+        return
     main(inputs or [], run, [*(setting or []), *short], stop or [], score, device, precision, quantize, json)
 
 
@@ -247,20 +263,35 @@ def check(run: RunOption = None, device: DeviceOption = "auto", json: JsonOption
 
 @app.command()
 def explain(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to answer.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(
+        metavar="TEXT", help="The text to answer. Several, with --word: how the vector of a "
+                             "word that is in all of them moves with its context.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Instead of a run: two words, scores 102 and 99.")] = False,
     run: RunOption = None,
     site: Annotated[str | None, typer.Option(
         "--site", help="Which attention, such as decoder.blocks.1.cross, or a language model's blocks.1.self; the "
                        "last if not given.")] = None,
     head: Annotated[int, typer.Option("--head", min=0, help="Which of its heads, counted from 0.")] = 0,
-    word: Annotated[str, typer.Option("--word", help="The word it writes or reads, or its number from 0 on.")] = "0",
+    word: Annotated[str | None, typer.Option(
+        "--word", help="The word it writes or reads, or its number from 0 on; the first if not given.")] = None,
+    plot: Annotated[Path | None, typer.Option(
+        "--plot", metavar="FILE.png", help="With several texts: draw the way of the word's vector.")] = None,
     device: DeviceOption = "auto", json: JsonOption = False,
 ) -> None:
-    """Show the six steps of attention for one head and one word, with the model's own numbers."""
+    """Show the six steps of attention for one head and one word, with the model's own numbers.
+
+    With several texts, an encoder's: how alike the vectors of one word are, block by block.
+    """
+    if texts and len(texts) > 1 and not example:
+        from regard.verbs import context
+
+        context.main(texts, word, run, plot, device, json)
+        return
+    if plot is not None:
+        raise UserError("--plot goes with several texts, as in --word bank \"the river bank\" \"the bank's money\"")
     from regard.verbs.explain import main
 
-    main(text, example, run, site, head, word, device, json)
+    main(texts[0] if texts else None, example, run, site, head, "0" if word is None else word, device, json)
 
 
 @app.command()
@@ -299,6 +330,12 @@ def wrong(
     from regard.verbs.wrong import main
 
     main(run, split, limit, worst, out, device, json)
+
+
+def _settings(given: list[str] | None, start: Path | None, tune: str | None) -> list[str]:
+    """The settings that options are short for, after those that were spelled out."""
+    short = {"train.start": start, "train.tune": tune}
+    return [*(given or []), *(f"{path}={value}" for path, value in short.items() if value is not None)]
 
 
 def _version(show: bool) -> bool:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from towers import close, logits, shaken
+from towers import WRITERS, close, language, logits, shaken
 
 from regard.checkpoint import load_weights, named_tensors, write_json
 from regard.convert.directory import Published, read_directory
@@ -26,7 +26,7 @@ from regard.settings.schema import Run, Tower
 
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.enable_propagation()  # so that what it complains about is seen
-families = pytest.mark.parametrize("name", FAMILIES)
+families = pytest.mark.parametrize("name", WRITERS)
 TEXT = "the theory </s> of it"
 SHAPES: dict[str, dict[str, Any]] = {
     "gpt2": {"width": 20, "heads": 5, "depth": 2, "longest": 40, "activation": "gelu-tanh", "dropout": 0.1},
@@ -71,14 +71,14 @@ def there(folder: Path, tokens: Tokenizer, caplog: pytest.LogCaptureFixture) -> 
         theirs = transformers.AutoTokenizer.from_pretrained(folder)
     assert caplog.messages == []
     assert [theirs(TEXT, add_special_tokens=False, split_special_tokens=True)["input_ids"]] == tokens.encode([TEXT])
-    assert (theirs.pad_token_id, theirs.bos_token_id, theirs.eos_token_id) == tokens.specials
+    assert (theirs.pad_token_id, theirs.bos_token_id, theirs.eos_token_id) == tokens.specials[:3]
     assert model.generation_config.eos_token_id == tokens.end
     return model.eval()
 
 
 def peer(folder: Path, name: str, tokens: Tokenizer | None, **kind: Any) -> Any:
     """A model that transformers has saved, with a tokenizer."""
-    config = FAMILIES[name].config(tower(name), 320) | {"bos_token_id": 1, "eos_token_id": 2}
+    config = FAMILIES[name].config(language(tower(name), 320)) | {"bos_token_id": 1, "eos_token_id": 2}
     model = shaken(transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config)))
     model.save_pretrained(folder, **kind)
     if tokens is not None:
@@ -178,7 +178,7 @@ def change(file: Path, **content: Any) -> None:
 HARMS: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: (folder / "config.json").unlink(), "not a Hugging Face directory"),
     (lambda folder: (folder / "config.json").write_text("{"), "config.json: not JSON"),
-    (lambda folder: change(folder / "config.json", model_type="bert"), "no family that regard knows"),
+    (lambda folder: change(folder / "config.json", model_type="t5"), "no family that regard knows"),
     (lambda folder: change(folder / "config.json", auto_map={"AutoModel": "evil.Evil"}), "code of its own"),
     (lambda folder: change(folder / "config.json", vocab_size="320"), "vocab_size='320': wants how many"),
     (lambda folder: change(folder / "config.json", vocab_size=321), "(320, 20) instead of (321, 20)"),

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from towers import VOCABULARY, close, logits, shaken, towers
+from towers import VOCABULARY, WRITERS, close, language, logits, shaken, towers
 
 from regard.checkpoint import load_weights, named_tensors
 from regard.convert.families import FAMILIES, family_named
@@ -16,7 +16,7 @@ from regard.models.decoder import Decoder
 from regard.settings.errors import UserError
 
 transformers = pytest.importorskip("transformers")
-families = pytest.mark.parametrize("name", FAMILIES)
+families = pytest.mark.parametrize("name", WRITERS)
 SMALL: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 20, "n_layer": 2, "n_head": 5, "n_inner": 33, "n_positions": 17},
     "llama": {"hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -38,9 +38,10 @@ def here(theirs: nn.Module, kind: torch.dtype = torch.float32) -> Decoder:
     family = family_named(config["model_type"], origin="config.json")
     tower = family.tower(config, origin="config.json")
     tensors = {name: tensor.to(kind) for name, tensor in theirs.state_dict().items()}
-    weights = family.weights(tensors, tower, origin="there")
+    shape = language(tower, config["vocab_size"])
+    weights = family.weights(family.named(tensors, "language"), shape, origin="there")
     model = Decoder(tower, vocabulary=config["vocab_size"]).eval()
-    load_weights(model, family.table(tower, config["vocab_size"]).ours(weights, origin="there"), origin="there")
+    load_weights(model, family.table(shape).ours(weights, origin="there"), origin="there")
     return model
 
 
@@ -71,9 +72,9 @@ def test_what_transformers_made_gives_the_same_logits_here(name: str, config: di
 def test_what_was_made_here_gives_the_same_logits_there(name: str, data: st.DataObject) -> None:
     tower, family = data.draw(towers(name)), FAMILIES[name]
     model, ids = shaken(Decoder(tower, vocabulary=VOCABULARY)), tokens()
-    config = transformers.AutoConfig.for_model(**family.config(tower, VOCABULARY) | IDS)
+    config = transformers.AutoConfig.for_model(**family.config(language(tower)) | IDS)
     theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
-    weights = family.table(tower, VOCABULARY).theirs(named_tensors(model))
+    weights = family.table(language(tower)).theirs(named_tensors(model))
     unfilled = theirs.load_state_dict(dict(weights), strict=False)
     tied = [] if tower.tied == "none" else ["lm_head.weight"]
     assert (unfilled.missing_keys, unfilled.unexpected_keys) == (tied, [])
@@ -97,7 +98,8 @@ def test_openais_own_files_name_no_transformer_and_keep_the_mask() -> None:
     for layer in range(2):
         tensors[f"h.{layer}.attn.bias"] = torch.ones(1, 1, 17, 17).tril()
     tower = family.tower(theirs.config.to_dict(), origin="config.json")
-    found = family.table(tower, VOCABULARY).ours(family.weights(tensors, tower, origin="there"), origin="there")
+    weights = family.weights(family.named(tensors, "language"), language(tower), origin="there")
+    found = family.table(language(tower)).ours(weights, origin="there")
     assert torch.equal(found["tokens.table.weight"], theirs.lm_head.weight)
 
 
@@ -105,7 +107,7 @@ def test_an_output_that_is_tied_in_words_alone_is_refused() -> None:
     family, theirs = FAMILIES["gpt2"], peer("gpt2", tie_word_embeddings=False)
     tower = family.tower(theirs.config.to_dict() | {"tie_word_embeddings": True}, origin="config.json")
     with pytest.raises(UserError, match=r"lm_head.weight is not transformer.wte.weight, but .*tie_word_embeddings"):
-        family.weights(theirs.state_dict(), tower, origin="there")
+        family.weights(theirs.state_dict(), language(tower), origin="there")
 
 
 @pytest.mark.parametrize(("name", "config", "said"), [
@@ -151,7 +153,7 @@ def test_any_config_is_read_or_refused(name: str, key: str, value: object) -> No
 
 
 @pytest.mark.parametrize(("said", "hint"), [
-    ("lama", "did you mean llama"), ("bert", "regard knows gpt2, llama, qwen3"), (None, "regard knows"),
+    ("lama", "did you mean llama"), ("t5", "regard knows gpt2, llama, qwen3, bert"), (None, "regard knows"),
     (3, "regard knows")])
 def test_an_unknown_family_is_refused(said: object, hint: str) -> None:
     with pytest.raises(UserError, match=hint):

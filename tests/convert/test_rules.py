@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from towers import VOCABULARY, shaken, towers
+from towers import VOCABULARY, WRITERS, language, shaken, towers
 
 from regard.checkpoint import named_tensors
 from regard.convert.families import FAMILIES, family_of, why_none
@@ -16,7 +16,7 @@ from regard.models.decoder import Decoder
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
-families = pytest.mark.parametrize("name", FAMILIES)
+families = pytest.mark.parametrize("name", WRITERS)
 
 
 @families
@@ -24,7 +24,7 @@ families = pytest.mark.parametrize("name", FAMILIES)
 @given(data=st.data())
 def test_there_and_back_every_bit_is_the_same(name: str, data: st.DataObject) -> None:
     tower = data.draw(towers(name))
-    table = FAMILIES[name].table(tower, VOCABULARY)
+    table = FAMILIES[name].table(language(tower))
     ours = named_tensors(shaken(Decoder(tower, vocabulary=VOCABULARY)))
     theirs = table.theirs(ours)
     assert theirs.keys() == table.their_shapes.keys()
@@ -39,8 +39,8 @@ def test_there_and_back_every_bit_is_the_same(name: str, data: st.DataObject) ->
 @given(data=st.data())
 def test_a_config_leads_back_to_its_tower(name: str, data: st.DataObject) -> None:
     tower, family = data.draw(towers(name)), FAMILIES[name]
-    assert family_of(tower) is family
-    back = family.tower(family.config(tower, VOCABULARY), origin="config.json")
+    assert family_of(language(tower)) is family
+    back = family.tower(family.config(language(tower)), origin="config.json")
     assert canonical(back) == canonical(tower)
     assert back.attention_dropout == tower.attention_dropout
 
@@ -55,12 +55,13 @@ def test_a_config_leads_back_to_its_tower(name: str, data: st.DataObject) -> Non
 def test_a_tower_with_more_than_a_family_has_is_of_none(name: str, change: dict[str, object],
                                                         data: st.DataObject) -> None:
     tower = replace(data.draw(towers(name)), **change)
-    assert family_of(tower) is None
-    assert any(f"model.{setting}=" in why_none(tower) for setting in change)
+    assert family_of(language(tower)) is None
+    assert any(f"model.{setting}=" in why_none(language(tower)) for setting in change)
 
 
 def test_a_width_that_the_heads_do_not_divide_is_of_no_family() -> None:
-    assert family_of(replace(FAMILIES["llama"].keys.base, activation="swiglu", width=12, heads=5, head_width=4)) is None
+    tower = replace(FAMILIES["llama"].keys.base, activation="swiglu", width=12, heads=5, head_width=4)
+    assert family_of(language(tower)) is None
 
 
 SMALL = Tower(width=4, depth=1, heads=2, positions="none", norm="rms", bias=False)
@@ -77,19 +78,19 @@ RULES = [Rule(name, (f"their.{name}",)) for name in NAMES]
     pytest.param([*RULES[1:], Rule("tokens.table.weight", ("their.norm.weight",))], id="theirs twice"),
 ])
 def test_rules_that_are_no_bijection_make_no_table(rules: list[Rule]) -> None:
-    Table(RULES, SMALL, 10)
+    Table(RULES, Decoder(SMALL, vocabulary=10))
     with pytest.raises(AssertionError):
-        Table(rules, SMALL, 10)
+        Table(rules, Decoder(SMALL, vocabulary=10))
 
 
 def test_rows_that_do_not_add_up_make_no_table() -> None:
     split = Rule("blocks.0.self.qkv.weight", ("q", "k"), (4, 4))
     with pytest.raises(RuntimeError):
-        Table([rule for rule in RULES if rule.ours != split.ours] + [split], SMALL, 10)
+        Table([rule for rule in RULES if rule.ours != split.ours] + [split], Decoder(SMALL, vocabulary=10))
 
 
 def test_tensors_that_do_not_fit_are_named() -> None:
-    table = Table(RULES, SMALL, 10)
+    table = Table(RULES, Decoder(SMALL, vocabulary=10))
     theirs = dict(table.theirs(named_tensors(Decoder(SMALL, vocabulary=10))))
     theirs["their.norm.wieght"] = theirs.pop("their.norm.weight")
     theirs["their.blocks.0.self.out.weight"] = torch.zeros(3, 3)

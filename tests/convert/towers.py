@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.convert.families import FAMILIES
+from regard.convert.shape import Shape
 from regard.models.decoder import Decoder
 from regard.settings.schema import Tower
 
 VOCABULARY = 53
+WRITERS = ("gpt2", "llama", "qwen3")
+
+
+def language(tower: Tower, vocabulary: int = VOCABULARY) -> Shape:
+    return Shape(tower=tower, vocabulary=vocabulary)
 
 
 @st.composite

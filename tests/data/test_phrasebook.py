@@ -379,6 +379,43 @@ def test_the_types_hold_at_run_time() -> None:
         jaxtyping.config.update("jaxtyping_disable", True)
 
 
+# Kinds of sentences.
+
+
+def test_questions_and_nothing_else_have_a_question_mark() -> None:
+    for split in SPLITS:
+        for each in book(split):
+            assert each.target.endswith("?") == each.kind.endswith("question"), each
+
+
+def test_an_open_question_begins_with_its_word_and_no_other_sentence_does() -> None:
+    words = {"where", "when", "why", "how", "what", "who", "which"}
+    for each in book("test"):
+        assert (each.target.split()[0] in words) == (each.kind == "open question"), each
+
+
+def test_a_negation_denies_and_a_statement_does_not() -> None:
+    """What is denied in one of two clauses, or forbidden, is of another kind."""
+    denials = re.compile(r"\b(not|cannot|never|no)\b")
+    for each in book("train")[:20_000]:
+        denies = denials.search(each.target) is not None
+        assert denies or each.kind != "negation", each
+        assert not denies or each.kind in ("negation", "two clauses", "command"), each
+
+
+def test_the_words_of_a_sentence_tell_its_kind_without_a_question_mark() -> None:
+    kinds: dict[str, str] = {}
+    for each in book("train"):
+        assert kinds.setdefault(each.target.removesuffix("?"), each.kind) == each.kind, each
+
+
+def test_every_kind_is_there() -> None:
+    shares = Counter(each.kind for each in book("train"))
+    assert set(shares) == {"statement", "negation", "yes-no question", "open question", "command", "greeting",
+                           "two clauses"}
+    assert shares.most_common(1)[0][1] < TRAIN / 2  # always the commonest is no skill
+
+
 # --- parts of speech -------------------------------------------------------------------------------------------
 
 
@@ -459,40 +496,3 @@ def test_the_tags_are_the_same_on_every_machine() -> None:
 
 
 TAGS_SHA_256 = "40d033521aacb31347d2014dcea406aa6524198907673a131940fa36a156d363"
-
-
-# Kinds of sentences.
-
-
-def test_questions_and_nothing_else_have_a_question_mark() -> None:
-    for split in SPLITS:
-        for each in book(split):
-            assert each.target.endswith("?") == each.kind.endswith("question"), each
-
-
-def test_an_open_question_begins_with_its_word_and_no_other_sentence_does() -> None:
-    words = {"where", "when", "why", "how", "what", "who", "which"}
-    for each in book("test"):
-        assert (each.target.split()[0] in words) == (each.kind == "open question"), each
-
-
-def test_a_negation_denies_and_a_statement_does_not() -> None:
-    """What is denied in one of two clauses, or forbidden, is of another kind."""
-    denials = re.compile(r"\b(not|cannot|never|no)\b")
-    for each in book("train")[:20_000]:
-        denies = denials.search(each.target) is not None
-        assert denies or each.kind != "negation", each
-        assert not denies or each.kind in ("negation", "two clauses", "command"), each
-
-
-def test_the_words_of_a_sentence_tell_its_kind_without_a_question_mark() -> None:
-    kinds: dict[str, str] = {}
-    for each in book("train"):
-        assert kinds.setdefault(each.target.removesuffix("?"), each.kind) == each.kind, each
-
-
-def test_every_kind_is_there() -> None:
-    shares = Counter(each.kind for each in book("train"))
-    assert set(shares) == {"statement", "negation", "yes-no question", "open question", "command", "greeting",
-                           "two clauses"}
-    assert shares.most_common(1)[0][1] < TRAIN / 2  # always the commonest is no skill

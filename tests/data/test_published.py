@@ -47,7 +47,7 @@ def test_gpt2s_ids_are_those_of_transformers(theirs, text: str) -> None:  # type
 @needs_gpt2
 def test_gpt2_has_one_special_token_for_everything() -> None:
     assert len(tokens) == 50_257
-    assert tokens.specials == (50_256, 50_256, 50_256)
+    assert tokens.specials == (50_256, 50_256, 50_256, None)
     pieces = ["<|endoftext|>", "Hello", " world", "\\n", "␣", "\\x80"]
     assert tokens.pieces([50_256, 15_496, 995, 198, 220, 222]) == pieces
     assert tokens.encode(["Hello world"]) == [[15_496, 995]]
@@ -112,7 +112,7 @@ def test_the_files_beside_a_tokenizer_say_which_token_is_which(
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content))
     found = Tokenizer.load(tmp_path)
-    assert found.specials == specials
+    assert found.specials == (*specials, None)
     assert found.decode([[found.start, 64, found.end, found.pad]]) == found.decode([[64]])
     assert min(found.encode(["<s> [E] </s> [P]"])[0]) < 256
 
@@ -136,14 +136,14 @@ def test_a_tokenizer_by_another_name_has_a_file_of_its_own_beside_it(tmp_path: P
     published = Tokenizer.load(tmp_path)
     published.save(tmp_path / "source_tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "[E]"}')
-    assert Tokenizer.load(tmp_path / "source_tokenizer.json").specials == published.specials == (257, 256, 257)
+    assert Tokenizer.load(tmp_path / "source_tokenizer.json").specials == published.specials == (257, 256, 257, None)
 
 
 def test_our_own_tokenizers_need_nothing_beside_them(tmp_path: Path) -> None:
     learned = train(["a man", "a hat"], kind="bpe", vocabulary=300)
     learned.save(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").unlink()
-    assert Tokenizer.load(tmp_path / "tokenizer.json").specials == (0, 1, 2)
+    assert Tokenizer.load(tmp_path / "tokenizer.json").specials == (0, 1, 2, None)
 
 
 def test_a_vocabulary_with_tokens_over_several_words_is_never_cut(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_dropout_drops_the_same_weights_forth_and_back() -> None:
 
 
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("own", [False, True])
 def test_nobody_waits_for_the_gpu_where_the_number_of_global_tokens_is_known(own: bool) -> None:
     layer = Attention(64, heads=HEADS, global_projections=own)

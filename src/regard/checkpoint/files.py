@@ -4,7 +4,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from regard.settings.errors import Failure, UserError
 
-__all__ = ["Written", "digest", "failing", "read_json", "safetensors", "sync", "write", "write_json", "write_tensors"]
+__all__ = ["Written", "digest", "failing", "read_json", "read_list", "safetensors", "sync", "write", "write_json",
+           "write_tensors"]
 
 # Large, because a thread that hashes waits for Python's lock between two of them.
 CHUNK = 1 << 24
@@ -108,7 +109,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     _replace(path, safetensors(tensors))
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
     _replace(path, [(json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()])
 
 
@@ -126,12 +127,23 @@ def _replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    content = _parsed(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds no JSON object")
+    return content
+
+
+def read_list(path: Path) -> list[Any]:
+    content = _parsed(path)
+    if not isinstance(content, list):
+        raise UserError(f"{path}: holds no JSON list")
+    return content
+
+
+def _parsed(path: Path) -> Any:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: holds no JSON object")
-    return content

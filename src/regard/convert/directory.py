@@ -1,7 +1,7 @@
 """A Hugging Face directory: config.json, safetensors in one file or in several, a tokenizer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,21 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.checkpoint import read_json, write_json, write_model
+from regard.convert import labels, sentences
+from regard.convert.electra import GENERATOR
 from regard.convert.families import family_named
 from regard.convert.family import Family
 from regard.convert.keys import canonical
 from regard.convert.llama2c import read_model, read_tokens
+from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer
+from regard.models.detector import smaller
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
 from regard.settings.schema import Tower
 
-__all__ = ["Published", "read_directory", "read_llama2c", "read_tensors", "refuse_sizes", "vocabulary_of",
-           "write_directory"]
+__all__ = ["Published", "pad_of", "read_config", "read_directory", "read_llama2c", "read_tensors", "refuse_sizes",
+           "vocabulary_of", "write_directory"]
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.bin.index.json")
@@ -34,38 +38,60 @@ class Published:
     """A model of a family, its weights under the family's names."""
 
     family: Family
-    tower: Tower
-    vocabulary: int
+    shape: Shape
     weights: Mapping[str, Tensor]
     tokens: Tokenizer
+    labels: tuple[str, ...] = ()
+    several_labels: bool = False
+    longest: int | None = None
+    """Tokens of a text, where the files say how many are read."""
 
     def __post_init__(self) -> None:
         if len(self.tokens) > self.vocabulary:
             raise UserError(f"the tokenizer has {len(self.tokens):,} tokens, the model vectors for "
                             f"{self.vocabulary:,} alone: they do not belong together")
 
+    @property
+    def tower(self) -> Tower:
+        return self.shape.tower
+
+    @property
+    def vocabulary(self) -> int:
+        return self.shape.vocabulary
+
     def ours(self, *, origin: str) -> dict[str, Tensor]:
-        return self.family.table(self.tower, self.vocabulary).ours(self.weights, origin=origin)
+        return self.family.table(self.shape).ours(self.weights, origin=origin)
 
 
 def read_directory(folder: Path, tokens: Path | None = None) -> Published:
     """What a directory holds; the tokenizer may lie elsewhere."""
+    config, place = read_config(folder), str(folder / "config.json")
+    family, tensors = family_named(config.get("model_type"), origin=place), read_tensors(folder)
+    kind = family.kind(config, tensors, origin=place)
+    tensors = family.named(tensors, kind)
+    _refuse_kinds(tensors, folder)
+    tower = family.tower(config, kind, names=tensors, origin=place)
+    refuse_sizes(tower, vocabulary_of(config, origin=place), tensors, origin=place)
+    names, several = labels.read(config, tensors, kind, origin=place)
+    shape = Shape(tower=tower, vocabulary=vocabulary_of(config, origin=place), kind=kind, labels=len(names),
+                  pad=pad_of(config, family, origin=place))
+    if kind == "detect" and (folder / GENERATOR).is_dir():
+        beside = read_directory(folder / GENERATOR, tokens or folder)
+        shape = replace(shape, generator=share_of(beside.shape, tower, origin=str(folder / GENERATOR)))
+        tensors |= {f"{GENERATOR}{name}": tensor for name, tensor in beside.weights.items()}
+    shape, longest = sentences.read(folder, shape)
+    return Published(family, shape, family.weights(tensors, shape, origin=str(folder)),
+                     Tokenizer.load(tokens or folder), names, several, longest)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
     place = folder / "config.json"
     if not place.is_file():
         raise UserError(f"{folder}: not a Hugging Face directory (it has no config.json)")
     config = read_json(place)
     if "auto_map" in config:
         raise UserError(f"{place}: auto_map: the model brings code of its own, which regard does not run")
-    family = family_named(config.get("model_type"), origin=str(place))
-    tower, tensors = family.tower(config, origin=str(place)), read_tensors(folder)
-    for name, tensor in tensors.items():
-        if tensor.dtype not in FLOATS:
-            kinds = ", ".join(str(kind).removeprefix("torch.") for kind in FLOATS)
-            raise UserError(f"{folder}: {name} is of {str(tensor.dtype).removeprefix('torch.')}; regard reads {kinds}")
-    vocabulary = vocabulary_of(config, origin=str(place))
-    refuse_sizes(tower, vocabulary, tensors, origin=str(place))
-    weights = family.weights(tensors, tower, origin=str(folder))
-    return Published(family, tower, vocabulary, weights, Tokenizer.load(tokens or folder))
+    return config
 
 
 def read_llama2c(file: Path, tokens: Path | None = None) -> Published:
@@ -76,18 +102,65 @@ def read_llama2c(file: Path, tokens: Path | None = None) -> Published:
                         "name them with --tokenizer FILE")
     config, tensors = read_model(file)
     family, vocabulary = family_named(config["model_type"], origin=str(file)), config["vocab_size"]
-    return Published(family, family.tower(config, origin=str(file)), vocabulary, tensors,
-                     read_tokens(found[0], vocabulary=vocabulary))
+    shape = Shape(tower=family.tower(config, origin=str(file)), vocabulary=vocabulary)
+    return Published(family, shape, tensors, read_tokens(found[0], vocabulary=vocabulary))
 
 
 def write_directory(folder: Path, published: Published) -> None:
     """What `read_directory` and transformers read, but for the tokenizer, which is there already."""
-    specials = published.tokens.specials
-    ids = {"bos_token_id": specials.start, "eos_token_id": specials.end, "pad_token_id": specials.pad}
-    kind = str(next(iter(published.weights.values())).dtype).removeprefix("torch.")
-    config = published.family.config(published.tower, published.vocabulary)
-    write_json(folder / "generation_config.json", ids)
-    write_model(folder, published.weights, {**config, **ids, "torch_dtype": kind})
+    family, shape, specials = published.family, published.shape, published.tokens.specials
+    pad = specials.pad if shape.kind == "language" else shape.pad
+    ids = {"bos_token_id": specials.start, "eos_token_id": specials.end, "pad_token_id": pad}
+    kind = {"torch_dtype": str(next(iter(published.weights.values())).dtype).removeprefix("torch.")}
+    copies = {copy: published.weights[name] for copy, name in family.heads[shape.kind].written.items()
+              if shape.generator is not None}
+    weights = {**published.weights, **copies}
+    if shape.kind == "language":
+        write_json(folder / "generation_config.json", ids)
+    else:
+        _tell_tokenizer(folder / "tokenizer_config.json", published)
+    if shape.kind == "encode":
+        sentences.write(folder, shape.tower, longest=published.longest or shape.tower.longest)
+    if shape.generator is not None:
+        (folder / GENERATOR).mkdir(exist_ok=True)
+        beside = replace(shape, kind="mask", tower=smaller(shape.tower, shape.generator), generator=None)
+        write_model(folder / GENERATOR, {name.removeprefix(GENERATOR): tensor for name, tensor in weights.items()
+                                         if name.startswith(GENERATOR)}, {**family.config(beside), **ids, **kind})
+    write_model(folder, {name: tensor for name, tensor in weights.items() if not name.startswith(GENERATOR)},
+                {**family.config(shape), **ids, **kind,
+                 **labels.spelled(published.labels, several=published.several_labels)})
+
+
+def _tell_tokenizer(place: Path, published: Published) -> None:
+    """Where texts are cut, and whether the model asks for segments: transformers leaves both to the tokenizer."""
+    inputs = ["input_ids", *(["token_type_ids"] if published.tower.segments > 1 else []), "attention_mask"]
+    longest = published.longest or published.tower.longest
+    write_json(place, {**read_json(place), "model_input_names": inputs, "model_max_length": longest})
+
+
+def pad_of(config: Mapping[str, Any], family: Family, *, origin: str) -> int:
+    if (pad := config.get("pad_token_id")) is None:
+        return family.pad
+    if not isinstance(pad, int) or isinstance(pad, bool) or not 0 <= pad < vocabulary_of(config, origin=origin):
+        raise UserError(f"{origin}: pad_token_id={shown(pad)}: wants the id of a token")
+    return pad
+
+
+def share_of(generator: Shape, tower: Tower, *, origin: str) -> float:
+    """How narrow a generator is beside its detector."""
+    share, there = generator.tower.width / tower.width, generator.canonical
+    if generator.kind != "mask" or share > 1 or there != replace(
+            canonical(smaller(tower, share)), head=there.head, pool=there.pool, unit=there.unit):
+        raise UserError(f"{origin}: is no generator for the model beside it: regard has those that are as deep and "
+                        "in all else narrower by one share")
+    return share
+
+
+def _refuse_kinds(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    for name, tensor in tensors.items():
+        if tensor.dtype not in FLOATS:
+            kinds = ", ".join(str(kind).removeprefix("torch.") for kind in FLOATS)
+            raise UserError(f"{folder}: {name} is of {str(tensor.dtype).removeprefix('torch.')}; regard reads {kinds}")
 
 
 def vocabulary_of(config: Mapping[str, Any], *, origin: str) -> int:

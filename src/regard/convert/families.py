@@ -2,17 +2,23 @@
 
 from difflib import get_close_matches
 
+from regard.convert.bert import BERT
+from regard.convert.distilbert import DISTILBERT
+from regard.convert.electra import ELECTRA
 from regard.convert.family import Family
 from regard.convert.gpt2 import GPT2
 from regard.convert.llama import LLAMA
+from regard.convert.longformer import LONGFORMER
 from regard.convert.qwen3 import QWEN3
+from regard.convert.roberta import ROBERTA
+from regard.convert.shape import Shape
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown, written
-from regard.settings.schema import Tower
 
 __all__ = ["FAMILIES", "family_named", "family_of", "why_none"]
 
-FAMILIES = {family.name: family for family in (GPT2, LLAMA, QWEN3)}
+FAMILIES = {family.name: family for family in (
+    GPT2, LLAMA, QWEN3, BERT, ROBERTA, DISTILBERT, ELECTRA, LONGFORMER)}
 
 
 def family_named(model_type: object, *, origin: str) -> Family:
@@ -23,13 +29,20 @@ def family_named(model_type: object, *, origin: str) -> Family:
     raise UserError(f"{origin}: model_type={shown(model_type)}: no family that regard knows; {hint}")
 
 
-def family_of(tower: Tower) -> Family | None:
-    """The family that a decoder of these settings is one of."""
-    return next((family for family in FAMILIES.values() if not family.keys.unsaid(tower)), None)
+def family_of(shape: Shape) -> Family | None:
+    """The family that a model of this shape is one of; of several, the one whose preset it started from."""
+    fits = [family for family in _with(shape.kind) if not family.unsaid(shape)]
+    return max(fits, key=lambda family: (shape.tower.preset or "").startswith(family.name), default=None)
 
 
-def why_none(tower: Tower) -> str:
+def why_none(shape: Shape) -> str:
     """What the nearest family has no word for."""
-    family = min(FAMILIES.values(), key=lambda family: len(family.keys.unsaid(tower)))
-    settings = [f"model.{name}={written(getattr(tower, name))}" for name in family.keys.unsaid(tower)]
+    if not (there := _with(shape.kind)):
+        return f"regard knows no family of models that {shape.kind}"
+    family = min(there, key=lambda family: len(family.unsaid(shape)))
+    settings = [f"model.{name}={written(getattr(shape.tower, name))}" for name in family.unsaid(shape)]
     return f"{family.name}, the nearest family, does not have {', '.join(settings)}"
+
+
+def _with(kind: str) -> list[Family]:
+    return [family for family in FAMILIES.values() if kind in family.heads]

@@ -1,19 +1,46 @@
 """A family of published models: a table of names, a map of settings, and what its files may hold besides."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.convert.keys import Keys, canonical
+from regard.convert.keys import Keys
 from regard.convert.rules import Rule, Table
+from regard.convert.shape import Shape
 from regard.settings.errors import UserError
+from regard.settings.knobs import shown
 from regard.settings.schema import Tower
 
-__all__ = ["Family"]
+__all__ = ["Family", "Head"]
+
+# Settings that do not act on the tensors and logits of a kind of model: no config needs a word for them.
+IDLE = {
+    "language": ("pool", "unit", "head"), "encode": ("tied", "pool", "unit"), "classify": ("tied", "unit"),
+    "tag": ("tied", "pool", "unit", "head"), "detect": ("tied", "pool", "unit", "head"),
+    "mask": ("pool", "unit", "head"), "sentences": ("pool", "unit", "head"),
+}
+# transformers once called the weight of a norm gamma, and its bias beta.
+LEGACY = {"gamma": "weight", "beta": "bias"}
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a family puts onto its body for one kind of model."""
+
+    architecture: str
+    """The class that transformers has for it."""
+    has: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    """Settings that its code decides and no config, with the values that it may have."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Tensors that a file may hold though they are others of it."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Such as a file must hold."""
+    unread: str = ""
+    """Names (a pattern) of tensors that a file may hold though nothing of this kind reads them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,37 +48,102 @@ class Family:
     """One `model_type` of transformers."""
 
     name: str
-    architecture: str
     keys: Keys
-    rules: Callable[[Tower], list[Rule]]
+    heads: Mapping[str, Head]
+    """By the kind of model."""
+    rules: Callable[[Shape], list[Rule]]
     prefix: str
-    """Of the names of all tensors but the output's; OpenAI's own files of GPT-2 leave it out."""
+    """Of the names of the body's tensors; a file of the body alone leaves it out, and OpenAI's own of GPT-2 do."""
+    outside: tuple[str, ...] = ("lm_head.",)
+    """How the names of other tensors begin."""
     constants: str
     """Names (a pattern) of tensors that are no weights: they follow from the config."""
     plain: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
-    """A config as its keys have it, where the file nests them; `spelled` nests them again."""
+    """A config as its keys have it, where the file nests or counts in another way; `spelled` undoes it."""
     spelled: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    lacks: Callable[[Tower], list[str]] = lambda tower: []
+    """Settings that have a key, but not for this value."""
+    pad: int = 0
+    """The id of padding where a config does not say it."""
+    preset: str | None = None
+    """The named shape that this family's towers are said to start from: of equal towers it tells whose they are."""
 
-    def tower(self, config: Mapping[str, Any], *, origin: str) -> Tower:
-        return self.keys.tower(self.plain(config), origin=origin)
+    # Configs
 
-    def config(self, tower: Tower, vocabulary: int) -> dict[str, Any]:
-        """What config.json says of a model, but for its tokens."""
-        about = {"architectures": [self.architecture], "model_type": self.name, "vocab_size": vocabulary}
-        return about | self.spelled(self.keys.config(tower))
+    def kind(self, config: Mapping[str, Any], names: Collection[str], *, origin: str) -> str:
+        """Which model a file holds, by the class that it names."""
+        if len(self.heads) == 1:
+            return next(iter(self.heads))
+        said = config.get("architectures") or [self.heads["encode"].architecture]
+        kinds = {head.architecture: kind for kind, head in self.heads.items()}
+        if not isinstance(said, list) or len(said) != 1 or said[0] not in kinds:
+            raise UserError(f"{origin}: architectures={shown(said)}: regard has {', '.join(kinds)}")
+        kind = kinds[said[0]]
+        # The files of BERT itself hold all that it was trained with, whatever class they name.
+        more = "sentences" if kind == "mask" and "sentences" in self.heads else kind
+        return more if any(name.startswith("cls.seq_relationship.") for name in names) else kind
 
-    def table(self, tower: Tower, vocabulary: int) -> Table:
-        return Table(self.rules(canonical(tower)), tower, vocabulary)
+    def tower(self, config: Mapping[str, Any], kind: str = "language", *, names: Collection[str] = (),
+              origin: str) -> Tower:
+        """What a config asks for; `names` are those of the file's tensors."""
+        idle, has = IDLE[kind], self.heads[kind].has
+        asked = {key: value for key, value in config.items() if key != "tie_word_embeddings" or "tied" not in idle}
+        tower = replace(self.keys.tower(self.plain(asked), origin=origin), preset=self.preset)
+        said = {*self.keys.same.values(), *(name for name, _ in self.keys.words.values())}
+        for name, values in has.items():
+            if name not in said:
+                tower = replace(tower, **{name: values[0]})
+            elif getattr(tower, name) not in values:
+                raise UserError(f"{origin}: {name}={shown(getattr(tower, name))}: for {self.heads[kind].architecture} "
+                                f"regard has {', '.join(map(shown, values))} alone")
+        if kind == "encode" and not any(re.search(r"(^|\.)pooler\.", name) for name in names):
+            tower = replace(tower, head="linear")
+        return tower
 
-    def weights(self, tensors: Mapping[str, Tensor], tower: Tower, *, origin: str) -> dict[str, Tensor]:
-        """The tensors of a file without those that say nothing new, each by its full name."""
-        short = not any(name.startswith(self.prefix) for name in tensors)
-        whole = {self.prefix + name if short and not name.startswith("lm_head.") else name: tensor
-                 for name, tensor in tensors.items()}
-        output, tied = "lm_head.weight", tower.tied != "none"
-        if tied and output in whole:
-            (table,) = next(rule for rule in self.rules(tower) if rule.ours == "tokens.table.weight").theirs
-            if not (table in whole and torch.equal(whole[table], whole[output])):
-                raise UserError(f"{origin}: {output} is not {table}, but config.json says tie_word_embeddings=true")
-            del whole[output]
-        return {name: tensor for name, tensor in whole.items() if not re.fullmatch(self.constants, name)}
+    def config(self, shape: Shape) -> dict[str, Any]:
+        """What config.json says of a model, but for its labels and its other special tokens."""
+        about = {"architectures": [self.heads[shape.kind].architecture], "model_type": self.name,
+                 "vocab_size": shape.vocabulary}
+        if shape.kind == "language":
+            return about | self.spelled(self.keys.config(shape.tower))
+        own = self.keys.config(replace(shape.tower, decoder_depth=None))
+        return about | self.spelled(own | {"pad_token_id": shape.pad})
+
+    def unsaid(self, shape: Shape) -> list[str]:
+        """The settings that this family has no word for; none: its files hold all of such a model."""
+        tower, base = shape.canonical, self.keys.base
+        has = self.heads[shape.kind].has
+        idle = {name: getattr(base, name) for name in (*IDLE[shape.kind], *has) if name not in self._said(has)}
+        unsaid = self.keys.unsaid(replace(tower, **idle)) + self.lacks(tower)
+        return unsaid + [name for name, values in has.items() if getattr(tower, name) not in values]
+
+    def _said(self, has: Mapping[str, Any]) -> set[str]:
+        """Of the settings that a head decides, those that the config has a word for besides."""
+        return {name for name, _ in self.keys.words.values()} & set(has)
+
+    # Tensors
+
+    def table(self, shape: Shape) -> Table:
+        with torch.device("meta"):  # shapes without content
+            model = shape.model()
+        return Table(self.rules(shape), model)
+
+    def named(self, tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+        """The weights of a file, each by its full name."""
+        whole = {self._whole(name, kind): tensor for name, tensor in tensors.items()}
+        unread = f"{self.constants}|{self.heads[kind].unread}"
+        return {name: tensor for name, tensor in whole.items() if not re.fullmatch(unread, name)}
+
+    def weights(self, tensors: Mapping[str, Tensor], shape: Shape, *, origin: str) -> dict[str, Tensor]:
+        """Those of them that say something new."""
+        head, known = self.heads[shape.kind], {name for rule in self.rules(shape) for name in rule.theirs}
+        copies = {copy: name for copy, name in {**head.copies, **head.written}.items() if copy not in known}
+        for copy, name in copies.items():
+            if copy in tensors and not (name in tensors and torch.equal(tensors[copy], tensors[name])):
+                raise UserError(f"{origin}: {copy} is not {name}, but with tie_word_embeddings=true they are one")
+        return {name: tensor for name, tensor in tensors.items() if name not in copies}
+
+    def _whole(self, name: str, kind: str) -> str:
+        stem, _, last = name.rpartition(".")
+        bare = (f"{stem}.{LEGACY[last]}" if last in LEGACY else name).removeprefix(self.prefix)
+        return bare if kind == "encode" or bare.startswith(self.outside) else self.prefix + bare

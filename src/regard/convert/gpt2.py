@@ -1,8 +1,9 @@
 """GPT-2 (Radford et al. 2019) as transformers keeps it: `GPT2LMHeadModel`."""
 
-from regard.convert.family import Family
+from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
 from regard.convert.rules import Rule, each_layer, linear, norm
+from regard.convert.shape import Shape
 from regard.settings.schema import Tower
 
 __all__ = ["GPT2"]
@@ -25,8 +26,9 @@ KEYS = Keys(
                       "summary_first_dropout"}))  # of a head for multiple choice that a language model has not
 
 
-def rules(tower: Tower) -> list[Rule]:
+def rules(shape: Shape) -> list[Rule]:
     """Its matrices are those of a convolution over one token: (in, out), ours turned."""
+    tower = shape.canonical
     block = [
         *norm("blocks.{}.self_norm", "transformer.h.{}.ln_1", bias=True),
         *linear("blocks.{}.self.qkv", "transformer.h.{}.attn.c_attn", bias=True, turned=True),
@@ -45,5 +47,6 @@ def rules(tower: Tower) -> list[Rule]:
 
 
 GPT2 = Family(
-    name="gpt2", architecture="GPT2LMHeadModel", keys=KEYS, rules=rules, prefix="transformer.",
+    name="gpt2", keys=KEYS, rules=rules, prefix="transformer.",
+    heads={"language": Head("GPT2LMHeadModel", copies={"lm_head.weight": "transformer.wte.weight"})},
     constants=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)")  # the causal mask, once kept among the weights

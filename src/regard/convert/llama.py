@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regard.convert.family import Family
+from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
 from regard.convert.rules import Rule, each_layer, linear, norm
+from regard.convert.shape import Shape
 from regard.settings.schema import Tower
 
-__all__ = ["KEYS", "LLAMA", "plain", "rules", "spelled"]
+__all__ = ["COPIES", "KEYS", "LLAMA", "plain", "rules", "spelled"]
 
 KEYS = Keys(
     base=Tower(norm="rms", norm_place="pre", positions="rotary", scale_embedding=False, dropout=0.0),
@@ -41,7 +42,8 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "rope_type"} | {"rope_parameters": rotary}
 
 
-def rules(tower: Tower) -> list[Rule]:
+def rules(shape: Shape) -> list[Rule]:
+    tower = shape.canonical
     head, bias = tower.head_width or tower.width // tower.heads, tower.bias
     queries, keys = tower.heads * head, (tower.key_heads or tower.heads) * head
     hidden = tower.hidden_width or 4 * tower.width
@@ -61,7 +63,8 @@ def rules(tower: Tower) -> list[Rule]:
     return [*ends, *each_layer(block, tower.depth), *output]
 
 
+COPIES = {"lm_head.weight": "model.embed_tokens.weight"}
 LLAMA = Family(
-    name="llama", architecture="LlamaForCausalLM", keys=KEYS, rules=rules, prefix="model.",
+    name="llama", keys=KEYS, rules=rules, prefix="model.", heads={"language": Head("LlamaForCausalLM", copies=COPIES)},
     constants=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",  # once kept among the weights
     plain=plain, spelled=spelled)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from regard.convert import llama
-from regard.convert.family import Family
+from regard.convert.family import Family, Head
 from regard.convert.rules import Rule, each_layer, norm
-from regard.settings.schema import Tower
+from regard.convert.shape import Shape
 
 __all__ = ["QWEN3"]
 
@@ -30,12 +30,13 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def rules(tower: Tower) -> list[Rule]:
+def rules(shape: Shape) -> list[Rule]:
     norms = [*norm("blocks.{}.self.query_norm", "model.layers.{}.self_attn.q_norm", bias=False),
              *norm("blocks.{}.self.key_norm", "model.layers.{}.self_attn.k_norm", bias=False)]
-    return [*llama.rules(tower), *each_layer(norms, tower.depth)]
+    return [*llama.rules(shape), *each_layer(norms, shape.canonical.depth)]
 
 
 QWEN3 = Family(
-    name="qwen3", architecture="Qwen3ForCausalLM", keys=KEYS, rules=rules, prefix="model.",
+    name="qwen3", keys=KEYS, rules=rules, prefix="model.",
+    heads={"language": Head("Qwen3ForCausalLM", copies=llama.COPIES)},
     constants=llama.LLAMA.constants, plain=plain, spelled=llama.spelled)

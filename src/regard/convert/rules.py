@@ -6,14 +6,12 @@ rules for one shape of model and proves itself when it is made: every tensor of 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.checkpoint import named_tensors, refuse_misfits
-from regard.models.decoder import Decoder
-from regard.settings.schema import Tower
 
 __all__ = ["Rule", "Table", "each_layer", "linear", "norm"]
 
@@ -28,12 +26,16 @@ class Rule:
     """How many of our rows come from each of theirs; absent: all from the one there is."""
     turned: bool = False
     """Whether theirs is the transpose."""
+    unread: int = 0
+    """So many rows that theirs has before ours, which nothing depends on."""
 
     def joined(self, theirs: Mapping[str, Tensor]) -> Tensor:
-        parts = [theirs[name].T if self.turned else theirs[name] for name in self.theirs]
+        parts = [theirs[name].T if self.turned else theirs[name][self.unread :] for name in self.theirs]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def parted(self, ours: Tensor) -> dict[str, Tensor]:
+        if self.unread:
+            ours = torch.cat([ours.new_zeros(self.unread, *ours.shape[1:]), ours])
         parts = (ours,) if self.rows is None else ours.split(self.rows)
         return {name: part.T if self.turned else part for name, part in zip(self.theirs, parts, strict=True)}
 
@@ -54,15 +56,14 @@ def each_layer(rules: Sequence[Rule], depth: int) -> Iterator[Rule]:
     for layer in range(depth):
         for rule in rules:
             theirs = tuple(name.format(layer) for name in rule.theirs)
-            yield Rule(rule.ours.format(layer), theirs, rule.rows, rule.turned)
+            yield replace(rule, ours=rule.ours.format(layer), theirs=theirs)
 
 
 class Table:
-    """The rules for a decoder of one shape."""
+    """The rules for a model of one shape; of its tensors only the shapes are asked for."""
 
-    def __init__(self, rules: Sequence[Rule], tower: Tower, vocabulary: int) -> None:
-        with torch.device("meta"):  # shapes without content
-            self.our_shapes = named_tensors(Decoder(tower, vocabulary=vocabulary))
+    def __init__(self, rules: Sequence[Rule], model: nn.Module) -> None:
+        self.our_shapes = named_tensors(model)
         self.rules = {rule.ours: rule for rule in rules}
         assert len(self.rules) == len(rules), "a tensor of ours is in two rules"
         alone = self.rules.keys() ^ self.our_shapes.keys()

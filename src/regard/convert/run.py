@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.checkpoint import read_json, write_json, write_model
 from regard.convert.directory import (
     Published,
+    pad_of,
     read_directory,
     read_llama2c,
     read_tensors,
@@ -20,15 +21,19 @@ from regard.convert.directory import (
     vocabulary_of,
     write_directory,
 )
-from regard.convert.families import family_named, family_of, why_none
+from regard.convert.electra import GENERATOR
+from regard.convert.families import FAMILIES, family_named, family_of, why_none
+from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, to_json
-from regard.settings.schema import Data, Run, Tokens
+from regard.settings.schema import Blanks, Data, Run, Tokens
 
 __all__ = ["export_run", "finish", "import_run", "saved"]
 
 NATIVE = "regard"  # the model_type of what belongs to no family
+LABELS = "labels.json"  # of a run of labels: their names, as the task reads them
+KNOWN = sorted({kind for family in FAMILIES.values() for kind in family.heads} - {"sentences"})
 ROW = 1_024  # tokens of a row to be evaluated: a published model may reach much further than memory does
 
 Sizes = Mapping[str, int]
@@ -40,15 +45,16 @@ def finish(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, Tensor]) 
     The vocabulary stays rounded up, as it was trained: the logits are the same everywhere, and those of ids that no
     text has are small.
     """
-    family = family_of(run.model) if run.task == "language" else None
-    if family is None:
+    tokens = None if run.task not in KNOWN else Tokenizer.load(folder / "tokenizer.json")
+    shape = None if tokens is None else Shape.of(run, sizes, pad=tokens.pad)
+    family = None if shape is None else family_of(shape)
+    if tokens is None or shape is None or family is None:
         about = {"model_type": NATIVE, "task": run.task, "sizes": dict(sizes), **asdict(run.model)}
         write_model(folder, weights, about)
         return
-    vocabulary = sizes["vocabulary"]
-    theirs = family.table(run.model, vocabulary).theirs(weights)
-    tokens = Tokenizer.load(folder / "tokenizer.json")
-    write_directory(folder, Published(family, run.model, vocabulary, theirs, tokens))
+    theirs = family.table(shape).theirs(weights)
+    write_directory(folder, Published(family, shape, theirs, tokens, _labels(folder), run.data.several_labels,
+                                      run.data.longest))
 
 
 def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
@@ -58,12 +64,18 @@ def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
     if config.get("model_type") == NATIVE:
         return {}, read_tensors(folder)
     family = family_named(config.get("model_type"), origin=str(place))
-    if family.keys.unsaid(run.model):
+    labels = _labels(folder)
+    sizes = {"vocabulary": vocabulary_of(config, origin=str(place))} | ({"labels": len(labels)} if labels else {})
+    shape = Shape.of(run, sizes, pad=pad_of(config, family, origin=str(place)))
+    if shape.kind not in family.heads or family.unsaid(shape):
         raise UserError(f"{place}: says {family.name}, but run.json describes another model")
-    vocabulary = vocabulary_of(config, origin=str(place))
     tensors = read_tensors(folder)
-    refuse_sizes(run.model, vocabulary, tensors, origin=str(folder))
-    return {"vocabulary": vocabulary}, family.table(run.model, vocabulary).ours(tensors, origin=str(folder))
+    refuse_sizes(run.model, shape.vocabulary, tensors, origin=str(folder))
+    if shape.generator is not None:
+        tensors |= {f"{GENERATOR}{name}": tensor for name, tensor in read_tensors(folder / GENERATOR).items()}
+    written = family.heads[shape.kind].written
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in written}
+    return sizes, family.table(shape).ours(tensors, origin=str(folder))
 
 
 def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Sequence[Path] = (),
@@ -72,33 +84,50 @@ def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Seq
     published = read_directory(source, tokens) if source.is_dir() else read_llama2c(source, tokens)
     published.ours(origin=str(source))  # what does not fit is named before anything is written
     published = _in(published, precision)
-    run = Run(task="language", model=published.tower,
-              data=Data(paths=tuple(map(str, data)), longest=min(ROW, published.tower.longest)),
-              tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))))
     with _whole(out) as folder:
         published.tokens.save(folder / "tokenizer.json")
+        if published.labels:
+            write_json(folder / LABELS, {"labels": list(published.labels)})
         write_directory(folder, published)
-        write_json(folder / "run.json", to_json(run))
+        write_json(folder / "run.json", to_json(_run(published, out, data)))
     return published
+
+
+def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
+    shape, tower = published.shape, published.tower
+    task, longest = "mask" if shape.kind == "sentences" else shape.kind, published.longest or min(ROW, tower.longest)
+    return Run(
+        task=task, model=tower,
+        data=Data(paths=tuple(map(str, data)), longest=longest, several_labels=published.several_labels),
+        tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))),
+        blanks=Blanks(next_sentence=shape.kind == "sentences", generator=shape.generator))
 
 
 def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None) -> Published:
     """The model and the tokenizer of a run, without the rest of it."""
     run = from_json(read_json(source / "run.json"))
-    if run.task != "language":
-        raise UserError(f"{source}: is of the task {run.task}; regard knows families of language models alone")
-    family = family_of(run.model)
-    if family is None:
-        raise UserError(f"{source}: {why_none(run.model)}; regard alone opens this model")
+    if run.task not in KNOWN:
+        raise UserError(f"{source}: is of the task {run.task}; regard knows families of models that "
+                        f"{', '.join(KNOWN)} alone")
+    tokens, labels = Tokenizer.load(source / "tokenizer.json"), _labels(source)
     sizes, ours = saved(source, run)
-    tokens = Tokenizer.load(source / "tokenizer.json")
-    vocabulary = sizes.get("vocabulary") or ours["tokens.table.weight"].shape[0]
-    theirs = family.table(run.model, vocabulary).theirs(ours)
-    published = _in(Published(family, run.model, vocabulary, theirs, tokens), precision)
+    table = ours.get("encoder.tokens.table.weight", ours.get("tokens.table.weight"))
+    assert table is not None
+    shape = Shape.of(run, {"vocabulary": len(table), "labels": len(labels), **sizes}, pad=tokens.pad)
+    family = family_of(shape)
+    if family is None:
+        raise UserError(f"{source}: {why_none(shape)}; regard alone opens this model")
+    theirs = family.table(shape).theirs(ours)
+    published = _in(Published(family, shape, theirs, tokens, labels, run.data.several_labels, run.data.longest),
+                    precision)
     with _whole(out) as folder:
         published.tokens.save(folder / "tokenizer.json")
         write_directory(folder, published)
     return published
+
+
+def _labels(folder: Path) -> tuple[str, ...]:
+    return tuple(read_json(folder / LABELS)["labels"]) if (folder / LABELS).is_file() else ()
 
 
 def _in(published: Published, precision: torch.dtype | None) -> Published:

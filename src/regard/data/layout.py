@@ -14,7 +14,7 @@ from stat import S_ISDIR
 
 from regard.settings.errors import UserError
 
-__all__ = ["PART", "Layout", "find_files", "find_splits", "find_tests", "is_directory", "kind"]
+__all__ = ["PART", "SPLITS", "Layout", "find_files", "find_splits", "find_tests", "is_directory", "kind"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 BOTH_SIDES = ("tsv", "jsonl")

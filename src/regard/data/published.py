@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from regard.data.vocabulary import SPECIALS
 from regard.settings.errors import UserError
@@ -21,7 +21,7 @@ ENDS = (("[CLS]", "[SEP]"), ("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"),
 ROLES = {"pad": ("pad_token",), "start": ("cls_token", "bos_token"), "end": ("sep_token", "eos_token"),
          "mask": ("mask_token",)}  # an encoder's tokens first: RoBERTa names both, and they are the same
 
-
+PADS = ("<pad>", "[PAD]")
 MASKS = ("<mask>", "[MASK]")
 
 
@@ -36,7 +36,7 @@ class Specials(NamedTuple):
 
 
 def library_at(path: Path) -> Library:
-    """The tokenizer of a `tokenizer.json`, or of a folder that holds one, or holds GPT-2's pair of files."""
+    """The tokenizer of a `tokenizer.json`, or of a folder with one, with GPT-2's pair of files or with BERT's one."""
     if not path.is_dir():
         return _parsed(path)
     for vocabulary, merges in PAIRS:
@@ -44,8 +44,10 @@ def library_at(path: Path) -> Library:
             return _byte_level(path / vocabulary, path / merges)
     if (path / "tokenizer.json").exists():
         return _parsed(path / "tokenizer.json")
-    raise UserError(f"{path}: has no tokenizer.json, nor vocab.json and merges.txt; where there is a tokenizer.model, "
-                    "transformers makes one of it: AutoTokenizer.from_pretrained(…).save_pretrained(…)")
+    if (path / "vocab.txt").is_file():
+        return _word_pieces(path / "vocab.txt", _content(path / "tokenizer_config.json"))
+    raise UserError(f"{path}: has no tokenizer.json, vocab.txt, or vocab.json and merges.txt; of a tokenizer.model "
+                    "transformers makes one: AutoTokenizer.from_pretrained(…).save_pretrained(…)")
 
 
 def specials_of(path: Path, ids: Mapping[str, int]) -> Specials:
@@ -57,7 +59,9 @@ def specials_of(path: Path, ids: Mapping[str, int]) -> Specials:
         said = _named(path, ids) | said
     end = said["end"]
     mask = said.get("mask", next((ids[name] for name in MASKS if name in ids), None))
-    return Specials(said.get("pad", end), said.get("start", end), end, mask)
+    # Without a token for blanks it is a decoder's, whose padding nobody looks at.
+    named = [ids[name] for name in PADS if name in ids and mask is not None]
+    return Specials(said.get("pad", next(iter(named), end)), said.get("start", end), end, mask)
 
 
 @contextmanager
@@ -72,14 +76,18 @@ def refusing(what: str) -> Iterator[None]:
 
 
 def _parsed(path: Path) -> Library:
+    content = _text(path, "a tokenizer.json")
+    with refusing(f"{path}: not a tokenizer.json"):
+        return Library.from_str(content)
+
+
+def _text(path: Path, what: str) -> str:
     try:
-        content = path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a tokenizer.json: {error}") from error
-    with refusing(f"{path}: not a tokenizer.json"):
-        return Library.from_str(content)
+        raise UserError(f"{path}: not {what}: {error}") from error
 
 
 def _byte_level(vocabulary: Path, merges: Path) -> Library:
@@ -88,6 +96,22 @@ def _byte_level(vocabulary: Path, merges: Path) -> Library:
         library = Library(models.BPE.from_file(str(vocabulary), str(merges)))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
+    return library
+
+
+def _word_pieces(vocabulary: Path, about: Mapping[str, Any]) -> Library:
+    """BERT's: words and signs apart, of which the longest known beginning is a token, and so on with `##` before it."""
+    content = _text(vocabulary, "a vocab.txt").removesuffix("\n").split("\n")
+    ids = {token.removesuffix("\r"): id for id, token in enumerate(content)}
+    if len(ids) != len(content) or "[UNK]" not in ids:
+        raise UserError(f"{vocabulary}: not a vocabulary of BERT: a token comes twice, or [UNK] is not there")
+    library = Library(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    library.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=about.get("tokenize_chinese_chars") is not False,
+        strip_accents=strip if isinstance(strip := about.get("strip_accents"), bool) else None,
+        lowercase=about.get("do_lower_case") is not False)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece(prefix="##")
     return library
 
 

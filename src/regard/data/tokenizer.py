@@ -13,9 +13,11 @@ from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer as Library
+from tokenizers import models
+from tokenizers.processors import TemplateProcessing
 
 from regard.data.published import MASKS, Specials, library_at, refusing, specials_of
-from regard.data.vocabulary import BYTES, KINDS, UNKNOWN, learn, least
+from regard.data.vocabulary import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
 
 __all__ = ["KINDS", "Tokenizer", "train"]
@@ -24,6 +26,7 @@ BATCH = 1_024  # texts handed over at once: the library's answers are large, and
 PART = 100_000  # characters of a text handed over at once: the library needs about 200 bytes for each
 BREAK = re.compile(r"(?<=\S) (?=\S)")
 HARD = ("", " ", " a \ue000")  # to say; the last ends with a character that no vocabulary has
+DIGIT = "0"
 OWN = Specials(pad=0, start=1, end=2)
 ONE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of a vocabulary that falls back to bytes for rare characters
 
@@ -47,7 +50,9 @@ class Tokenizer:
         library.no_padding()
         self._library, self.specials = library, specials
         self.pad, self.start, self.end, self.mask = specials
-        self.unknown: int | None = library.token_to_id(UNKNOWN)
+        # BERT's way to go on with a word: what begins one is not marked.
+        self._goes_on = library.model.continuing_subword_prefix if isinstance(library.model, models.WordPiece) else None
+        self.unknown: int | None = library.token_to_id(library.model.unk_token if self._goes_on else UNKNOWN)
         self._never = {id for id, token in library.get_added_tokens_decoder().items() if token.special}
         self._spaced = library.normalizer is not None and library.normalizer.normalize_str("a") in (" a", "▁a")
         self._in_bytes = library.decoder is not None and library.decoder.decode(["aĠ"]) == "a "
@@ -70,6 +75,9 @@ class Tokenizer:
                 row += encoding.ids
         return rows
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the token of each id that `encode` gives stands in a text: its first character, and the one after."""
+        return self._library.encode(text, add_special_tokens=False).offsets
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
         """The ids of each word of each sentence: put together, those of the words with spaces between them.
 
@@ -91,6 +99,21 @@ class Tokenizer:
         """A part of a text that was cut before a space, for `encode` to go on with: it puts a space there itself."""
         return part.removeprefix(" ") if self._spaced else part
 
+    def between(self, parts: Sequence[str]) -> list[list[int]]:
+        """The ids of the parts of a text that blanks part. Where a word brings its space along, a blank does so, too.
+
+        >>> tokenizer = train(["a dog, a cat"] * 9, kind="bpe", vocabulary=300, mask=True)
+        >>> [tokenizer.pieces(ids) for ids in tokenizer.between(["a ", ", a cat"])]
+        [[' a'], [',', ' a', ' cat']]
+        """
+        shorter = parts if self.has_spaces else [*(part.rstrip(" ") for part in parts[:-1]), *parts[-1:]]
+        if not self._spaced:
+            return self.encode(shorter)
+        # No space is to be put before what goes on; a digit, which is a token by itself, gets it and is taken off.
+        first, *others = self.encode([shorter[0], *(f"{DIGIT}{part}" for part in shorter[1:])])
+        [digit] = self.encode([DIGIT])
+        return [first, *(ids[len(digit):] for ids in others)]
+
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row; special ids are skipped, and bytes that make no character become `�`."""
         return self._library.decode_batch(rows, skip_special_tokens=True)
@@ -98,6 +121,10 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What to read for each id: ` dog` begins a word, `␣` is a space, `\\xc3` is part of a character."""
         return [self._piece(id) for id in ids]
+
+    def texts(self) -> list[str]:
+        """What each id of the vocabulary stands for, as it is: ` dog`, a space, `\\xc3` for part of a character."""
+        return [self._text(self._library.id_to_token(id) or "") for id in range(len(self))]
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json, and beside it a tokenizer_config.json, which says what its special tokens are for."""
@@ -142,6 +169,17 @@ class Tokenizer:
         yield text[start:]
 
     @cached_property
+    def has_spaces(self) -> bool:
+        """Whether a space is always a token by itself, and no word brings it along."""
+        texts = self.texts()
+        return " " in texts and not any(re.match(r" \S", text) for text in texts)
+
+    @property
+    def continuing(self) -> str | None:
+        """What a token begins with that goes on with a word, where one without it begins a word, such as ##."""
+        return getattr(self._library.model, "continuing_subword_prefix", None) or None
+
+    @cached_property
     def cuts_at_spaces(self) -> bool:
         """Whether a text can be cut at a space: no token reaches over the end of a word."""
         return not any(re.search(r"\S ", self._text(token)) for token in self._library.get_vocab(False))
@@ -152,6 +190,8 @@ class Tokenizer:
             if not BYTES.keys() >= {*token}:  # one that was added as it is
                 return token
             return bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
+        if self._goes_on:
+            return token.removeprefix(self._goes_on) if token.startswith(self._goes_on) else f" {token}"
         if byte := ONE_BYTE.fullmatch(token):
             return bytes.fromhex(byte[1]).decode("utf-8", errors="backslashreplace")
         return token.replace("▁", " ")
@@ -190,6 +230,11 @@ def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool =
     if not mask:
         return Tokenizer(library)
     library.add_special_tokens([MASKS[0]])
+    _, start, end = SPECIALS
+    # For other tools, which leave it to the tokenizer to say where a text begins and ends.
+    library.post_processor = TemplateProcessing(
+        single=f"{start} $A {end}", pair=f"{start} $A {end} $B:1 {end}:1",
+        special_tokens=[(start, OWN.start), (end, OWN.end)])
     return Tokenizer(library, OWN._replace(mask=library.token_to_id(MASKS[0])))
 
 

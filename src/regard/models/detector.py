@@ -16,15 +16,20 @@ __all__ = ["Detector"]
 
 
 class Detector(nn.Module):
-    """The detector, and the small generator that it learns from; both read the same token vectors (3.2)."""
+    """The detector, and the small generator that it learns from; both read the same token vectors (3.2).
 
-    def __init__(self, tower: Tower, *, vocabulary: int, generator: float) -> None:
+    A detector that has come without its generator detects, and does not learn.
+    """
+
+    def __init__(self, tower: Tower, *, vocabulary: int, generator: float | None) -> None:
         super().__init__()
         self.encoder = Encoder(tower, vocabulary=vocabulary)
         self.head = Labels(tower.width, 1, kind="gelu")
-        self.generator = Masked(smaller(tower, generator), vocabulary=vocabulary)
-        self.generator.encoder.tokens = self.encoder.tokens
-        self.generator.words.output.weight = self.encoder.tokens.table.weight
+        self.generator: Masked | None = None
+        if generator is not None:
+            self.generator = Masked(smaller(tower, generator), vocabulary=vocabulary)
+            self.generator.encoder.tokens = self.encoder.tokens
+            self.generator.words.output.weight = self.encoder.tokens.table.weight
 
     def forward(
         self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
@@ -32,7 +37,15 @@ class Detector(nn.Module):
     ) -> Float[Tensor, "rows length"]:
         """The logit of each token having been replaced."""
         states = self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask)
-        return self.head(states)[..., 0]  # type: ignore[no-any-return]
+        return self.head(states).sum(-1)  # type: ignore[no-any-return]  # of one number; FSDP wants no view of it
+
+    def fill(
+        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows length narrow"]:
+        """The generator's states, from which its `words` say what stood at each place."""
+        assert self.generator is not None
+        return self.generator(tokens, mask=mask, segments=segments)  # type: ignore[no-any-return]
 
 
 def smaller(tower: Tower, share: float) -> Tower:

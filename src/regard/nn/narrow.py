@@ -19,7 +19,7 @@ __all__ = ["KINDS", "NarrowLinear", "ScaledLinear", "quantize"]
 KINDS = {"int8": ("x86", "fbgemm", "qnnpack"), "float16": ("x86", "fbgemm")}
 """What weights can become, and the parts of torch that multiply by them, the best first."""
 
-FEW = 8  # rows up to which all inputs share one scale: there its own for each is no more exact, and slower
+FEW = 8  # texts up to which their next tokens share one scale: there its own for each is no more exact, and slower
 
 Product = Callable[[Tensor], Tensor]
 
@@ -110,18 +110,22 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
         # is to follow them, products of plain 8-bit tensors, takes twice as long where there are few rows.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation", category=UserWarning)
         typed = torch._make_per_channel_quantized_tensor(whole, scales, torch.zeros_like(scales, dtype=torch.long), 0)
-    packed = torch.ops.quantized.linear_prepack(typed, bias)
+    packed, together = (torch.ops.quantized.linear_prepack(typed, each) for each in (bias, None))
+    of_one = (whole.double() * scales[:, None]).sum(1).float()  # what an input of ones becomes
     # Without instructions for it, pairs of 8-bit products are summed in 16 bits, which may be too few: there the
     # inputs have 7 bits. (torch has no public name for the question yet.)
     reduced = engine != "qnnpack" and not getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
 
     def product(x: Tensor) -> Tensor:
-        if x.shape[:-1].numel() <= FEW:
+        if x.shape[:-1].numel() <= FEW and (x.ndim < 3 or x.shape[-2] == 1):
             return torch.ops.quantized.linear_dynamic(x, packed, reduced)  # type: ignore[no-any-return]
-        # The product knows one scale for all its inputs; rows that are divided by their largest number can share it.
-        largest = x.abs().amax(-1, keepdim=True).clamp(min=1e-30)
-        y: Tensor = torch.ops.quantized.linear_dynamic(x / largest, packed, reduced)
-        return y * largest if bias is None else torch.addcmul(bias, y - bias, largest)
+        # The product knows one scale for all its inputs; rows that are moved and stretched to reach from −1 to 1 can
+        # share it, and their products are moved and stretched back.
+        low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+        middle, reach = (low + high) / 2, ((high - low) / 2).clamp(min=1e-30)
+        y: Tensor = torch.ops.quantized.linear_dynamic((x - middle) / reach, together, reduced)
+        moved = middle * of_one if bias is None else torch.addcmul(bias, middle, of_one)
+        return torch.addcmul(moved, y, reach)
 
     return product
 

@@ -19,6 +19,7 @@ except ImportError:  # a machine without a GPU
 
 __all__ = ["Tile", "attend", "serves"]
 
+
 class Tile(NamedTuple):
     """How many queries meet how many keys at a time, and what a GPU gives to each such meeting."""
 
@@ -152,6 +153,7 @@ if triton is not None:
         q = _load(q_ + b * qb + h * qh, start, qn, columns, length, M)
         asks = _codes(asks_ + b * length, rows, length, CODES)
         asking = _asking(rows, asks, length, CODES)
+        scale, drop = tl.cast(scale, tl.float32), tl.cast(drop, tl.float32)  # compiled code hands over doubles
         seed, factor = 0, scale * 1.4426950408889634  # exp(x) = exp2(x · log2 e)
         if DROP:
             seed = tl.load(seed_) + tl.program_id(1)
@@ -211,6 +213,7 @@ if triton is not None:
         delta = delta[:, None]
         asks = _codes(asks_ + b * length, rows, length, CODES)
         asking = _asking(rows, asks, length, CODES)
+        scale, drop = tl.cast(scale, tl.float32), tl.cast(drop, tl.float32)
         seed, factor = 0, scale * 1.4426950408889634
         if DROP:
             seed = tl.load(seed_) + tl.program_id(1)
@@ -259,6 +262,7 @@ if triton is not None:
         answers = _codes(answers_ + b * length, places, length, CODES)
         there = _answering(places, answers, length, CODES)
         here = tl.program_id(1).to(tl.int64) * length
+        scale, drop = tl.cast(scale, tl.float32), tl.cast(drop, tl.float32)
         seed, factor = 0, scale * 1.4426950408889634
         if DROP:
             seed = tl.load(seed_) + tl.program_id(1)

@@ -88,6 +88,7 @@ class Tower:
     segments: int = knob(0, "kinds of segments that an encoder tells apart, such as BERT's two; 0: none", least=0)
     pool: Literal["first", "mean"] = knob(
         "first", "what stands for a whole text: the state of its first token, or the mean of all")
+    unit: bool = knob(False, "the vectors of whole texts are made one long, so that products compare them")
     head: Literal["linear", "tanh", "gelu", "relu"] = knob(
         "linear", "how labels are read from a state: by a linear layer alone, or after a hidden one of this kind")
     dropout: float = knob(0.1, "on every part's output and on the input sum", least=0, below=1)
@@ -110,7 +111,7 @@ class Train:
     start: str | None = knob(
         None, "a run or a Hugging Face directory whose tokens and body the model takes over before it learns")
     tune: Literal["all", "head", "lora"] = knob(
-        "all", "what learns: all weights; what was not taken over alone; or that and low-rank adapters of the blocks")
+        "all", "what learns: all weights; those of the head alone; or those and low-rank adapters of the blocks")
     lora_rank: int = knob(8, "of an adapter: numbers between its two matrices", least=1)
     lora_alpha: float = knob(16.0, "an adapter's output is multiplied by this / lora_rank", above=0)
     lora_on: tuple[str, ...] = knob(("q", "v"), "the products that have an adapter: q, k, v, out, up, down")
@@ -158,8 +159,9 @@ class Blanks:
         True, "other tokens are hidden in every epoch, as in RoBERTa; else always the same, as in BERT")
     next_sentence: bool = knob(
         False, "also say whether the second half of an example follows the first in the text, as in BERT")
-    generator: float = knob(
-        0.25, "of detect: the width of the model that fills the blanks, as a share of the detector's", above=0, most=1)
+    generator: float | None = knob(
+        0.25, "of detect: the width of the model that fills the blanks, as a share of the detector's; absent: there is "
+              "none, and nothing can be learned", above=0, most=1)
     detector_weight: float = knob(50.0, "of detect: how much finding what was replaced weighs in the loss", above=0)
 
 

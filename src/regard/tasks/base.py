@@ -53,7 +53,10 @@ Scores = dict[str, float | str | dict[str, float]]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says to one input, with the log-probability per token it was chosen by, and its next best."""
+    """What a model says to one input, with the log-probability per token it was chosen by, and its next best.
+
+    Where it says something of each place of the input by itself, `choices` has what it could have said there.
+    """
 
     text: str
     score: float | None = None
@@ -61,7 +64,7 @@ class Answer:
     probabilities: Mapping[str, float] | None = None
     """Of all that could be answered, where that is a list of labels; the likeliest first."""
     choices: tuple[Choice, ...] = ()
-    """What could be said of each place of the input, where something is said of each by itself."""
+    """What was likely at each place that was asked for, where a task is about such."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,9 @@ class Task(ABC, Generic[B]):
 
     counted = "tokens"
     """What its loss counts."""
+
+    acting = "*"
+    """The attentions that act when it answers, named in the same way: another may only have taught the model."""
 
     reads_only = False
     """Whether its model is an encoder alone, which may have more than the encoder of a translator."""
@@ -169,6 +175,10 @@ class Task(ABC, Generic[B]):
     @abstractmethod
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[B]:
         """Inputs with the outputs to give to them, in batches of like lengths. They count the tokens of the outputs."""
+
+    def said(self, batch: B) -> Sequence[int]:
+        """Which rows of a record are those of the outputs of one example: the last, where a model goes on with it."""
+        return range(-batch.counts["nll"], 0)
 
     @abstractmethod
     def likeliest(self, model: nn.Module, batch: B) -> Bool[Tensor, "rows places"]:

@@ -203,7 +203,10 @@ class Classify(Labelled):
 def _of_one(logits: Float[Tensor, "rows labels"], targets: Int[Tensor, "rows 1"], *,
             smoothing: float) -> Float[Tensor, ""]:
     """Summed over the rows. Smoothed, a share of the target's probability is spread over all labels."""
-    return F.cross_entropy(logits, targets[:, 0], ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
+    wanted = targets[:, 0]
+    each = F.cross_entropy(logits, wanted.clamp(min=0), reduction="none", label_smoothing=smoothing)
+    # Not by `ignore_index`: a gradient that is not a number must not be lost in a part of a batch that counts nothing.
+    return (each * (wanted != IGNORED)).sum()
 
 
 def _of_each(logits: Float[Tensor, "rows labels"], targets: Int[Tensor, "rows labels"], *,

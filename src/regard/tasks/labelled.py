@@ -66,9 +66,6 @@ class Labelled(Task[LabelBatch]):
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         """The ids of each sample, from its start to its end, cut to `data.longest`; and its targets."""
 
-    def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
-        """Write into `cache` what else `restore` needs of the samples."""
-
     def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
         """The labelled texts of a file, or of the tests in a folder, that are none of this run's; by their names."""
         raise self._has_no_labels()
@@ -76,6 +73,9 @@ class Labelled(Task[LabelBatch]):
     def changed(self, sample: Sample, text: str) -> Sample:
         """A sample whose text was changed. Its labels are those of the whole of it, and stay."""
         return replace(sample, text=text)
+
+    def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
+        """Write into `cache` what else `restore` needs of the samples."""
 
     # Files -> ids
 
@@ -99,8 +99,8 @@ class Labelled(Task[LabelBatch]):
             if split != "train":
                 lines = (json.dumps([sample.text, sample.labels], ensure_ascii=False) for sample in samples)
                 (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        del self.samples["train"]
         self.keep(cache, splits)
+        del self.samples["train"]
         # Last: where it is, the cache is whole.
         write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
         return self._sizes()
@@ -204,6 +204,10 @@ class Labelled(Task[LabelBatch]):
         count = int((wanted != IGNORED).sum())
         return LabelBatch({"loss": count, "nll": count}, padded(rows, pad=self.tokens.pad, shape=shape), wanted)
 
+    def said(self, batch: LabelBatch) -> range:
+        """A model that only reads says something of all that it has read."""
+        return range(batch.tokens.shape[1])
+
     @abstractmethod
     def target_places(self, length: int) -> int:
         """How many targets a row of so many tokens has."""
@@ -211,7 +215,8 @@ class Labelled(Task[LabelBatch]):
     # Texts -> what the encoder makes of them
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=self.run.model.pool)
+        tower = self.run.model
+        return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=tower.pool, unit=tower.unit)
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:

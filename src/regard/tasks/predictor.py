@@ -59,6 +59,10 @@ class Predictor:
         """Of a language model: the log-probability of each ending after each prompt, up to a sum they share."""
         return self.task.compare(self.model, prompts, endings)
 
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        """A vector for each text, of a run with an encoder alone."""
+        return self.task.embed(self.model, texts)
+
     def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None) -> Record:
         """What the model attends to when it answers, or when it is made to give another output."""

@@ -1,6 +1,6 @@
 """What all tasks of an encoder share: texts to rows of ids, rows to states, vectors and attention."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,11 +14,15 @@ from regard.look.watch import watch
 from regard.models.encoder import Encoder
 from regard.nn.head import pooled
 from regard.nn.mask import Mask
+from regard.settings.errors import NotFinite
 from regard.tasks.watched import records
 
-__all__ = ["Reads", "alike", "attention", "padded", "rows_of", "seen", "vectors"]
+__all__ = ["Reads", "alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
 
-TOGETHER = 1 << 14  # tokens that are read at once
+TOGETHER = {"cpu": 1 << 10}  # tokens that are read at once: on a CPU so few that they stay in its caches
+ON_A_GPU = 1 << 14
+ENOUGH = 1 << 8  # tokens of one length for a batch without padding
+SMALLEST = 1e-12  # length by which a vector is divided: zeros stay zeros
 
 
 @runtime_checkable
@@ -55,11 +59,14 @@ def padded(rows: Sequence[Sequence[int]], *, pad: int,
 
 
 def alike(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device) -> Iterator[Alike]:
-    """All rows, the longest first, in batches that are next to no padding."""
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-    while order:
-        count = max(1, TOGETHER // len(rows[order[0]]))
-        some, order = order[:count], order[count:]
+    """All rows, the longest first, in batches with next to no padding."""
+    order, at = sorted(range(len(rows)), key=lambda i: -len(rows[i])), 0
+    while at < len(order):
+        length = len(rows[order[at]])
+        some = order[at : at + max(1, TOGETHER.get(device.type, ON_A_GPU) // length)]
+        same = [i for i in some if len(rows[i]) == length]
+        some = same if device.type == "cpu" and len(same) * length >= ENOUGH else some
+        at += len(some)
         yield Alike(some, padded([rows[i] for i in some], pad=pad).to(device))
 
 
@@ -67,16 +74,19 @@ def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) ->
     """Padding is not looked at. Beside a window, the first token sees all and is seen by all: it stands for them."""
     real = tokens != pad
     if window is None:
-        return Mask(keys=real)
+        # A CPU can look whether there is any; without a mask its attention is faster. In training, what is done must
+        # not depend on it: a step may be compiled, or only traced.
+        can_look = real.device.type == "cpu" and not torch.is_grad_enabled()
+        return Mask() if can_look and bool(real.all()) else Mask(keys=real)
     first = torch.zeros_like(real)
     first[:, 0] = True
     return Mask(keys=real, globals=first & real)
 
 
 @torch.no_grad()
-def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int,
-            pool: str) -> Float[np.ndarray, "rows width"]:
-    """A vector for each row, in order."""
+def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: str,
+            unit: bool = False) -> Float[np.ndarray, "rows width"]:
+    """A vector for each row, in order; with `unit`, of length 1."""
     encoder, device = _encoder(model), next(model.parameters()).device
     found: list[Tensor] = [torch.empty(0)] * len(rows)
     for places, tokens in alike(rows, pad=pad, device=device):
@@ -84,20 +94,44 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int,
         states = encoder(encoder.embed(tokens), mask=mask)
         for place, vector in zip(places, pooled(states, tokens != pad, how=pool).float().cpu(), strict=True):
             found[place] = vector
-    return np.stack([vector.numpy() for vector in found])
+    stacked = np.stack([vector.numpy() for vector in found])
+    if not np.isfinite(stacked).all():
+        raise NotFinite("the model's states are not numbers: its training went wrong")
+    return stacked / np.linalg.norm(stacked, axis=1, keepdims=True).clip(min=SMALLEST) if unit else stacked
+
+
+@torch.no_grad()
+def layers(model: nn.Module, row: Sequence[int], *, pad: int) -> Float[Tensor, "layers length width"]:
+    """The state of every token of a row: as it enters the first block, and after each."""
+    encoder, found = _encoder(model), list[Tensor]()
+    tokens = torch.tensor([list(row)], device=next(model.parameters()).device)
+    hooks = [block.register_forward_hook(lambda block, inputs, output: found.append(output))
+             for block in encoder.blocks]
+    try:
+        x = encoder.embed(tokens)
+        encoder(x, mask=seen(tokens, pad=pad, window=encoder.window))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat([x, *found]).float().cpu()
 
 
 @torch.no_grad()
 def attention(model: nn.Module, tokens: Tokenizer, rows: Sequence[Sequence[int]], *, only: str | Sequence[str] = "*",
-              heads: Sequence[int] | None = None) -> list[Record]:
-    """What each token of each row looks at, in every row alone."""
+              heads: Sequence[int] | None = None, said: Sequence[Sequence[int]] | None = None,
+              segments: Callable[[Tensor], Tensor | None] = lambda read: None) -> list[Record]:
+    """What each token of each row looks at, in every row alone; `said` is what is read at its places, where it differs.
+
+    `segments` tells those of a row of ids.
+    """
     encoder, found = _encoder(model), list[Record]()
-    for row in rows:
+    for row, output in zip(rows, said or rows, strict=True):
         read = torch.tensor([list(row)], device=next(model.parameters()).device)
         with watch(model, only, heads=heads) as watched:
-            encoder(encoder.embed(read), mask=seen(read, pad=tokens.pad, window=encoder.window))
-        pieces = tuple(tokens.pieces(row))
-        found += records(watched, [dict.fromkeys(watched, Labels(pieces, pieces))])
+            encoder(encoder.embed(read, segments=segments(read)),
+                    mask=seen(read, pad=tokens.pad, window=encoder.window))
+        labels = Labels(tuple(tokens.pieces(output)), tuple(tokens.pieces(row)))
+        found += records(watched, [dict.fromkeys(watched, labels)])
     return found
 
 

@@ -119,6 +119,7 @@ def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quant
 
 def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
     """A line for each split; then whole tables; then the signatures, which make the figures citable."""
+    first = next(iter(scores.values()))
     numbers = list(dict.fromkeys(name for values in scores.values() for name, value in values.items()
                                  if isinstance(value, int | float)))
     width = max(len("split"), *map(len, scores))
@@ -127,7 +128,6 @@ def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
         cells = [f"{_figure(values[name]) if name in values else '':>{max(9, len(name))}}" for name in numbers]
         lines.append("  ".join([f"{split:<{width}}", *cells]).rstrip())
     texts = {name: value for values in scores.values() for name, value in values.items() if isinstance(value, str)}
-    first = next(iter(scores.values()))
     lines += [line for name in first if isinstance(first[name], dict)
               for line in _across({split: values[name] for split, values in scores.items()}, name.replace("_", " "))]
     return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {value}" for name, value in texts.items())])

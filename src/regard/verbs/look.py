@@ -42,7 +42,7 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
     # An answer is found step by step; the newest call of each is that of the one watched pass over all of it.
     with catch_all(predictor.model, only) as caught:
         record = predictor.look(text, output, only=only, heads=None if head is None else [head])
-    made = page(record, source=text, output=told, vectors=vectors(caught, record),
+    made = page(record, source=text, output=told if told.choices else None, vectors=vectors(caught, record),
                 about=f"{folder.resolve().name}: answered at full speed, then one watched pass over the answer")
     _write(out, made.html)
     for note in (*dict.fromkeys(predictor.task.notes[said:]), *(f"left out: {part}" for part in made.left_out)):

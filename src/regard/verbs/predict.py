@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the optio
     from regard.tasks.base import Answer
     from regard.tasks.predictor import Predictor
 
-__all__ = ["main"]
+__all__ = ["batched", "main", "texts_of"]
 
 ALL_OF_STDIN = "-"
 
@@ -43,7 +43,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
     # A person who types wants each answer at once; a file is worked off in batches.
     is_typed = not inputs and sys.stdin.isatty()
     alone = is_typed or len(inputs) == 1
-    for some in _batched(_texts(inputs), 1 if is_typed else search.batch * 8):
+    for some in batched(texts_of(inputs), 1 if is_typed else search.batch * 8):
         said = len(predictor.task.notes)
         with _within_memory(search):
             if score:
@@ -68,7 +68,7 @@ def _within_memory(search: Search) -> Iterator[None]:
                       "lower --longest or search.batch") from None
 
 
-def _texts(inputs: Sequence[str]) -> Iterator[str]:
+def texts_of(inputs: Sequence[str]) -> Iterator[str]:
     from regard.data.lines import read_lines, read_text
 
     if not inputs:
@@ -91,29 +91,36 @@ def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any]
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
             print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
-        elif answer.choices and search["best"] > 1:
-            print(*_weighed(answer.choices), "", sep="\n")
         else:
-            print("\t".join(_line(each.text) for each in (answer, *answer.others)))
+            lines = [*(_line(each.text) for each in (answer, *answer.others)), *_places(answer, search["best"])]
+            # Below each other to a person; to a program, an input is a line.
+            print(("\n  " if sys.stdout.isatty() else "\t").join(lines))
+
+
+def _places(answer: "Answer", best: int) -> Iterator[str]:
+    """What could stand at each place with its probability, or how likely it is of each that something is to be said."""
+    if plain := [choice for choice in answer.choices if not choice.best]:
+        yield ", ".join(f"{_line(choice.token).strip()} {choice.probability:.3f}" for choice in plain)
+    if best > 1:
+        yield from _weighed([choice for choice in answer.choices if choice.best])
 
 
 def _record(answer: "Answer") -> dict[str, Any]:
-    """Choices and probabilities only where an answer has them."""
-    about: dict[str, Any] = {"text": answer.text, "score": answer.score,
-                             "others": [_record(other) for other in answer.others]}
-    if answer.choices:
-        about["choices"] = [asdict(choice) for choice in answer.choices]
+    """The probabilities and the choices are of answers alone that have them."""
+    told: dict[str, Any] = {
+        "text": answer.text, "score": answer.score, "others": [_record(other) for other in answer.others]}
     if answer.probabilities is not None:
-        about["probabilities"] = dict(answer.probabilities)
-    return about
+        told["probabilities"] = dict(answer.probabilities)
+    if answer.choices:
+        told["choices"] = [asdict(choice) for choice in answer.choices]
+    return told
 
 
 def _weighed(choices: "Sequence[Choice]") -> Iterator[str]:
-    """A line for each place, with what the model thinks could be there."""
-    width = max(len(_line(choice.token)) for choice in choices)
+    width = max((len(_line(choice.token).strip()) for choice in choices), default=0)
     for choice in choices:
-        likely = "  ".join(f"P({text})={chance:.3f}" for text, chance in choice.best)
-        yield f"{_line(choice.token):<{width}}  {likely}"
+        likely = "  ".join(f"P({_line(text).strip()})={chance:.3f}" for text, chance in choice.best)
+        yield f"{_line(choice.token).strip():<{width}}  {likely}"
 
 
 def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:
@@ -131,7 +138,7 @@ def _line(text: str) -> str:
     return re.sub(r"[\t\n\r]", " ", text)
 
 
-def _batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+def batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     iterator = iter(texts)
     while some := list(islice(iterator, size)):
         yield some

@@ -14,10 +14,11 @@ from typing import Any
 
 from regard.lock import hold
 from regard.settings.errors import UserError
-from regard.settings.load import differences, load, refuse_another, task_of, to_json
+from regard.settings.load import differences, load, refuse_another, task_of, text_of, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
+from regard.verbs.start import begun
 
 __all__ = ["main", "settled"]
 
@@ -57,7 +58,12 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     """The run that the options describe."""
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
     task = task or task_of(recipe, overrides)
-    run = load(recipe, overrides, base=base(task, built_in=not own_data))
+    plain = base(task, built_in=not own_data)
+    is_whole = recipe is not None and recipe.suffix.lower() == ".json"  # a saved run says all that a source would
+    start = None if is_whole else text_of("train.start", recipe, overrides)
+    if start is not None:
+        plain = begun(plain, Path(start), tune=text_of("train.tune", recipe, overrides) or plain.train.tune)
+    run = load(recipe, overrides, base=plain)
     return replace(run, task=task, data=_data(run.data, data, source, target))
 
 

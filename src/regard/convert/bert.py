@@ -1,0 +1,97 @@
+"""BERT (Devlin et al. 2019) as transformers keeps it; RoBERTa, ELECTRA and Longformer have the same body."""
+
+from regard.convert.family import Family, Head
+from regard.convert.keys import Keys
+from regard.convert.rules import Rule, each_layer, linear, norm
+from regard.convert.shape import Shape
+from regard.settings.schema import Tower
+
+__all__ = ["ACTIVATIONS", "BERT", "CONSTANTS", "KEYS", "SILENT", "body", "lacks", "own"]
+
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu",
+               "silu": "silu", "swish": "silu"}
+# What acts in training alone, or belongs to heads that regard does not have, or to the code of old versions.
+SILENT = frozenset({
+    "_num_labels", "classifier_dropout", "directionality", "gradient_checkpointing", "num_labels", "output_past",
+    "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+})  # fmt: skip
+KEYS = Keys(
+    base=Tower(norm="layer", norm_place="post", bias=True, positions="learned", scale_embedding=False,
+               embedding_norm=True, tied="output"),
+    same={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
+          "intermediate_size": "hidden_width", "max_position_embeddings": "longest", "type_vocab_size": "segments",
+          "layer_norm_eps": "norm_epsilon", "hidden_dropout_prob": "dropout",
+          "attention_probs_dropout_prob": "attention_dropout"},
+    words={"hidden_act": ("activation", ACTIVATIONS)},
+    twins={},
+    only={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
+          "tie_word_embeddings": True},
+    absent={"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+            "max_position_embeddings": 512, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu"},
+    silent=SILENT)
+CONSTANTS = r"(\w+\.)?embeddings\.(position_ids|token_type_ids)"  # numbers from 0 on, and zeros
+
+
+def lacks(tower: Tower) -> list[str]:
+    """It reads a segment of every token."""
+    return ["segments"] if tower.segments == 0 else []
+
+
+def own(shape: Shape, prefix: str) -> str:
+    """How the names of the body begin: its own class leaves the prefix out."""
+    return "" if shape.kind == "encode" else prefix
+
+
+def body(tower: Tower, theirs: str, *, ours: str = "encoder.", unread: int = 0) -> list[Rule]:
+    """`unread` rows of the positions come before the first."""
+    layer, attention, block = theirs + "encoder.layer.{}.", theirs + "encoder.layer.{}.attention.", ours + "blocks.{}."
+    each = [
+        *linear(f"{block}self.qkv", f"{attention}self.query", f"{attention}self.key", f"{attention}self.value",
+                rows=(tower.width,) * 3, bias=True),
+        *linear(f"{block}self.out", f"{attention}output.dense", bias=True),
+        *norm(f"{block}self_norm", f"{attention}output.LayerNorm", bias=True),
+        *linear(f"{block}feed_forward.up", f"{layer}intermediate.dense", bias=True),
+        *linear(f"{block}feed_forward.down", f"{layer}output.dense", bias=True),
+        *norm(f"{block}feed_forward_norm", f"{layer}output.LayerNorm", bias=True),
+    ]
+    inputs = [
+        Rule(f"{ours}tokens.table.weight", (f"{theirs}embeddings.word_embeddings.weight",)),
+        Rule(f"{ours}positions.table", (f"{theirs}embeddings.position_embeddings.weight",), unread=unread),
+        Rule(f"{ours}segments.table", (f"{theirs}embeddings.token_type_embeddings.weight",)),
+        *norm(f"{ours}input_norm", f"{theirs}embeddings.LayerNorm", bias=True),
+    ]
+    return [*inputs, *each_layer(each, tower.depth)]
+
+
+def rules(shape: Shape) -> list[Rule]:
+    start = own(shape, "bert.")
+    pooler = linear("head.hidden", f"{start}pooler.dense", bias=True)
+    words = [
+        *linear("words.hidden", "cls.predictions.transform.dense", bias=True),
+        *norm("words.norm", "cls.predictions.transform.LayerNorm", bias=True),
+        Rule("words.output.bias", ("cls.predictions.bias",)),
+    ]
+    heads = {
+        "encode": pooler if shape.tower.head != "linear" else [],
+        "mask": words,
+        "sentences": [*words, *pooler, *linear("head.output", "cls.seq_relationship", bias=True)],
+        "classify": [*pooler, *linear("head.output", "classifier", bias=True)],
+        "tag": linear("head.output", "classifier", bias=True),
+    }
+    return [*body(shape.canonical, start), *heads[shape.kind]]
+
+
+GELU, POOLER = {"activation": ("gelu",)}, r"bert\.pooler\.dense\.(weight|bias)"
+OUTPUT = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+          "cls.predictions.decoder.bias": "cls.predictions.bias"}
+BERT = Family(
+    name="bert", preset="bert-base", keys=KEYS, rules=rules, prefix="bert.", outside=("cls.", "classifier."),
+    constants=CONSTANTS, lacks=lacks,
+    heads={
+        "encode": Head("BertModel", has={"head": ("tanh", "linear")}),
+        "mask": Head("BertForMaskedLM", has=GELU, copies=OUTPUT, unread=POOLER),
+        "sentences": Head("BertForPreTraining", has=GELU, copies=OUTPUT),
+        "classify": Head("BertForSequenceClassification", has={"head": ("tanh",), "pool": ("first",)}),
+        "tag": Head("BertForTokenClassification", unread=POOLER),
+    })

@@ -1,0 +1,48 @@
+"""body_of: what another model takes over of a trained one, out of a run or a Hugging Face directory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from regard.checkpoint import read_json
+from regard.convert.directory import read_directory
+from regard.convert.run import saved
+from regard.settings.errors import UserError
+from regard.settings.load import from_json
+from regard.settings.schema import Tower
+
+__all__ = ["Body", "body_of"]
+
+
+@dataclass(frozen=True)
+class Body:
+    """A model to start from."""
+
+    task: str
+    """What it was trained for; `encode` where nobody says."""
+    tower: Tower
+    tokens: Path
+    """Where `Tokenizer.load` finds the tokenizer."""
+    longest: int
+    """Tokens of a text that it reads at the most."""
+    weights: Mapping[str, Tensor]
+    """By our names: `encoder.…`; where they are there `head.hidden.…`, BERT's "pooler", and `words.…`, by which
+    blanks are filled; and the output that the next model does not want."""
+
+
+def body_of(place: Path) -> Body:
+    """The model of a run that has ended, or that others have published."""
+    if not place.is_dir():
+        raise UserError(f"{place}: no such folder; a run or a Hugging Face directory is wanted")
+    if not (place / "run.json").is_file():
+        published = read_directory(place)
+        task = "mask" if published.shape.kind == "sentences" else published.shape.kind
+        return Body(task, published.tower, place, published.longest or published.tower.longest,
+                    published.ours(origin=str(place)))
+    run = from_json(read_json(place / "run.json"))
+    if not (place / "config.json").is_file():
+        raise UserError(f"{place}: the run has not ended yet (it has no config.json); start the same `regard train` "
+                        "again to go on with it")
+    return Body(run.task, run.model, place / "tokenizer.json", run.data.longest, saved(place, run)[1])

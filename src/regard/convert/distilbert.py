@@ -1,0 +1,64 @@
+"""DistilBERT (Sanh et al. 2019) as transformers keeps it: BERT without segments, by names of its own."""
+
+from regard.convert import bert
+from regard.convert.family import Family, Head
+from regard.convert.keys import Keys
+from regard.convert.rules import Rule, each_layer, linear, norm
+from regard.convert.shape import Shape
+from regard.settings.schema import Tower
+
+__all__ = ["DISTILBERT"]
+
+KEYS = Keys(
+    base=Tower(norm="layer", norm_place="post", norm_epsilon=1e-12, bias=True, positions="learned",
+               scale_embedding=False, embedding_norm=True, tied="output"),
+    same={"dim": "width", "n_layers": "depth", "n_heads": "heads", "hidden_dim": "hidden_width",
+          "max_position_embeddings": "longest", "dropout": "dropout", "attention_dropout": "attention_dropout"},
+    words={"activation": ("activation", bert.ACTIVATIONS)},
+    twins={},
+    only={"tie_word_embeddings": True},
+    absent={"dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072, "max_position_embeddings": 512,
+            "dropout": 0.1, "attention_dropout": 0.1, "activation": "gelu"},
+    # The positions are in the file, whatever they began as.
+    silent=bert.SILENT | {"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"})
+
+
+def rules(shape: Shape) -> list[Rule]:
+    tower, start = shape.canonical, bert.own(shape, "distilbert.")
+    layer, block = start + "transformer.layer.{}.", "encoder.blocks.{}."
+    each = [
+        *linear(f"{block}self.qkv", f"{layer}attention.q_lin", f"{layer}attention.k_lin", f"{layer}attention.v_lin",
+                rows=(tower.width,) * 3, bias=True),
+        *linear(f"{block}self.out", f"{layer}attention.out_lin", bias=True),
+        *norm(f"{block}self_norm", f"{layer}sa_layer_norm", bias=True),
+        *linear(f"{block}feed_forward.up", f"{layer}ffn.lin1", bias=True),
+        *linear(f"{block}feed_forward.down", f"{layer}ffn.lin2", bias=True),
+        *norm(f"{block}feed_forward_norm", f"{layer}output_layer_norm", bias=True),
+    ]
+    inputs = [
+        Rule("encoder.tokens.table.weight", (f"{start}embeddings.word_embeddings.weight",)),
+        Rule("encoder.positions.table", (f"{start}embeddings.position_embeddings.weight",)),
+        *norm("encoder.input_norm", f"{start}embeddings.LayerNorm", bias=True),
+    ]
+    labels = linear("head.output", "classifier", bias=True)
+    heads = {
+        "encode": [],
+        "mask": [*linear("words.hidden", "vocab_transform", bias=True),
+                 *norm("words.norm", "vocab_layer_norm", bias=True),
+                 Rule("words.output.bias", ("vocab_projector.bias",))],
+        "classify": [*linear("head.hidden", "pre_classifier", bias=True), *labels],
+        "tag": labels,
+    }
+    return [*inputs, *each_layer(each, tower.depth), *heads[shape.kind]]
+
+
+DISTILBERT = Family(
+    name="distilbert", preset="distilbert", keys=KEYS, rules=rules, prefix="distilbert.",
+    outside=("vocab_", "pre_classifier.", "classifier."), constants=bert.CONSTANTS,
+    heads={
+        "encode": Head("DistilBertModel", has={"head": ("linear",)}),
+        "mask": Head("DistilBertForMaskedLM", has={"activation": ("gelu",)},
+                     copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}),
+        "classify": Head("DistilBertForSequenceClassification", has={"head": ("relu",), "pool": ("first",)}),
+        "tag": Head("DistilBertForTokenClassification"),
+    })

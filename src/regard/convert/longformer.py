@@ -1,0 +1,54 @@
+"""Longformer (Beltagy et al. 2020) as transformers keeps it: RoBERTa's, with a window, and global tokens beside it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from regard.convert import bert, roberta
+from regard.convert.family import Family
+from regard.convert.rules import Rule, each_layer, linear
+from regard.convert.shape import Shape
+from regard.settings.schema import Tower
+
+__all__ = ["LONGFORMER"]
+
+WINDOW = 512  # where a config does not say it
+KEYS = replace(
+    bert.KEYS, base=replace(bert.KEYS.base, global_projections=True),
+    same={**bert.KEYS.same, "attention_window": "window"},
+    only={"position_embedding_type": "absolute", "tie_word_embeddings": True},
+    absent={**bert.KEYS.absent, "attention_window": WINDOW // 2},
+    silent=bert.SILENT | {"attention_mode", "ignore_attention_mask", "onnx_export", "sep_token_id"})
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Its window is that of both sides together, layer by layer; here all have one."""
+    moved, window = roberta.plain(config), config.get("attention_window", WINDOW)
+    if isinstance(window, list) and window and all(each == window[0] for each in window):
+        window = window[0]
+    if isinstance(window, int) and not isinstance(window, bool):
+        window = window / 2 if window % 2 else window // 2  # half a token is refused
+    return {**moved, "attention_window": window}
+
+
+def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
+    windows = [2 * config["attention_window"]] * config["num_hidden_layers"]
+    return {**roberta.spelled(config), "attention_window": windows}
+
+
+def rules(shape: Shape) -> list[Rule]:
+    tower = shape.canonical
+    attention = bert.own(shape, "longformer.") + "encoder.layer.{}.attention.self."
+    globals = linear("encoder.blocks.{}.self.global_qkv", f"{attention}query_global", f"{attention}key_global",
+                     f"{attention}value_global", rows=(tower.width,) * 3, bias=True)
+    return [*roberta.rules(shape, "longformer."), *each_layer(globals, tower.depth)]
+
+
+def lacks(tower: Tower) -> list[str]:
+    return [*bert.lacks(tower), *(["window"] if tower.window is None else [])]
+
+
+LONGFORMER = Family(
+    name="longformer", preset="longformer-base", keys=KEYS, rules=rules, prefix="longformer.",
+    outside=("lm_head.", "classifier."), constants=bert.CONSTANTS, plain=plain, spelled=spelled, lacks=lacks,
+    pad=roberta.PAD, heads=roberta.heads("Longformer", "longformer"))

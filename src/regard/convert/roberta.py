@@ -1,0 +1,65 @@
+"""RoBERTa (Liu et al. 2019) as transformers keeps it: BERT's body, its positions counted from the padding's id on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.convert import bert
+from regard.convert.family import Family, Head
+from regard.convert.rules import Rule, linear, norm
+from regard.convert.shape import Shape
+
+__all__ = ["PAD", "ROBERTA", "heads", "plain", "rules", "spelled"]
+
+PAD = 1  # its id, where a config does not say it
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Positions from 0 on: the first of its table stands at the padding's id + 1."""
+    return _moved(config, -1)
+
+
+def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
+    return _moved(config, 1)
+
+
+def _moved(config: Mapping[str, Any], sign: int) -> dict[str, Any]:
+    places, pad = config.get("max_position_embeddings", 512), config.get("pad_token_id", PAD)
+    if not (isinstance(places, int) and isinstance(pad, int)):
+        return dict(config)
+    return {**config, "max_position_embeddings": places + sign * (pad + 1)}
+
+
+def rules(shape: Shape, prefix: str = "roberta.") -> list[Rule]:
+    start = bert.own(shape, prefix)
+    words = [
+        *linear("words.hidden", "lm_head.dense", bias=True),
+        *norm("words.norm", "lm_head.layer_norm", bias=True),
+        Rule("words.output.bias", ("lm_head.bias",)),
+    ]
+    heads = {
+        "encode": linear("head.hidden", f"{start}pooler.dense", bias=True) if shape.tower.head != "linear" else [],
+        "mask": words,
+        "classify": [*linear("head.hidden", "classifier.dense", bias=True),
+                     *linear("head.output", "classifier.out_proj", bias=True)],
+        "tag": linear("head.output", "classifier", bias=True),
+    }
+    return [*bert.body(shape.canonical, start, unread=shape.pad + 1), *heads[shape.kind]]
+
+
+def heads(name: str, prefix: str) -> dict[str, Head]:
+    pooler = rf"{prefix}\.pooler\.dense\.(weight|bias)"
+    output = {"lm_head.decoder.weight": f"{prefix}.embeddings.word_embeddings.weight",
+              "lm_head.decoder.bias": "lm_head.bias"}
+    return {
+        "encode": Head(f"{name}Model", has={"head": ("tanh", "linear")}),
+        "mask": Head(f"{name}ForMaskedLM", copies=output, unread=pooler),
+        "classify": Head(f"{name}ForSequenceClassification", unread=pooler,
+                         has={"head": ("tanh",), "pool": ("first",)}),
+        "tag": Head(f"{name}ForTokenClassification", unread=pooler),
+    }
+
+
+ROBERTA = Family(
+    name="roberta", preset="roberta-base", keys=bert.KEYS, rules=rules, prefix="roberta.",
+    outside=("lm_head.", "classifier."), constants=bert.CONSTANTS, plain=plain, spelled=spelled, lacks=bert.lacks,
+    pad=PAD, heads=heads("Roberta", "roberta"))

@@ -1,0 +1,61 @@
+"""sentence-transformers' files beside a model: how one vector is made of a text's states."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regard.checkpoint import read_json, read_list, write_json
+from regard.convert.shape import Shape
+from regard.settings.errors import UserError
+from regard.settings.knobs import shown
+from regard.settings.schema import Tower
+
+__all__ = ["read", "write"]
+
+POOLS = {"pooling_mode_cls_token": "first", "pooling_mode_mean_tokens": "mean"}
+WORDS = {"cls": "first", "mean": "mean"}  # as newer versions say it
+
+
+def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
+    """The shape with what they say of vectors, and how many tokens of a text are read; nothing where there are none."""
+    if not (folder / "modules.json").is_file():
+        return shape, None
+    pool, unit = shape.tower.pool, False
+    for number, module in enumerate(read_list(folder / "modules.json")):
+        kind = str(module.get("type") if isinstance(module, dict) else module).rpartition(".")[2]
+        if kind == "Pooling":
+            pool = _pool(folder / Path(str(module.get("path"))).name / "config.json")
+        elif kind not in ("Transformer", "Normalize") or (kind == "Transformer") != (number == 0):
+            raise UserError(f"{folder / 'modules.json'}: {shown(kind)} as part {number}: regard has Transformer, "
+                            "Pooling and Normalize, in this order")
+        unit = unit or kind == "Normalize"
+    about = folder / "sentence_bert_config.json"
+    longest = read_json(about).get("max_seq_length") if about.is_file() else None
+    good = isinstance(longest, int) and 2 <= longest <= shape.tower.longest
+    return replace(shape, tower=replace(shape.tower, pool=pool, unit=unit)), longest if good else None
+
+
+def _pool(place: Path) -> str:
+    config = read_json(place)
+    if config.get("include_prompt") is False:
+        raise UserError(f"{place}: include_prompt=false: regard has no prompts")
+    said = [pool for key, pool in POOLS.items() if config.get(key) is True]
+    said += [WORDS[word] for word in [config.get("pooling_mode")] if isinstance(word, str) and word in WORDS]
+    others = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+    if len(said) != 1 or len(others) > 1:
+        raise UserError(f"{place}: regard makes one vector of a text by its first token or by the mean of all, alone")
+    return said[0]
+
+
+def write(folder: Path, tower: Tower, *, longest: int) -> None:
+    modules = [_module(0, "", "Transformer"), _module(1, "1_Pooling", "Pooling")]
+    modules += [_module(2, "2_Normalize", "Normalize")] if tower.unit else []
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    write_json(folder / "modules.json", modules)
+    write_json(folder / "1_Pooling" / "config.json",
+               {"word_embedding_dimension": tower.width, **{key: pool == tower.pool for key, pool in POOLS.items()}})
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
+
+
+def _module(number: int, path: str, kind: str) -> dict[str, Any]:
+    return {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}

@@ -1,0 +1,59 @@
+"""Shape: what decides which tensors a model has, whoever names them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from regard.convert.keys import canonical
+from regard.models.bare import Bare
+from regard.models.decoder import Decoder
+from regard.models.detector import Detector
+from regard.models.labelled import Classifier, Tagger
+from regard.models.masked import Masked
+from regard.settings.schema import Run, Tower
+
+__all__ = ["Shape"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A tower, what stands on it, and what is known only with the data."""
+
+    tower: Tower
+    vocabulary: int
+    kind: str = "language"
+    """The task; `sentences` is `mask` that also says whether two sentences belong together."""
+    labels: int = 0
+    pad: int = 0
+    """The id of padding: some families count their positions from it."""
+    generator: float | None = None
+    """Of `detect`: how narrow the model is that fills the blanks; absent: there is none."""
+
+    @classmethod
+    def of(cls, run: Run, sizes: Mapping[str, int], *, pad: int) -> "Shape":
+        kind = "sentences" if run.task == "mask" and run.blanks.next_sentence else run.task
+        return cls(tower=run.model, vocabulary=sizes["vocabulary"], kind=kind, labels=sizes.get("labels", 0), pad=pad,
+                   generator=run.blanks.generator if kind == "detect" else None)
+
+    @property
+    def canonical(self) -> Tower:
+        """Of all spellings of this tower the same."""
+        return canonical(self.tower if self.kind == "language" else replace(self.tower, decoder_depth=None))
+
+    def model(self) -> nn.Module:
+        """Such a model, not yet initialised."""
+        tower, vocabulary = self.tower, self.vocabulary
+        match self.kind:
+            case "encode":
+                return Bare(tower, vocabulary=vocabulary)
+            case "mask" | "sentences":
+                return Masked(tower, vocabulary=vocabulary, sentences=self.kind == "sentences")
+            case "classify":
+                return Classifier(tower, vocabulary=vocabulary, labels=self.labels)
+            case "tag":
+                return Tagger(tower, vocabulary=vocabulary, labels=self.labels)
+            case "detect":
+                return Detector(tower, vocabulary=vocabulary, generator=self.generator)
+            case _:
+                return Decoder(tower, vocabulary=vocabulary)

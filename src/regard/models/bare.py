@@ -1,0 +1,30 @@
+"""Bare: an encoder with nothing on it."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.encoder import Encoder
+from regard.nn.mask import Mask
+from regard.settings.schema import Tower
+
+__all__ = ["Bare"]
+
+
+class Bare(nn.Module):
+    """Tokens to states, as a published body comes.
+
+    Its `head` is a hidden layer without the output that belongs to it, such as BERT's "pooler": nothing reads it here,
+    but a classifier that starts from this model does.
+    """
+
+    def __init__(self, tower: Tower, *, vocabulary: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(tower, vocabulary=vocabulary)
+        hidden = None if tower.head == "linear" else nn.Linear(tower.width, tower.width)
+        self.head = None if hidden is None else nn.ModuleDict({"hidden": hidden})
+
+    def forward(
+        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows length width"]:
+        return self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask)  # type: ignore[no-any-return]

@@ -1,0 +1,99 @@
+"""`regard predict --embed`: a vector for each input, into a file or as lines of JSON."""
+
+import json as jsons
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from regard.settings.errors import Failure, UserError
+from regard.verbs.predict import batched, texts_of
+from regard.verbs.runs import chosen
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+__all__ = ["main"]
+
+STDOUT = "-"
+TOGETHER = 4_096  # texts: enough to find many of one length, and a few megabytes of vectors
+
+
+class Sink(Protocol):
+    """Where vectors go, as they come."""
+
+    def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None: ...
+
+
+def main(inputs: Sequence[str], run: Path | None, where: str, device: str, precision: str, quantize: str | None,
+         json: bool) -> None:
+    folder, place = chosen(run), Path(where)
+    if where != STDOUT and place.suffix not in (".npy", ".jsonl"):
+        raise UserError(f"--embed {where}: a .npy or a .jsonl is wanted, or - for lines of JSON on stdout")
+    if where != STDOUT and (place.is_dir() or not place.parent.is_dir()):
+        raise UserError(f"{place}: {'a folder, where a file is wanted' if place.is_dir() else 'no such folder'}")
+
+    from regard.tasks.predictor import load
+
+    predictor = load(folder, device=device, precision=precision, quantize=quantize)
+    width, count = len(predictor.embed([""])[0]), 0  # and a run without vectors says so before a file is there
+    with _lines(sys.stdout.buffer) if where == STDOUT else _file(place, width) as sink:
+        for some in batched(texts_of(inputs), TOGETHER):
+            sink.write(some, predictor.embed(some))
+            count += len(some)
+    if where != STDOUT:
+        print(jsons.dumps({"file": where, "texts": count, "width": width}) if json else where)
+
+
+@contextmanager
+def _file(place: Path, width: int) -> Iterator[Sink]:
+    """A file that gets its name when all is in it."""
+    new = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        with open(new, "wb") as file, _array(file, width) if place.suffix == ".npy" else _lines(file) as sink:
+            yield sink
+        new.replace(place)
+    except OSError as error:
+        raise Failure(f"{place}: cannot be written: {error.strerror or error}") from None
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def _lines(file: BinaryIO) -> Iterator[Sink]:
+    class Lines:
+        def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None:
+            for text, vector in zip(texts, vectors, strict=True):
+                numbers = ", ".join(f"{number:.6g}" for number in vector.tolist())  # float32 has hardly more digits
+                file.write(f'{{"text": {jsons.dumps(text, ensure_ascii=False)}, "vector": [{numbers}]}}\n'.encode())
+            file.flush()
+
+    yield Lines()
+
+
+@contextmanager
+def _array(file: BinaryIO, width: int) -> Iterator[Sink]:
+    """numpy's file, whose header says how many rows there are: it is written again when they are counted."""
+    import numpy as np
+
+    def header(rows: int) -> None:
+        file.seek(0)
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
+
+    class Array:
+        rows = 0
+
+        def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None:
+            file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+            self.rows += len(texts)
+
+    array = Array()
+    header(0)
+    start = file.tell()
+    yield array
+    header(array.rows)
+    assert file.tell() == start, "numpy leaves room for the number of rows"

@@ -1,0 +1,342 @@
+"""Encoders of transformers compute the same here, and ours there; their files come back as they were."""
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from towers import close, shaken
+
+pytest.importorskip("transformers")
+import transformers
+from encoders import CLASSES, KINDS, LABELS, SMALL, VOCABULARY, batch, opened, ours, peer, published, theirs
+
+from regard.checkpoint import load_weights, named_tensors, write_json
+from regard.convert.body import body_of
+from regard.convert.directory import read_directory
+from regard.convert.families import FAMILIES, family_of, why_none
+from regard.convert.keys import canonical
+from regard.convert.run import export_run, finish, import_run
+from regard.convert.shape import Shape
+from regard.data.tokenizer import Tokenizer, train
+from regard.settings.errors import UserError
+from regard.settings.load import load, to_json
+from regard.settings.presets import PRESETS
+from regard.settings.schema import Blanks, Data, Run, Tower
+
+transformers.utils.logging.enable_propagation()
+every = pytest.mark.parametrize(("name", "kind"), KINDS)
+LOGITS = {"encode": "last_hidden_state", "sentences": "prediction_logits"}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tokenizer:
+    return train(["the theory of it", "then the theme"] * 3, kind="bpe", vocabulary=300, mask=True)
+
+
+def same(model: Any, there: Any, kind: str) -> None:
+    """On a padded batch, where there is something to compare."""
+    ids, segments, real = batch(there.config.pad_token_id)
+    got, wanted = ours(model, ids, segments, real), theirs(there, ids, segments, real)[LOGITS.get(kind, "logits")]
+    each = got.shape[:2] == real.shape
+    close(got[real] if each else got, wanted[real] if each else wanted)
+
+
+# There and back
+
+
+@every
+def test_what_transformers_saved_computes_the_same_here(tmp_path: Path, tokens: Tokenizer, name: str,
+                                                        kind: str) -> None:
+    there = peer(name, kind)
+    import_run(published(tmp_path / "in", there, tokens), tmp_path / "run")
+    run = load(tmp_path / "run" / "run.json")
+    assert (run.task, run.blanks.next_sentence) == ("mask" if kind == "sentences" else kind, kind == "sentences")
+    same(opened(tmp_path / "run"), there, kind)
+    if kind in ("classify", "tag"):
+        assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"labels": list(LABELS.values())}
+
+
+@every
+def test_files_come_back_as_they_were(tmp_path: Path, tokens: Tokenizer, name: str, kind: str) -> None:
+    there = peer(name, kind)
+    if name in ("roberta", "longformer"):  # the first two positions are nobody's: they are written as zeros
+        there.base_model.embeddings.position_embeddings.weight.data[:2] = 0
+    first = published(tmp_path / "first", there, tokens)
+    config = json.loads((first / "config.json").read_text())
+    about = json.loads((first / "tokenizer_config.json").read_text())
+    (first / "tokenizer_config.json").write_text(json.dumps(about | {
+        "pad_token": tokens.pieces([config["pad_token_id"]])[0]}))
+    import_run(first, tmp_path / "run")
+    export_run(tmp_path / "run", tmp_path / "out")
+    before, after = (load_file(folder / "model.safetensors") for folder in (first, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    read = [transformers.AutoConfig.from_pretrained(folder).to_dict() for folder in (first, tmp_path / "out")]
+    differ = {key for key in {*read[0], *read[1]} if read[0].get(key) != read[1].get(key)}
+    told = {"_name_or_path", "bos_token_id", "eos_token_id", "position_embedding_type", "problem_type", "torch_dtype",
+            "transformers_version"}
+    assert differ <= told | (set() if kind in ("classify", "tag") else {"id2label", "label2id"})
+
+
+@every
+def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplog: pytest.LogCaptureFixture, name: str,
+                                        kind: str) -> None:
+    family = FAMILIES[name]
+    there = peer(name, kind)
+    tower = family.tower(there.config.to_dict(), kind, names=there.state_dict(), origin="there")
+    task = "mask" if kind == "sentences" else kind
+    run = Run(task=task, model=replace(tower, tied="all"), data=Data(longest=20),
+              blanks=Blanks(next_sentence=kind == "sentences", generator=1 / 3))
+    shape = Shape.of(run, {"vocabulary": VOCABULARY, "labels": 3}, pad=tokens.pad)
+    model = shaken(shape.model())
+    tokens.save(tmp_path / "tokenizer.json")
+    write_json(tmp_path / "run.json", to_json(run))
+    if kind in ("classify", "tag"):
+        write_json(tmp_path / "labels.json", {"labels": list(LABELS.values())})
+    finish(tmp_path, run, {"vocabulary": VOCABULARY, "labels": 3}, named_tensors(model))
+    with caplog.at_level(logging.WARNING, logger="transformers"):
+        again = getattr(transformers, CLASSES[kind]).from_pretrained(tmp_path).eval()
+        reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert [text for text in caplog.messages if "padded to be a multiple" not in text] == []
+    assert again.config.model_type == name
+    same(model, again, kind)
+    same(opened(tmp_path), again, kind)
+    (row,) = tokens.encode(["the theory"])
+    read = reader("the theory")
+    assert read["input_ids"] == [tokens.start, *row, tokens.end]
+    assert ("token_type_ids" in read) == (tower.segments > 1)
+
+
+def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, tokens: Tokenizer) -> None:
+    run = Run(task="detect", model=replace(PRESETS["electra-small"](), width=12, heads=3, embedding_width=5,
+                                           hidden_width=24, depth=2, longest=20), data=Data(longest=20),
+              blanks=Blanks(generator=1 / 3))
+    model = shaken(Shape.of(run, {"vocabulary": VOCABULARY}, pad=0).model())
+    tokens.save(tmp_path / "tokenizer.json")
+    write_json(tmp_path / "run.json", to_json(run))
+    finish(tmp_path, run, {"vocabulary": VOCABULARY}, named_tensors(model))
+    generator = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "generator").eval()
+    same(model.generator, generator, "mask")
+    export_run(tmp_path, tmp_path / "out")
+    import_run(tmp_path / "out", tmp_path / "again")
+    back = opened(tmp_path / "again")
+    assert load(tmp_path / "again" / "run.json").blanks.generator == pytest.approx(1 / 3)
+    assert all(torch.equal(tensor, named_tensors(model)[key]) for key, tensor in named_tensors(back).items())
+
+
+def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -> None:
+    base = replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, hidden_width=None, longest=20)
+    for change in ({"norm_place": "pre"}, {"positions": "rotary"}, {"pool": "mean"}, {"head": "linear"}):
+        shape = Shape(tower=replace(base, **change), vocabulary=9, kind="classify", labels=2)
+        assert family_of(shape) is None
+        assert f"model.{next(iter(change))}=" in why_none(shape)
+    plain = Shape(tower=base, vocabulary=9, kind="classify", labels=2)
+    assert family_of(plain) is FAMILIES["bert"]
+    assert family_of(replace(plain, tower=replace(base, preset="roberta-large"))) is FAMILIES["roberta"]
+    assert family_of(replace(plain, kind="tag", tower=replace(base, head="linear", pool="mean"))) is FAMILIES["bert"]
+    assert family_of(replace(plain, kind="mask", tower=replace(base, tied="none"))) is None
+    assert "no family of models that translate" in why_none(replace(plain, kind="translate"))
+
+
+@pytest.mark.parametrize("preset", ["bert-base", "bert-large", "roberta-base", "roberta-large", "distilbert",
+                                    "electra-small", "electra-base", "longformer-base"])
+def test_every_preset_of_an_encoder_is_of_its_family(preset: str) -> None:
+    tower = PRESETS[preset]()
+    for kind in ("mask", "classify", "tag"):
+        family = family_of(Shape(tower=tower, vocabulary=99, kind=kind, labels=2))
+        assert family is not None
+        assert preset.startswith(family.name)
+        shape = Shape(tower=tower, vocabulary=99, kind=kind, labels=2, pad=1)
+        back = family.tower(family.config(shape), kind, origin="config.json")
+        assert canonical(replace(back, head=tower.head, pool=tower.pool)) == canonical(tower)
+
+
+# Files of other times and makers
+
+
+def rewritten(folder: Path, change: Callable[[str], str]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({change(key): tensor.clone() for key, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+def added(folder: Path, **tensors: torch.Tensor) -> None:
+    save_file(load_file(folder / "model.safetensors") | tensors, folder / "model.safetensors")
+
+
+def change(file: Path, **content: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | content))
+
+
+def test_old_names_of_norms_and_lists_of_numbers_are_read(tmp_path: Path, tokens: Tokenizer) -> None:
+    folder = published(tmp_path / "in", there := peer("bert", "mask"), tokens)
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    rewritten(folder, lambda key: re.sub(r"LayerNorm\.\w+$", lambda found: old[found[0]], key))
+    table = load_file(folder / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    bias = load_file(folder / "model.safetensors")["cls.predictions.bias"]
+    added(folder, **{"bert.embeddings.position_ids": torch.arange(24)[None], "cls.predictions.decoder.bias": bias.clone(),
+                     "cls.predictions.decoder.weight": table.clone(), "bert.pooler.dense.weight": torch.ones(15, 15),
+                     "bert.pooler.dense.bias": torch.ones(15)})
+    import_run(folder, tmp_path / "run")
+    same(opened(tmp_path / "run"), there, "mask")
+
+
+def test_berts_own_files_hold_the_second_task_whatever_class_they_name(tmp_path: Path, tokens: Tokenizer) -> None:
+    folder = published(tmp_path / "in", there := peer("bert", "sentences"), tokens)
+    change(folder / "config.json", architectures=["BertForMaskedLM"])
+    import_run(folder, tmp_path / "run")
+    model: Any = opened(tmp_path / "run")
+    same(model, there, "sentences")
+    ids, segments, real = batch(0)
+    with torch.no_grad():
+        first = model.encoder(model.encoder.embed(ids[:1], segments=segments[:1]))[:, 0]
+        close(model.head(first), theirs(there, ids[:1], segments[:1], real[:1])["seq_relationship_logits"])
+
+
+@pytest.mark.parametrize("pooler", [True, False])
+def test_a_bare_body_may_have_a_prefix_and_may_have_no_pooler(tmp_path: Path, tokens: Tokenizer, pooler: bool) -> None:
+    there = shaken(transformers.BertModel(peer("bert", "encode").config, add_pooling_layer=pooler))
+    folder = published(tmp_path / "in", there, tokens)
+    rewritten(folder, lambda key: f"bert.{key}")
+    import_run(folder, tmp_path / "run")
+    same(opened(tmp_path / "run"), there, "encode")
+    body = body_of(folder)
+    assert ("head.hidden.weight" in body.weights) == pooler
+    if pooler:
+        assert torch.equal(body.weights["head.hidden.weight"], there.pooler.dense.weight)
+    export_run(tmp_path / "run", tmp_path / "out")
+    assert ("pooler.dense.weight" in load_file(tmp_path / "out" / "model.safetensors")) == pooler
+
+
+@every
+def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, tokens: Tokenizer, name: str,
+                                                                kind: str) -> None:
+    folder = published(tmp_path / "in", peer(name, kind), tokens)
+    import_run(folder, tmp_path / "run")
+    one, other = body_of(folder), body_of(tmp_path / "run")
+    assert (one.tower, one.vocabulary, one.longest) == (other.tower, other.vocabulary, other.longest)
+    assert one.weights.keys() == other.weights.keys()
+    assert all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)
+    assert Tokenizer.load(one.tokens).encode(["the"]) == Tokenizer.load(other.tokens).encode(["the"])
+    bare = Shape(tower=replace(one.tower, head="linear"), vocabulary=one.vocabulary, kind="encode").model()
+    load_weights(bare, {key: tensor for key, tensor in one.weights.items() if key.startswith("encoder.")}, origin="")
+
+
+def test_a_decoder_is_no_body(tmp_path: Path, tokens: Tokenizer) -> None:
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=VOCABULARY, n_positions=9)
+    folder = published(tmp_path / "in", shaken(transformers.GPT2LMHeadModel(config)), tokens)
+    with pytest.raises(UserError, match="has no encoder by itself"):
+        body_of(folder)
+    with pytest.raises(UserError, match="no such folder"):
+        body_of(tmp_path / "none")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(("name", "config", "said"), [
+    ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key': regard has"),
+    ("bert", {"is_decoder": True}, "is_decoder=true"), ("bert", {"add_cross_attention": True}, "add_cross_attention"),
+    ("bert", {"hidden_act": "mish"}, "hidden_act='mish'"), ("bert", {"num_attention_heads": 4}, "4 heads do not"),
+    ("bert", {"embedding_size": 9}, "embedding_size=9: regard does not know it"),
+    ("bert", {"tie_word_embeddings": False}, "tie_word_embeddings=false: regard has true alone"),
+    ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings=0: wants"),
+    ("longformer", {"attention_window": [4, 8]}, "attention_window=a list"),
+    ("longformer", {"attention_window": 5}, "attention_window=2.5: wants a whole number"),
+    ("distilbert", {"n_layers": 0}, "n_layers=0"), ("electra", {"embedding_size": 0}, "embedding_size=0"),
+])
+def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        FAMILIES[name].tower(SMALL[name] | config, "mask", origin="config.json")
+    assert str(caught.value).startswith("config.json: ")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "harm", "said"), [
+    ("classify", {"architectures": ["BertForQuestionAnswering"]}, "regard has BertModel, BertForMaskedLM"),
+    ("classify", {"architectures": "BertModel"}, "architectures='BertModel'"),
+    ("classify", {"problem_type": "regression"}, "problem_type='regression'"),
+    ("classify", {"id2label": {"0": "a", "1": "a", "2": "b"}}, "no two alike"),
+    ("classify", {"id2label": {"0": "a"}}, "a name for each of the 3 labels"),
+    ("classify", {"id2label": ["a", "b", "c"]}, "a name for each of the 3 labels"),
+    ("encode", {"pad_token_id": -1}, "pad_token_id=-1: wants the id of a token"),
+    ("mask", {"hidden_act": "relu"}, "activation='relu': for BertForMaskedLM regard has 'gelu' alone"),
+    ("encode", {"num_hidden_layers": 3}, "encoder.layer.2.attention.output.dense.bias: missing"),
+])
+def test_a_directory_that_is_wrong_is_refused(tmp_path: Path, tokens: Tokenizer, kind: str, harm: dict[str, Any],
+                                              said: str) -> None:
+    folder = published(tmp_path / "in", peer("bert", kind), tokens)
+    change(folder / "config.json", **harm)
+    with pytest.raises(UserError) as caught:
+        import_run(folder, tmp_path / "out")
+    assert said in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_that_are_not_the_tokens_vectors_are_refused(tmp_path: Path, tokens: Tokenizer) -> None:
+    folder = published(tmp_path / "in", peer("bert", "mask"), tokens)
+    added(folder, **{"cls.predictions.decoder.weight": torch.zeros(VOCABULARY, 15)})
+    with pytest.raises(UserError, match=r"cls.predictions.decoder.weight is not bert.embeddings.word_embeddings.weight"):
+        import_run(folder, tmp_path / "out")
+
+
+def test_a_generator_of_another_shape_is_refused(tmp_path: Path, tokens: Tokenizer) -> None:
+    folder = published(tmp_path / "in", peer("electra", "detect"), tokens)
+    published(folder / "generator", peer("electra", "mask", hidden_size=10, num_attention_heads=2, intermediate_size=9),
+              tokens)
+    with pytest.raises(UserError, match="is no generator for the model beside it"):
+        import_run(folder, tmp_path / "out")
+
+
+# Vectors of sentences
+
+
+def sentence_files(folder: Path, *, pool: dict[str, Any], normal: bool, parts: tuple[str, ...] = ()) -> None:
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normal else []), *parts]
+    modules = [{"idx": number, "name": str(number), "path": "" if number == 0 else f"{number}_{kind}",
+                "type": f"sentence_transformers.models.{kind}"} for number, kind in enumerate(kinds)]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 15, **pool}))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 12, "do_lower_case": False}))
+
+
+@pytest.mark.parametrize(("pool", "found"), [
+    ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+    ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"), ({"pooling_mode": "mean"}, "mean")])
+@pytest.mark.parametrize("normal", [True, False])
+def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, tokens: Tokenizer, normal: bool,
+                                                                pool: dict[str, Any], found: str) -> None:
+    folder = published(tmp_path / "in", peer("bert", "encode"), tokens)
+    sentence_files(folder, pool=pool, normal=normal)
+    import_run(folder, tmp_path / "run")
+    export_run(tmp_path / "run", tmp_path / "out")
+    for place in (folder, tmp_path / "out"):
+        tower = read_directory(place).tower
+        assert (tower.pool, tower.unit) == (found, normal)
+    assert load(tmp_path / "run" / "run.json").data.longest == 12
+
+
+@pytest.mark.parametrize(("pool", "parts", "said"), [
+    ({"pooling_mode_max_tokens": True}, (), "by its first token or by the mean of all, alone"),
+    ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, (), "alone"),
+    ({"pooling_mode_mean_tokens": True}, ("Dense",), "'Dense' as part 2"),
+])
+def test_other_ways_to_a_vector_are_refused(tmp_path: Path, tokens: Tokenizer, pool: dict[str, Any],
+                                            parts: tuple[str, ...], said: str) -> None:
+    folder = published(tmp_path / "in", peer("bert", "encode"), tokens)
+    sentence_files(folder, pool=pool, normal=False, parts=parts)
+    with pytest.raises(UserError) as caught:
+        import_run(folder, tmp_path / "out")
+    assert said in str(caught.value)
+
+
+def test_a_tower_has_one_spelling_whatever_it_does_not_use() -> None:
+    tower = Tower(decoder_depth=7)
+    assert Shape(tower=tower, vocabulary=9, kind="tag").canonical.depth == tower.depth
