@@ -162,8 +162,8 @@ def predict(
     score: Annotated[bool, typer.Option(
         "--score", help="Do not answer: say how likely a language model finds each input.")] = False,
     embed: Annotated[str | None, typer.Option(
-        "--embed", metavar="FILE", help="Do not answer: write a vector of each input, by an encoder. A .npy is an array "
-                                        "of numpy; a .jsonl, or - for stdout, has a line of JSON for each.")] = None,
+        "--embed", metavar="FILE", help="Do not answer: write a vector of each input, by an encoder. A .npy is numpy; "
+                                        "a .jsonl, or - for stdout, has a line of JSON for each.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -65,7 +65,7 @@ def theirs(model: Any, ids: Tensor, segments: Tensor, real: Tensor) -> dict[str,
     more: dict[str, Tensor] = {} if model.config.model_type == "distilbert" else {"token_type_ids": segments}
     if model.config.model_type == "longformer":
         more["global_attention_mask"] = _first(real).long()
-    return {name: tensor for name, tensor in model(ids, attention_mask=real.long(), **more).items()}
+    return dict(model(ids, attention_mask=real.long(), **more).items())
 
 
 @torch.no_grad()

@@ -180,8 +180,9 @@ def test_old_names_of_norms_and_lists_of_numbers_are_read(tmp_path: Path, tokens
     rewritten(folder, lambda key: re.sub(r"LayerNorm\.\w+$", lambda found: old[found[0]], key))
     table = load_file(folder / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     bias = load_file(folder / "model.safetensors")["cls.predictions.bias"]
-    added(folder, **{"bert.embeddings.position_ids": torch.arange(24)[None], "cls.predictions.decoder.bias": bias.clone(),
-                     "cls.predictions.decoder.weight": table.clone(), "bert.pooler.dense.weight": torch.ones(15, 15),
+    added(folder, **{"bert.embeddings.position_ids": torch.arange(24)[None],
+                     "cls.predictions.decoder.bias": bias.clone(), "cls.predictions.decoder.weight": table.clone(),
+                     "bert.pooler.dense.weight": torch.ones(15, 15),
                      "bert.pooler.dense.bias": torch.ones(15)})
     import_run(folder, tmp_path / "run")
     same(opened(tmp_path / "run"), there, "mask")
@@ -282,7 +283,7 @@ def test_a_directory_that_is_wrong_is_refused(tmp_path: Path, tokens: Tokenizer,
 def test_words_that_are_not_the_tokens_vectors_are_refused(tmp_path: Path, tokens: Tokenizer) -> None:
     folder = published(tmp_path / "in", peer("bert", "mask"), tokens)
     added(folder, **{"cls.predictions.decoder.weight": torch.zeros(VOCABULARY, 15)})
-    with pytest.raises(UserError, match=r"cls.predictions.decoder.weight is not bert.embeddings.word_embeddings.weight"):
+    with pytest.raises(UserError, match=r"decoder\.weight is not bert\.embeddings\.word_embeddings\.weight"):
         import_run(folder, tmp_path / "out")
 
 

@@ -192,3 +192,64 @@ def test_a_tokenizer_at_which_the_library_panics_is_refused(
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"tokenizer\.json: .*(out of range|out of bounds)"):
         Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+# BERT's
+
+
+BERT = Path(__file__).parents[3] / "shared" / "weights" / "bert_uncased_vocab"
+needs_bert = pytest.mark.skipif(not BERT.is_dir(), reason="needs the vocabulary of BERT beside the repository")
+PIECES = ["[MASK]", "[UNK]", "##", "don't", "Ünï", "中文", " ", "\t", "\u00a0", "\x00", "\ufffd", "İ", "a" * 101, "1.5"]
+MIXED = st.lists(st.sampled_from(PIECES) | ANY).map("".join)
+
+
+@pytest.fixture(scope="module", params=[True, False])
+def words(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """BERT's vocabulary here and in transformers, which is told that a text is text."""
+    transformers, folder = pytest.importorskip("transformers"), tmp_path_factory.mktemp("bert")
+    (folder / "vocab.txt").write_bytes((BERT / "vocab.txt").read_bytes())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": request.param}))
+    return Tokenizer.load(folder), transformers.BertTokenizer(
+        vocab=str(folder / "vocab.txt"), do_lower_case=request.param, split_special_tokens=True)
+
+
+@needs_bert
+@settings(max_examples=300)
+@given(text=ANY | MIXED)
+def test_berts_ids_are_those_of_transformers(words, text: str) -> None:  # type: ignore[no-untyped-def]
+    here, there = words
+    (row,) = here.encode([text])
+    assert [here.start, *row, here.end] == there(text)["input_ids"]
+
+
+@needs_bert
+def test_berts_vocabulary_alone_is_a_tokenizer(tmp_path: Path) -> None:
+    tokens = Tokenizer.load(BERT)
+    assert (len(tokens), tokens.specials, tokens.unknown) == (30_522, (0, 101, 102, 103), 100)
+    (row,) = tokens.encode(["Unbelievably, 龘!"])
+    assert tokens.pieces(row) == [" unbelievable", "y", " ,", "[UNK]", " !"] or tokens.pieces(row)[0].startswith(" un")
+    tokens.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path)
+    assert (again.encode(["Let's go"]), again.specials) == (tokens.encode(["Let's go"]), tokens.specials)
+
+
+@pytest.mark.parametrize("content", ["[CLS]\n[SEP]\na\n", "[UNK]\n[CLS]\n[SEP]\na\na\n"])
+def test_a_vocabulary_without_its_unknown_or_with_a_token_twice_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "vocab.txt").write_text(content)
+    with pytest.raises(UserError, match=r"vocab\.txt: not a vocabulary of BERT"):
+        Tokenizer.load(tmp_path)
+
+
+def test_robertas_pair_of_files_has_its_padding_by_name(tmp_path: Path) -> None:
+    small(tmp_path, "<s>", "<pad>", "</s>", "<mask>")
+    assert Tokenizer.load(tmp_path).specials == (257, 256, 258, 259)
+
+
+def test_an_encoders_own_tokenizer_tells_others_where_a_text_begins_and_ends(tmp_path: Path) -> None:
+    learned = train(["a man", "a hat"], kind="bpe", vocabulary=300, mask=True)
+    learned.save(tmp_path / "tokenizer.json")
+    (row,) = learned.encode(["a man"])
+    alone = Library.from_file(str(tmp_path / "tokenizer.json"))
+    assert alone.encode("a man").ids == [1, *row, 2]
+    assert alone.encode("a", "man").type_ids == [0, 0, 0, *[1] * len(alone.encode("man").ids[1:])]
+    assert Tokenizer.load(tmp_path).encode(["a man"]) == [row]

@@ -19,9 +19,8 @@ from regard.tasks.watched import records
 
 __all__ = ["Reads", "alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
 
-TOGETHER = {"cpu": 1 << 10}  # tokens that are read at once: on a CPU so few that they stay in its caches
-ON_A_GPU = 1 << 14
-ENOUGH = 1 << 8  # tokens of one length for a batch without padding
+TOGETHER = 1 << 14  # tokens that are read at once on a GPU
+LEAST, MOST = 1 << 8, 1 << 10  # on a CPU: enough to keep it busy, and so few that they stay in its caches
 SMALLEST = 1e-12  # length by which a vector is divided: zeros stay zeros
 
 
@@ -63,10 +62,12 @@ def alike(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device) -> I
     order, at = sorted(range(len(rows)), key=lambda i: -len(rows[i])), 0
     while at < len(order):
         length = len(rows[order[at]])
-        some = order[at : at + max(1, TOGETHER.get(device.type, ON_A_GPU) // length)]
-        same = [i for i in some if len(rows[i]) == length]
-        some = same if device.type == "cpu" and len(same) * length >= ENOUGH else some
-        at += len(some)
+        count = max(1, (MOST if device.type == "cpu" else TOGETHER) // length)
+        if device.type == "cpu":  # which reads small batches as fast: others join those of one length if these are few
+            same = sum(len(rows[i]) == length for i in order[at : at + count])
+            count = max(same, -(-LEAST // length))
+        some = order[at : at + count]
+        at += count
         yield Alike(some, padded([rows[i] for i in some], pad=pad).to(device))
 
 
