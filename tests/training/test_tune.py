@@ -26,6 +26,7 @@ from regard.tasks.predictor import load as load_run
 from regard.training import loop
 from regard.training.loop import train
 from regard.training.optimizer import adamw, layer_ratios
+from regard.training.start import taken
 from regard.training.tune import learner, learns
 from regard.training.update import Update
 from regard.verbs.train import settled
@@ -113,9 +114,28 @@ def test_a_published_directory_is_a_source_like_a_run(data: Path, source: Path, 
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_what_does_not_fit_is_named_with_both_shapes(data: Path, source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"does not fit the model: encoder\.\S+: \(.*16.*\) instead of \(.*32"):
-        train(tuned(data, source, "model.width=32"), tmp_path, quiet=True)
+@pytest.mark.parametrize(("setting", "says"), [
+    ("model.width=32", r"encoder\.\S+: \(.*16.*\) instead of \(.*32"),
+    ("model.longest=40", r"encoder\.positions\.table: \(32, 16\) instead of \(40, 16\)$"),
+    ("model.depth=3", r"encoder\.blocks\.2\.\S+: missing"),
+])
+def test_what_does_not_fit_is_named_and_leaves_no_run_behind(
+    data: Path, source: Path, tmp_path: Path, setting: str, says: str
+) -> None:
+    with pytest.raises(UserError, match=f"does not fit the model: .*{says}"):
+        train(tuned(data, source, setting), tmp_path, quiet=True)
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_ids_by_which_a_vocabulary_is_rounded_up_are_no_likelier_than_others(
+    data: Path, source: Path
+) -> None:
+    """Published models have as many vectors as there are tokens."""
+    run, before = tuned(data, source), tensors(source)["encoder.tokens.table.weight"]
+    sizes = {"vocabulary": len(before) + 3, "labels": 3}
+    found = taken(learner(make(run), sizes), run, sizes)["encoder.tokens.table.weight"]
+    assert torch.equal(found[:-3], before)
+    torch.testing.assert_close(found[-3:], before.mean(0).expand(3, 16))
 
 
 # What learns.
