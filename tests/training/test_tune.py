@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from regard.tasks.predictor import load as load_run
 from regard.training import loop
 from regard.training.loop import train
 from regard.training.optimizer import adamw, layer_ratios
+from regard.training.start import taken
 from regard.training.tune import learner, learns
 from regard.training.update import Update
 from regard.verbs.train import settled
@@ -112,9 +114,28 @@ def test_a_published_directory_is_a_source_like_a_run(data: Path, source: Path, 
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_what_does_not_fit_is_named_with_both_shapes(data: Path, source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"does not fit the model: encoder\.\S+: \(.*16.*\) instead of \(.*32"):
-        train(tuned(data, source, "model.width=32"), tmp_path, quiet=True)
+@pytest.mark.parametrize(("setting", "says"), [
+    ("model.width=32", r"encoder\.\S+: \(.*16.*\) instead of \(.*32"),
+    ("model.longest=40", r"encoder\.positions\.table: \(32, 16\) instead of \(40, 16\)$"),
+    ("model.depth=3", r"encoder\.blocks\.2\.\S+: missing"),
+])
+def test_what_does_not_fit_is_named_and_leaves_no_run_behind(
+    data: Path, source: Path, tmp_path: Path, setting: str, says: str
+) -> None:
+    with pytest.raises(UserError, match=f"does not fit the model: .*{says}"):
+        train(tuned(data, source, setting), tmp_path, quiet=True)
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_ids_by_which_a_vocabulary_is_rounded_up_are_no_likelier_than_others(
+    data: Path, source: Path
+) -> None:
+    """Published models have as many vectors as there are tokens."""
+    run, before = tuned(data, source), tensors(source)["encoder.tokens.table.weight"]
+    sizes = {"vocabulary": len(before) + 3, "labels": 3}
+    found = taken(learner(make(run), sizes), run, sizes)["encoder.tokens.table.weight"]
+    assert torch.equal(found[:-3], before)
+    torch.testing.assert_close(found[-3:], before.mean(0).expand(3, 16))
 
 
 # What learns.
@@ -241,16 +262,41 @@ def test_recomputed_and_in_pieces_adapters_learn_the_same(data: Path, source: Pa
         torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
+def started(data: Path, source: Path, out: Path, *overrides: str) -> list[str]:
+    """The words of a command line."""
+    settings = [word for setting in [*SHORT, *overrides] for word in ("--set", setting)]
+    return ["-m", "regard", "train", "classify", "--data", str(data), "--from", str(source), "--out", str(out),
+            *settings]
+
+
+@pytest.mark.slow
+def test_adapters_survive_kills_at_any_moment(data: Path, source: Path, tmp_path: Path) -> None:
+    how = ("train.tune=lora", "train.steps=40", "train.log_every=1", "train.save_every=3")
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, *started(data, source, tmp_path / "whole", *how)], check=True, env=alone,
+                   capture_output=True)
+    command = [sys.executable, *started(data, source, tmp_path / "killed", *how)]
+    written = tmp_path / "killed" / "metrics.jsonl"
+    for lines in (1, 5, 20, 45):  # of its metrics, before it is killed
+        process = subprocess.Popen(command, env=alone, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (written.exists() and written.read_bytes().count(b"\n") >= lines):
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+    subprocess.run(command, check=True, env=alone, capture_output=True)
+    for name in ("model.safetensors", "checkpoints/step-00000040/optimizer.safetensors", "scores.json",
+                 "adapter/adapter_model.safetensors"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", [False, True])
 def test_two_processes_learn_the_adapters_that_one_does(data: Path, source: Path, tmp_path: Path, shard: bool) -> None:
     still = ["model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.rate=0.01"]
-    settings = [*SHORT, *still, f"train.shard={str(shard).lower()}"]
-    command = ["-m", "regard", "train", "classify", "--data", str(data), "--from", str(source),
-               *(word for setting in settings for word in ("--set", setting))]
     train(tuned(data, source, *still), tmp_path / "one", quiet=True)
     processes = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run([*processes, *command, "--out", str(tmp_path / "two")], check=True, capture_output=True,
+    command = started(data, source, tmp_path / "two", *still, f"train.shard={str(shard).lower()}")
+    subprocess.run([*processes, *command], check=True, capture_output=True,
                    env={**os.environ, "OMP_NUM_THREADS": "1"})
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name in one:

@@ -80,6 +80,15 @@ def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(r
     assert settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"]).train.rate == 5e-5 * 48
 
 
+def test_none_takes_back_what_a_recipe_starts_from(runs: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "tune.toml"
+    recipe.write_text(f'task = "classify"\n[train]\nstart = "{runs / "classify"}"\n')
+    assert settled(None, [], None, None, recipe, ["train.start=none"]).train.start is None
+    assert settled(None, [], None, None, recipe, ["train.start=none"]).tokens.file is None
+    recipe.write_text('task = "classify"\n[train]\nstart = "none"\n')
+    assert settled(None, [], None, None, recipe, []).train.start is None
+
+
 def test_a_saved_run_is_the_run_it_was_though_its_source_is_gone(runs: Path, tmp_path: Path) -> None:
     run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", "train.rate=1e-4"])
     saved = json.loads(json.dumps(to_json(run)).replace(str(runs), "gone"))

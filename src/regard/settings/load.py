@@ -58,8 +58,8 @@ def text_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()
     value: Any = parsed(recipe) if recipe is not None else {}
     for word in path.split("."):
         value = value.get(word) if isinstance(value, dict) else None
-    named = [value, *(value for name, value in map(override, overrides) if name == path)]
-    return next((value for value in reversed(named) if isinstance(value, str)), None)
+    named = [none_if_said(KNOBS[path], value), *(value for name, value in map(override, overrides) if name == path)]
+    return named[-1] if isinstance(named[-1], str) else None
 
 
 def to_json(run: Run) -> dict[str, Any]:

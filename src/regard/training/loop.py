@@ -34,7 +34,7 @@ from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
 from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
-from regard.training.start import take_over
+from regard.training.start import take_over, taken
 from regard.training.stop import Stop
 from regard.training.tune import learner, scale_of
 from regard.training.update import deterministic, make_update
@@ -63,10 +63,11 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     device = choose_device(run.device)
     task: Task[Any] = make(run)
     sizes = _prepare(task, folder, stop, world, quiet=quiet)
-    if world.rank == 0:
-        write_json(folder / "run.json", to_json(run))  # after the data: what cannot be read leaves no run behind
-
     model = learner(task, sizes)
+    if world.rank == 0:  # what cannot be read, or does not fit, leaves no run behind
+        if run.train.start is not None and not (folder / "run.json").exists():
+            taken(model, run, sizes)
+        write_json(folder / "run.json", to_json(run))
     initialize(model, seed=run.seed)
     model.to(device).train()
     world.parallelize(model, run.train, precision=precision_of(run.train, device))

@@ -14,7 +14,7 @@ from regard.settings.schema import Run
 from regard.tasks.base import Sizes
 from regard.training.parallel import World
 
-__all__ = ["is_new", "take_over"]
+__all__ = ["is_new", "take_over", "taken"]
 
 MAY_LACK = ("head.", "words.", "generator.")  # what stands on a body, and learns from the beginning if it must
 OF_TOKENS = ("tag", "detect")  # tasks whose head reads each token
@@ -22,18 +22,25 @@ ROUND = 64  # vocabularies are rounded up to multiples of this
 
 
 def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Callable[[str], None]) -> None:
-    """Every weight that the model of `train.start` has, too, from there. The body has to be there whole."""
+    """Every weight that the model of `train.start` has, too, from there."""
+    own, found = named_tensors(model), taken(model, run, sizes)
+    model.load_state_dict(world.spread(found, own), strict=False)
+    say(_told(str(run.train.start), own, found))
+
+
+def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
+    """What a model takes over; its body has to be there whole, or what does not fit is named."""
     assert run.train.start is not None
-    origin, own = run.train.start, named_tensors(model)
-    body = body_of(Path(origin))
-    theirs, new = body.weights, {name for name in own if is_new(name, task=run.task, before=body.task, sizes=sizes)}
-    found = {name: _filled(theirs[name], tensor.shape[0]) for name, tensor in own.items()
-             if name in theirs and name not in new and _fits(theirs[name], tensor)}
+    body, own = body_of(Path(run.train.start)), named_tensors(model)
+    theirs = {name: _filled(tensor, sizes["vocabulary"]) if name in own and _is_longer(own[name], tensor, sizes)
+              else tensor for name, tensor in body.weights.items()}
+    new = {name for name in own if is_new(name, task=run.task, before=body.task, sizes=sizes)}
+    found = {name: theirs[name] for name, tensor in own.items()
+             if name in theirs and name not in new and theirs[name].shape == tensor.shape}
     missing = [name for name in own if name not in found and name not in new and not name.startswith(MAY_LACK)]
     refuse_misfits({name: own[name] for name in missing},
-                   {name: theirs[name] for name in missing if name in theirs}, origin=origin)
-    model.load_state_dict(world.spread(found, own), strict=False)
-    say(_told(origin, own, found))
+                   {name: theirs[name] for name in missing if name in theirs}, origin=run.train.start)
+    return found
 
 
 def is_new(name: str, *, task: str, before: str, sizes: Sizes) -> bool:
@@ -54,15 +61,15 @@ def is_new(name: str, *, task: str, before: str, sizes: Sizes) -> bool:
     return INSIDE in name
 
 
-def _fits(theirs: Tensor, own: Tensor) -> bool:
-    """Whether it is of the same shape, but for the ids by which a vocabulary is rounded up."""
-    return theirs.shape[1:] == own.shape[1:] and 0 <= own.shape[0] - theirs.shape[0] < ROUND
+def _is_longer(own: Tensor, theirs: Tensor, sizes: Sizes) -> bool:
+    """Whether ours has a row for every token, and theirs lacks those by which the vocabulary is rounded up."""
+    return len(own) == sizes["vocabulary"] and 0 < len(own) - len(theirs) < ROUND
 
 
 def _filled(table: Tensor, rows: int) -> Tensor:
     """With so many rows: ids that no text has are as the mean of all, and so no likelier than others."""
-    more = rows - table.shape[0]
-    return table if not more else torch.cat([table, table.mean(0, keepdim=True).expand(more, *table.shape[1:])])
+    mean = table.mean(0, keepdim=True)
+    return torch.cat([table, mean.expand(rows - len(table), *table.shape[1:])])
 
 
 def _told(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
