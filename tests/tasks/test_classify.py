@@ -302,6 +302,7 @@ def test_built_in_sentences_have_no_mark_that_gives_their_kind_away(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("types_are_not_checked")
 def test_a_bare_run_tells_the_kinds_of_unseen_sentences_apart(tmp_path: Path) -> None:
     scores = train(base("classify", built_in=True), tmp_path / "run", quiet=True)
     assert min(scores[split]["accuracy"] for split in scores) > 0.98
