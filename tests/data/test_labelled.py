@@ -169,8 +169,7 @@ FEW = "a x\nb y\nc x\nd y\n"
 
 
 def test_a_part_of_a_name_says_the_split(tmp_path: Path) -> None:
-    fill(tmp_path, README__md="text", TREC__train__all=FEW, TREC__test__all=FEW, TREC__dev__all=FEW, train_old__tsv="")
-    (tmp_path / "train_old.tsv").unlink()
+    fill(tmp_path, README__md="text", TREC__train__all=FEW, TREC__test__all=FEW, TREC__dev__all=FEW)
     found, notes = find_splits([tmp_path])
     assert {split: path.name for split, path in found.items()} == {
         "train": "TREC.train.all", "val": "TREC.dev.all", "test": "TREC.test.all"}
@@ -183,6 +182,7 @@ def test_a_part_of_a_name_says_the_split(tmp_path: Path) -> None:
 def test_only_files_called_like_train_belong_to_it(tmp_path: Path) -> None:
     fill(tmp_path, train__tsv=FEW, test__tsv=FEW, test_hard__tsv=FEW, test__log="", valid__json="")
     assert list(find_splits([tmp_path])[0]) == ["train", "test", "test_hard"]
+    assert find_tests(tmp_path) == [tmp_path / "test.tsv", tmp_path / "test_hard.tsv"]
 
 
 def test_one_file_of_any_name_is_train(tmp_path: Path) -> None:

@@ -222,11 +222,13 @@ def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]
 
 
 def find_tests(path: Path) -> list[Path]:
-    """A file; or what a directory has for tests, or else for validation."""
+    """A file; or what a directory has for tests, or else for validation; beside train, what is called like it."""
     if not is_directory(path):
         return [path]
-    found = [(part[0], file) for file in _files(path) if (part := _part(file))]
-    tests = [file for split, file in found if split.startswith("test")] or [f for split, f in found if split == "val"]
+    found = [(*part, file) for file in _files(path) if (part := _part(file))]
+    like = {around for split, around, _ in found if split == "train"} or {around for _, around, _ in found}
+    named = [(split, file) for split, around, file in found if around in like]
+    tests = [file for split, file in named if split.startswith("test")] or [f for split, f in named if split == "val"]
     if not tests:
         raise UserError(f"{path}: no test in it; wanted a file whose name says test, such as test.tsv")
     return tests

@@ -193,7 +193,8 @@ def reader(task: str, *, built_in: bool) -> Run:
         plain = replace(plain, blanks=replace(plain.blanks, generator=0.5))  # of 128 numbers, less says too little
         train = replace(train, steps=600)
     return replace(
-        plain, data=data, tokens=replace(plain.tokens, vocabulary=4_000),
+        plain, data=data,
+        tokens=replace(plain.tokens, vocabulary=4_000, lowercase=task == "classify"),  # the book has no capitals
         model=replace(own, width=128, depth=2, dropout=0.0),
         # The phrase book's parts of speech are soon learnt.
         train=replace(train, steps=250 if task == "tag" else train.steps, rate=3e-3, evaluate_every=50))

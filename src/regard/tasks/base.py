@@ -248,8 +248,8 @@ class Task(ABC, Generic[B]):
         return None
 
     def _has_no_labels(self) -> UserError:
-        return UserError(f"a run of {self.run.task} is measured on its own data alone; --data and --shift are for "
-                         "labelled texts, as classify has")
+        return UserError(f"a run of {self.run.task} is measured on its own data; --data and --shift are for labelled "
+                         "texts, as classify has, and with --shots a language model is asked for labels")
 
     @abstractmethod
     def subject(self, model: nn.Module) -> Subject:
