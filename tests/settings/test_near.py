@@ -17,7 +17,7 @@ from regard.settings.near import nearest, unknown
     ("sed", "sed: no such setting; did you mean seed?"),
     ("search.xyz", "search.xyz: no such setting; search has beam, best, length_penalty, longest, "),
     ("xyz", "xyz: no such setting; there are task, seed, device and the sections "
-            "data, tokens, model, train, search"),
+            "data, tokens, model, train, blanks, search"),
     ("search", "search: is a section, not a setting; it has beam, best, length_penalty, longest, "),
     ("a\nb", "a\\nb: no such setting"),
 ])
