@@ -11,6 +11,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer as Library
+from tokenizers import models, normalizers, pre_tokenizers
 
 from regard.data.batch import Chosen, Plan
 from regard.models.masked import Masked
@@ -274,6 +276,25 @@ def test_a_filled_text_is_the_text_around_its_fillings(made: tuple[Fill, Masked]
         assert set(task._fillings(text, output)) == {cat}
     with pytest.raises(UserError, match="is not the text with its blanks filled"):
         task._fillings("the [MASK] sat", "a cat sat")
+
+
+def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_path: Path) -> None:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "a", "##s", "small", "."]
+    library = Library(models.WordPiece({name: id for id, name in enumerate(names)}, unk_token="[UNK]"))
+    library.normalizer, library.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    library.add_special_tokens(names[:5])
+    library.save(str(tmp_path / "tokenizer.json"))
+    task, model = prepared(tiny(data, f"tokens.file={tmp_path / 'tokenizer.json'}"), tmp_path / "run")
+    asked = task._read("The [MASK] sat. [SEP] A small <mask>.")
+    assert task.tokens.pieces(asked.ids) == ["[CLS]", "the", "[MASK]", "sat", ".", "[SEP]", "a", "small", "[MASK]", ".",
+                                             "[SEP]"]
+    cat, s, dot = (names.index(name) for name in ("cat", "##s", "."))
+    assert task._filled("The [MASK] sat on cat[MASK] [MASK]", [cat, s, dot]) == "The cat sat on cats."
+    assert task._fillings("The [MASK] sat on cat[MASK] [MASK]", "The cat sat on cats.") == [cat, s, dot]
+    [answer] = task.predict(model, ["The [MASK] sat."])
+    assert {*range(5), *range(len(names), 64)} <= set(task._never(64))
+    assert answer.choices[0].token not in names[:5]
+    assert task.loss(model, task.collate("train", everything(task)))[0].total.isfinite()
 
 
 def test_what_cannot_be_filled_is_said(made: tuple[Fill, Masked]) -> None:

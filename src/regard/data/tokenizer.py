@@ -60,6 +60,11 @@ class Tokenizer:
     def __len__(self) -> int:
         return self._library.get_vocab_size()
 
+    @property
+    def special(self) -> set[int]:
+        """The ids that no text has, among them those that a published tokenizer keeps for what it does not know."""
+        return self._never | {id for id in self.specials if id is not None}
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special ones."""
         rows: list[list[int]] = [[] for _ in texts]

@@ -30,7 +30,7 @@ class Words:
     """
 
     def __init__(self, tokens: Tokenizer) -> None:
-        self.tokens, self.special = tokens, {id for id in tokens.specials if id is not None}
+        self.tokens, self.special = tokens, tokens.special
 
     @cached_property
     def written(self) -> list[str]:
