@@ -121,9 +121,9 @@ class Detect(Blanked):
         loss, right, blanks = generated.tolist()
         errors, agree, tokens, both, marked, replaced = detected.tolist()
         return {"loss": loss / blanks, "perplexity": math.exp(min(700.0, loss / blanks)),
-                "generator_accuracy": 100 * right / blanks, "detector_loss": errors / tokens,
-                "detector_accuracy": 100 * agree / tokens, "precision": 100 * both / max(1.0, marked),
-                "recall": 100 * both / max(1.0, replaced), "replaced": 100 * replaced / tokens,
+                "generator_accuracy": right / blanks, "detector_loss": errors / tokens,
+                "detector_accuracy": agree / tokens, "precision": both / max(1.0, marked),
+                "recall": both / max(1.0, replaced), "replaced": replaced / tokens,
                 "blanks": int(blanks), "tokens": int(tokens)}
 
     # Texts -> what does not belong in them

@@ -88,11 +88,11 @@ class Fill(Blanked):
         tokens = torch.cat(stood)
         loss = total / len(tokens)
         scores: Scores = {"loss": loss, "perplexity": math.exp(min(700.0, loss)),
-                          "accuracy": 100 * right / len(tokens),
+                          "accuracy": right / len(tokens),
                           # What saying the most frequent token everywhere would get.
-                          "most_frequent": 100 * int(tokens.bincount().max()) / len(tokens), "blanks": len(tokens)}
+                          "most_frequent": int(tokens.bincount().max()) / len(tokens), "blanks": len(tokens)}
         if ordered:
-            scores["next_sentence"] = 100 * float(torch.cat(ordered).float().mean())
+            scores["next_sentence"] = float(torch.cat(ordered).float().mean())
         return scores
 
     # Texts with blanks -> texts without
