@@ -168,8 +168,8 @@ def test_scores_are_the_same_each_time_and_leave_the_dice_alone(made: tuple[Dete
     assert first == task.score(model, "val")
     assert first["blanks"] == everything(task, "val").counts["nll"]
     assert first["tokens"] == everything(task, "val").counts["detector"]
-    assert all(0 <= first[name] <= 100 for name in ("generator_accuracy", "detector_accuracy", "precision", "recall"))
-    assert 0 < first["replaced"] <= 30
+    assert all(0 <= first[name] <= 1 for name in ("generator_accuracy", "detector_accuracy", "precision", "recall"))
+    assert 0 < first["replaced"] <= 0.3
 
 
 # What does not belong.
@@ -256,4 +256,4 @@ def test_the_built_in_run_finds_what_does_not_belong(tmp_path: Path) -> None:
     run = load(None, ["device=cpu", "train.steps=300"], base=base("detect", built_in=True))
     scores = train(run, tmp_path, quiet=True)["test"]
     assert scores["precision"] > 3 * scores["replaced"]
-    assert scores["detector_accuracy"] > 100 - scores["replaced"]
+    assert scores["detector_accuracy"] > 1 - scores["replaced"]

@@ -219,8 +219,8 @@ def test_a_score_is_of_all_blanks_and_always_the_same(paired: tuple[Fill, Masked
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
     assert scores["blanks"] == batch.counts["nll"]
     targets = batch.targets[batch.targets != IGNORED]
-    assert scores["most_frequent"] == pytest.approx(100 * targets.bincount().max() / len(targets))
-    assert 0 <= scores["next_sentence"] <= 100
+    assert scores["most_frequent"] == pytest.approx(targets.bincount().max() / len(targets))
+    assert 0 <= scores["next_sentence"] <= 1
     with pytest.raises(UserError, match="tset: no such split"):
         task.score(model, "tset")
 
