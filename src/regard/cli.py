@@ -17,8 +17,9 @@ app = typer.Typer(
     name="regard", add_completion=False, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The transformer as a tool: train it on your own files, run it, open it up.\n\n"
-         "`regard train` makes a French-English translator, `regard train language` a model that goes on with Python: "
-         "both offline, in minutes on two cores. `regard predict` and `regard look` then ask it.")
+         "`regard train` makes a French-English translator, `regard train language` a model that goes on with Python, "
+         "`regard train classify` one that tells questions from commands: offline, in minutes on two cores. `regard "
+         "predict` and `regard look` then ask it.")
 
 RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; the newest under runs/ if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -27,43 +28,52 @@ PrecisionOption = Annotated[Literal["float32", "bfloat16"], typer.Option(
 QuantizeOption = Annotated[Literal["int8", "float16"] | None, typer.Option(
     "--quantize", help="Narrower weights, which are read sooner: int8; on a CPU also float16, for half of the gain.")]
 TaskArgument = Annotated[str | None, typer.Argument(
-    help="What to learn: translate (the default), or language: to go on with a text.")]
+    help="What to learn: translate (the default); language: to go on with a text; classify: the label of a text; tag: "
+         "of each of its words; and from raw text mask: to fill blanks, or detect: to find words that were replaced.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
     "--data", help="Your files; give it several times for several. translate: a folder of train.en, train.de, "
-                   "val.en …; two such files; a .tsv; a .jsonl. language: any text, by file, folder or pattern. "
-                   "Without it, what is built in: a French-English phrase book; the source of Python.")]
+                   "val.en …; two such files; a .tsv; a .jsonl. language, mask, detect: any text, by file, folder or "
+                   "pattern. classify: a folder of train.tsv, test.tsv …, or one file: .tsv or .csv of text, label; "
+                   ".jsonl; else lines of LABEL, a space, text. tag: .conllu, or two columns, word and tag. "
+                   "Without it, what is built in: a French-English phrase book; for language, the source of Python.")]
 SourceOption = Annotated[str | None, typer.Option(
-    "--source", help="Language (file ending) or JSON key of the input; of a language model, the key of its texts.")]
+    "--source", help="Language (file ending), column or JSON key of the input; of raw text, the key of its texts.")]
 TargetOption = Annotated[str | None, typer.Option(
-    "--target", help="Language or key of the output; of translate alone.")]
+    "--target", help="Language, column or key of the output: of classify its labels; of tag the column of the tags: "
+                     "upos, xpos …, or its number.")]
 RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
 SetOption = Annotated[list[str] | None, typer.Option(
     "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")]
+FromOption = Annotated[Path | None, typer.Option(
+    "--from", metavar="DIR", help="Go on from a model: a run or a Hugging Face directory (train.start). Its body and "
+                                  "its tokens are taken over; the output is new.")]
+TuneOption = Annotated[Literal["all", "head", "lora"] | None, typer.Option(
+    "--tune", help="With --from: what learns (train.tune): all, the head alone, or that and low-rank adapters.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where it runs.")]
 
 
 @app.command()
 def train(
     task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
-    recipe: RecipeOption = None, setting: SetOption = None,
+    start: FromOption = None, tune: TuneOption = None, recipe: RecipeOption = None, setting: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where the run goes; runs/TASK-DATA if not given.")] = None,
     extend: Annotated[int | None, typer.Option(
         "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Train a translator or a language model. The same command again goes on where it stopped.
+    """Train a model for a task. The same command again goes on where it stopped.
 
     Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked to stop, 130 Ctrl-C.
     """
     from regard.verbs.train import main
 
-    main(task, data or [], source, target, recipe, setting or [], out, extend, json)
+    main(task, data or [], source, target, recipe, _settings(setting, start, tune), out, extend, json)
 
 
 @app.command()
 def plan(
     task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
-    recipe: RecipeOption = None, setting: SetOption = None,
+    start: FromOption = None, tune: TuneOption = None, recipe: RecipeOption = None, setting: SetOption = None,
     length: Annotated[int | None, typer.Option(
         "--length", min=2, help="Tokens of an example; if not given, that of the built-in examples.")] = None,
     tokens: Annotated[float | None, typer.Option(
@@ -78,7 +88,8 @@ def plan(
     """Say what a run will need, before it starts: parameters, memory, time."""
     from regard.verbs.plan import main
 
-    main(task, data or [], source, target, recipe, setting or [], length, tokens, gpus, on, memory, json)
+    settings = _settings(setting, start, tune)
+    main(task, data or [], source, target, recipe, settings, length, tokens, gpus, on, memory, json)
 
 
 @app.command(name="eval")
@@ -90,30 +101,37 @@ def evaluate(
     shots: Annotated[str | None, typer.Option(
         "--shots", metavar="0,1,4,8", help="Of a language model: how often it finds the label of a text after so many "
                                            "labelled examples in its prompt. Needs --data.")] = None,
-    data: Annotated[Path | None, typer.Option(
-        "--data", help="With --shots: a .tsv of text, tab, label, a .jsonl, or a folder of train.tsv and "
-                       "test.tsv.")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="With --shots: JSON key of the text.")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="With --shots: JSON key of the label.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="With --shots: of the examples in the prompts.")] = 0,
+    data: Annotated[list[Path] | None, typer.Option(
+        "--data", help="Other labelled texts, by file or folder, as `regard train classify` reads them; each is "
+                       "measured, with its drop against the first. With --split, the run's own come first.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="With --data: column or key of the text.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="With --data: column or key of the label.")] = None,
+    shift: Annotated[str, typer.Option(
+        "--shift", metavar="typos,case,length", help="Measure copies, too, with typos in a fifth of the words, in "
+                                                     "other case, or cut to the first half; and the drop.")] = "",
+    seed: Annotated[int, typer.Option(
+        "--seed", min=0, help="Of the shifts, and of the examples in the prompts of --shots.")] = 0,
     plot: Annotated[Path | None, typer.Option(
-        "--plot", metavar="FILE.png", help="With --shots: draw the accuracy.")] = None,
+        "--plot", metavar="FILE.png", help="Draw which labels are taken for which; with --shots the accuracy.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure a trained model on its test data, or with --shots on labelled texts it was not trained for."""
-    if shots is None and (data or source or target or plot):
-        raise UserError("--data, --source, --target and --plot go with --shots, as in --shots 0,1,4 --data texts.tsv")
-    if shots is not None and split:
-        raise UserError("--split goes without --shots, which asks for the labels of --data")
+    """Measure a trained model on its test data, on other labelled texts, or on shifted ones."""
+    paths = data or []
+    if not paths and (source or target):
+        raise UserError("--source and --target go with --data, as in --data texts.csv --source review")
+    if shots is not None and (split or shift or len(paths) > 1):
+        raise UserError("--shots asks for the labels of one --data, without --split or --shift")
     if shots is None:
-        from regard.verbs.evaluate import main
+        from regard.verbs.evaluate import Others, main
 
-        main(run, split or [], limit, device, precision, quantize, json)
+        main(run, split or [], limit, device, precision, quantize, json, Others(paths, source, target, shift, seed),
+             plot)
     else:
         from regard.verbs import shots as few
 
-        few.main(shots, data, source, target, run, limit, seed, plot, device, precision, quantize, json)
+        few.main(shots, next(iter(paths), None), source, target, run, limit, seed, plot, device, precision, quantize,
+                 json)
 
 
 @app.command()
@@ -149,7 +167,7 @@ def predict(
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Answer: translate each text, or go on with it. A language model's answer to a single text streams."""
+    """Answer: translate each text, go on with it, or label it. A language model's answer to a single text streams."""
     from regard.verbs.predict import main
 
     said = {"best": samples, "longest": longest, "temperature": temperature, "top_k": top_k, "top_p": top_p,
@@ -245,25 +263,40 @@ def check(run: RunOption = None, device: DeviceOption = "auto", json: JsonOption
 
 @app.command()
 def explain(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to translate, or to go on with.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(
+        metavar="TEXT", help="The text to answer. Several, with --word: how the vector of a "
+                             "word that is in all of them moves with its context.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Instead of a run: two words, scores 102 and 99.")] = False,
     run: RunOption = None,
     site: Annotated[str | None, typer.Option(
         "--site", help="Which attention, such as decoder.blocks.1.cross, or a language model's blocks.1.self; the "
                        "last if not given.")] = None,
     head: Annotated[int, typer.Option("--head", min=0, help="Which of its heads, counted from 0.")] = 0,
-    word: Annotated[str, typer.Option("--word", help="The word it writes or reads, or its number from 0 on.")] = "0",
+    word: Annotated[str | None, typer.Option(
+        "--word", help="The word it writes or reads, or its number from 0 on; the first if not given.")] = None,
+    plot: Annotated[Path | None, typer.Option(
+        "--plot", metavar="FILE.png", help="With several texts: draw the way of the word's vector.")] = None,
     device: DeviceOption = "auto", json: JsonOption = False,
 ) -> None:
-    """Show the six steps of attention for one head and one word, with the model's own numbers."""
+    """Show the six steps of attention for one head and one word, with the model's own numbers.
+
+    With several texts, an encoder's: how alike the vectors of one word are, block by block.
+    """
+    if texts and len(texts) > 1 and not example:
+        from regard.verbs import context
+
+        context.main(texts, word, run, plot, device, json)
+        return
+    if plot is not None:
+        raise UserError("--plot goes with several texts, as in --word bank \"the river bank\" \"the bank's money\"")
     from regard.verbs.explain import main
 
-    main(text, example, run, site, head, word, device, json)
+    main(texts[0] if texts else None, example, run, site, head, "0" if word is None else word, device, json)
 
 
 @app.command()
 def look(
-    text: Annotated[str, typer.Argument(metavar="INPUT", help="The text to translate, or to go on with.")],
+    text: Annotated[str, typer.Argument(metavar="INPUT", help="The text to answer.")],
     run: RunOption = None,
     output: Annotated[str | None, typer.Option(
         "--output", metavar="TEXT", help="Look at this output; if not given, at the model's own answer.")] = None,
@@ -297,6 +330,12 @@ def wrong(
     from regard.verbs.wrong import main
 
     main(run, split, limit, worst, out, device, json)
+
+
+def _settings(given: list[str] | None, start: Path | None, tune: str | None) -> list[str]:
+    """The settings that options are short for, after those that were spelled out."""
+    short = {"train.start": start, "train.tune": tune}
+    return [*(given or []), *(f"{path}={value}" for path, value in short.items() if value is not None)]
 
 
 def _version(show: bool) -> bool:

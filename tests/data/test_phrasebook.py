@@ -12,12 +12,13 @@ import jaxtyping
 import pytest
 
 from regard.data.builtin import phrasebook
-from regard.data.builtin.phrasebook import SPLITS, Phrase, lexicon, phrases, sentences, words
+from regard.data.builtin.phrasebook import SPLITS, Phrase, Tagging, lexicon, phrases, sentences, taggings, words
 from regard.data.builtin.phrasebook.determiners import Determiner, determiners
 from regard.data.builtin.phrasebook.grammar import TEMPLATES, derive
 from regard.data.builtin.phrasebook.noun_phrases import attributes, phrase
 from regard.data.builtin.phrasebook.pieces import Dice, Piece, Rule, written
 from regard.data.builtin.phrasebook.subjects import Subject
+from regard.data.builtin.phrasebook.tags import parts_of_speech
 from regard.data.builtin.phrasebook.verb_groups import Clitic, Tense
 from regard.settings.errors import UserError
 
@@ -229,7 +230,7 @@ def test_english_has_an_before_a_vowel_and_does_not_shout() -> None:
     tables = (lexicon.DAYS, lexicon.CITIES, lexicon.COUNTRIES)
     capitals = {"I", *(english for table in tables for _, english in words.pairs(table))}
     capitals |= {f"{english}s" for _, english in words.pairs(lexicon.DAYS)}
-    capitals |= {a.english for a in words.NATIONALITIES} | {name.lemma for name in words.NAMES}
+    capitals |= {a.english.partition("_")[0] for a in words.NATIONALITIES} | {name.lemma for name in words.NAMES}
     for item in book("train"):
         assert not re.search(r"\ba [aeioAEIO]|\ban (?![aeiouAEIO]|honest)", item.target), item
         for word in re.findall(r"[A-Z]\w*", item.target):
@@ -376,3 +377,122 @@ def test_the_types_hold_at_run_time() -> None:
         assert len(phrases("train", 200, seed=2)) == 200
     finally:
         jaxtyping.config.update("jaxtyping_disable", True)
+
+
+# Kinds of sentences.
+
+
+def test_questions_and_nothing_else_have_a_question_mark() -> None:
+    for split in SPLITS:
+        for each in book(split):
+            assert each.target.endswith("?") == each.kind.endswith("question"), each
+
+
+def test_an_open_question_begins_with_its_word_and_no_other_sentence_does() -> None:
+    words = {"where", "when", "why", "how", "what", "who", "which"}
+    for each in book("test"):
+        assert (each.target.split()[0] in words) == (each.kind == "open question"), each
+
+
+def test_a_negation_denies_and_a_statement_does_not() -> None:
+    """What is denied in one of two clauses, or forbidden, is of another kind."""
+    denials = re.compile(r"\b(not|cannot|never|no)\b")
+    for each in book("train")[:20_000]:
+        denies = denials.search(each.target) is not None
+        assert denies or each.kind != "negation", each
+        assert not denies or each.kind in ("negation", "two clauses", "command"), each
+
+
+def test_the_words_of_a_sentence_tell_its_kind_without_a_question_mark() -> None:
+    kinds: dict[str, str] = {}
+    for each in book("train"):
+        assert kinds.setdefault(each.target.removesuffix("?"), each.kind) == each.kind, each
+
+
+def test_every_kind_is_there() -> None:
+    shares = Counter(each.kind for each in book("train"))
+    assert set(shares) == {"statement", "negation", "yes-no question", "open question", "command", "greeting",
+                           "two clauses"}
+    assert shares.most_common(1)[0][1] < TRAIN / 2  # always the commonest is no skill
+
+
+# --- parts of speech -------------------------------------------------------------------------------------------
+
+
+@cache
+def tagged(split: str) -> list[Tagging]:
+    return taggings(split, 20_000 if split == "train" else 1000)
+
+
+UNIVERSAL = {"ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT",
+             "SCONJ", "SYM", "VERB", "X"}  # fmt: skip
+
+
+def test_every_word_has_one_of_the_universal_parts_of_speech() -> None:
+    for split in SPLITS:
+        for item in tagged(split):
+            assert len(item.words) == len(item.tags)
+            assert set(item.tags) <= UNIVERSAL
+            assert all(word and not re.search(r"[\s_?.]", word) for word in item.words if word not in ("?", "."))
+
+
+def test_every_sentence_of_the_grammar_has_its_parts_of_speech_and_its_words() -> None:
+    for index in range(20_000):
+        piece = derive(phrasebook._number(f"tags {index}"))
+        found, _ = parts_of_speech(piece.english)
+        assert " ".join(found).replace(" ?", "?") == written(piece).target
+
+
+@pytest.mark.parametrize("expected", [
+    "I/PRON am/AUX a/DET student/NOUN",
+    "I/PRON look/VERB at/ADP six/NUM dangerous/ADJ rivers/NOUN",
+    "does/AUX our/PRON father/NOUN learn/VERB Italian/PROPN ?/PUNCT",
+    "you/PRON would/AUX like/VERB to/PART go/VERB out/ADP",
+    "there/PRON is/VERB no/DET cup/NOUN next/ADV to/ADP the/DET tree/NOUN",
+    "she/PRON is/AUX as/ADV rich/ADJ as/ADP me/PRON",
+    "the/DET children/NOUN who/PRON study/VERB are/AUX happy/ADJ",
+    "you/PRON no/ADV longer/ADV look/VERB for/ADP these/DET white/ADJ sheep/NOUN",
+    "they/PRON did/AUX not/PART help/VERB him/PRON",
+    "he/PRON found/VERB him/PRON last/ADJ Friday/PROPN",
+    "let/VERB us/PRON not/PART buy/VERB a/DET fresh/ADJ onion/NOUN",
+    "it/PRON is/AUX eight/NUM o'clock/ADV",
+    "is/VERB there/PRON any/DET cold/ADJ beer/NOUN in/ADP the/DET living/NOUN room/NOUN ?/PUNCT",
+])  # fmt: skip
+def test_hand_checked_sentences_have_their_parts_of_speech(expected: str) -> None:
+    pairs = [pair.rsplit("/", 1) for pair in expected.split()]
+    words, tags = tuple(word for word, _ in pairs), tuple(tag for _, tag in pairs)
+    ends = Tagging(words, tags), Tagging((*words, "."), (*tags, "PUNCT"))
+    assert any(end in tagged(split) for end in ends for split in SPLITS)
+
+
+def test_some_words_are_told_apart_by_their_sentence_alone() -> None:
+    found: dict[str, set[str]] = {}
+    for item in tagged("train"):
+        for word, tag in zip(item.words, item.tags, strict=True):
+            found.setdefault(word, set()).add(tag)
+    assert {"to": {"PART", "ADP"}, "that": {"SCONJ", "PRON"}, "is": {"AUX", "VERB"}, "cook": {"NOUN", "VERB"},
+            "watches": {"NOUN", "VERB"}, "clean": {"ADJ", "VERB"}, "French": {"ADJ", "PROPN"}, "as": {"ADV", "ADP"},
+            "fast": {"ADJ", "ADV"}, "home": {"ADV", "NOUN"}}.items() <= found.items()  # fmt: skip
+
+
+def test_no_tagged_sentence_of_a_test_is_trained_on() -> None:
+    def told(split: str) -> set[tuple[str, ...]]:
+        return {tuple(word for word in item.words if word != ".") for item in tagged(split)}
+
+    assert len(told("train")) == len(tagged("train"))
+    for split in SPLITS[1:]:
+        assert not told("train") & told(split)
+
+
+def test_half_of_what_is_no_question_ends_in_a_full_stop() -> None:
+    ends = Counter(item.words[-1] if item.words[-1] in ".?" else "" for item in tagged("train"))
+    assert 0.47 < ends["."] / (ends["."] + ends[""]) < 0.53
+    assert all("." not in item.words[:-1] for item in tagged("train"))
+
+
+def test_the_tags_are_the_same_on_every_machine() -> None:
+    text = "".join(f"{item.words}\t{item.tags}\n" for item in tagged("train")[:1000])
+    assert hashlib.sha256(text.encode()).hexdigest() == TAGS_SHA_256
+
+
+TAGS_SHA_256 = "40d033521aacb31347d2014dcea406aa6524198907673a131940fa36a156d363"

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from regard.data.published import Specials
 from regard.data.tokenizer import KINDS, Tokenizer, train
 from regard.data.vocabulary import BYTES
 from regard.settings.errors import Failure, UserError
@@ -328,3 +330,69 @@ def test_a_directory_that_cannot_be_written_to_is_a_failure(tmp_path: Path) -> N
 def test_half_a_character_is_refused_with_its_place() -> None:
     with pytest.raises(UserError, match=r"text 2: \\udcff at character 1"):
         tokenizers["bpe"].encode(["ok", "a\udcff"])
+
+
+# Words
+
+
+WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" "), min_size=1)
+                 .filter(lambda word: not word[0].isspace()), max_size=8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=200)
+@given(words=WORDS)
+@example(words=["don't", "'s", "New\u00a0York", "été", "12", ")))", "</s>", "\x07"])
+def test_the_ids_of_words_are_those_of_the_words_with_spaces_between_them(kind: str, words: list[str]) -> None:
+    [spelled] = tokenizers[kind].encode_words([words])
+    assert len(spelled) == len(words)
+    assert all(spelled)
+    assert [id for ids in spelled for id in ids] == tokenizers[kind].encode([" ".join(words)])[0]
+
+
+def published(kind: str) -> Tokenizer:
+    """As RoBERTa cuts a text, and as BERT does."""
+    if kind == "roberta":
+        library = Library(models.BPE())
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer: trainers.Trainer = trainers.BpeTrainer(
+            vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+            special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+        specials = Specials(pad=1, start=0, end=2, mask=4)
+    else:
+        library = Library(models.WordPiece(unk_token="[UNK]"))
+        library.normalizer = normalizers.BertNormalizer(lowercase=True)
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordPieceTrainer(vocab_size=200, show_progress=False, special_tokens=[
+            "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+        specials = Specials(pad=0, start=2, end=3, mask=4)
+    library.train_from_iterator(TEXTS, trainer)
+    return Tokenizer(library, specials)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert"])
+@settings(max_examples=100)
+@given(words=st.lists(st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1), min_size=1, max_size=8))
+@example(words=["the", "grass", "isn't", "'s", "green", "...", "Zaun"])
+def test_of_published_tokenizers_too(kind: str, words: list[str]) -> None:
+    tokens = published_tokenizers[kind]
+    [spelled] = tokens.encode_words([words])
+    joined = tokens.encode([" ".join(words)])[0]
+    assert [id for ids in spelled for id in ids if id != tokens.mask] == joined
+
+
+published_tokenizers = {kind: published(kind) for kind in ("roberta", "bert")}
+
+
+def test_a_word_without_a_token_has_the_mask_in_its_place() -> None:
+    tokens = published_tokenizers["bert"]
+    assert tokens.encode_words([["a", "\x07", "man"]])[0][1] == [tokens.mask]
+    [spelled] = Tokenizer(Library.from_str(tokens._library.to_str()), Specials(0, 2, 3)).encode_words([["\x07"]])
+    assert spelled == [[3]]
+
+
+def test_ten_thousand_sentences_are_spelled_in_a_second() -> None:
+    sentences = [text.split(" ") for text in TEXTS] * 500
+    start = time.monotonic()
+    assert len(tokenizers["bpe"].encode_words(sentences)) == 10_000
+    assert time.monotonic() - start < 2  # a tenth of it on a free machine

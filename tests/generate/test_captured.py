@@ -83,7 +83,9 @@ def test_recorded_draws_are_those_of_the_open_ones_whatever_the_lengths(
     initialize(model, seed=0)
     model.eval()
     how = Sampling(end=2, longest=21, **rules)  # type: ignore[arg-type]
-    batches = [[[5] * length for length in lengths] for lengths in ([1, 9, 4, 30], [7, 2, 8, 40], [3, 3, 3, 3])]
+    # Each shape four times: at first in the open, then recorded, then replayed.
+    batches = [[[5 + turn] * length for length in lengths] for turn in range(4)
+               for lengths in ([1, 9, 4, 30], [7, 2, 8, 40], [3, 3, 3, 3])]
 
     def written(rows: list[list[int]], device: str) -> list[list[int]]:
         steps = sample(model.to(device), padded(rows).to(device), lengths=[*map(len, rows)], seeds=rows, how=how,

@@ -15,13 +15,15 @@ def test_a_cpu_is_never_served() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [257, 50_304])
 @pytest.mark.parametrize(("temperature", "top_k", "min_p"), [
-    (0.0, None, None), (0.8, None, None), (1.0, 50, None), (1.3, 200, 0.05), (1.0, None, 0.1)])
+    (0.0, None, None), (0.8, None, None), (1.0, 50, None), (1.3, 200, 0.05), (1.0, None, 0.1),
+    (1.0, 1, None), (0.7, 3, None), (1.0, 2_000, None)])
 def test_it_draws_what_the_definition_draws(
     dtype: torch.dtype, vocabulary: int, temperature: float, top_k: int | None, min_p: float | None
 ) -> None:
     torch.manual_seed(0)
     logits = (3 * torch.randn(64, vocabulary, device="cuda")).to(dtype)
     logits[:, 7] = -torch.inf
+    logits[3] = 0.5  # all as likely: those at the k-th place are more than k
     uniform = torch.rand(64, 1, dtype=torch.float64, device="cuda")
     assert quick_draw.serves(logits, None)
     tokens, chances = quick_draw.draw(logits, uniform, temperature=temperature, top_k=top_k, min_p=min_p)

@@ -240,6 +240,21 @@ def test_the_steps_play_and_go_back_and_forth(tab: Tab) -> None:
     assert tab.status.startswith("Step 5")
 
 
+def test_one_answer_to_a_whole_text_is_shown_at_every_step(browser: Any, tmp_path: Path) -> None:
+    """As a classifier gives it: its rows are what was read, and none of them said it."""
+    answer = Output("question", (Choice("question", 0.75, (("question", 0.75), ("statement", 0.25))),))
+    (tmp_path / "look.html").write_text(page(translation(), output=answer).html, encoding="utf-8")
+    own = Tab(browser).open(tmp_path / "look.html", "#view=steps")
+    for _ in range(2):
+        own.press("ArrowRight")
+        drawn = own.page.locator("#panel-steps svg").text_content()
+        assert "has read" in drawn
+        assert "statement25 %" in drawn
+        assert "“question” with a probability of 75 %" in own.status
+    assert own.complaints == []
+    own.context.close()
+
+
 def test_the_measures_are_those_of_the_weights(tab: Tab) -> None:
     tab.press("5")
     weights = translation()[CROSS][2].astype(np.float64)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,13 +27,21 @@ def explicit(attend: DotAttend, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> 
 
 def windowed(attend: DotAttend, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """The linear way, also where `forward` would take the dense one because the sequence is short."""
-    return attend._windowed(q, k, v, attend.factor, mask, None)
+    return attend._windowed(q, k, v, mask, None)
+
+
+@pytest.fixture(autouse=True)
+def little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that without a gradient even these sequences are worked off in several pieces."""
+    monkeypatch.setattr(band, "SMALL", 1)
 
 
 def agree(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:
     attend = ScaledDotAttend((WIDTH,) * HEADS)
     fast, slow = windowed(attend, q, k, v, mask), explicit(attend, q, k, v, mask)
     torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
+    without_gradient = windowed(attend, q.detach(), k.detach(), v.detach(), mask)
+    torch.testing.assert_close(without_gradient, slow, rtol=1e-5, atol=1e-5)
     direction = torch.randn_like(fast)
     gradients = [torch.autograd.grad(context, (q, k, v), direction) for context in (fast, slow)]
     for quick, exact in zip(*gradients, strict=True):
@@ -101,6 +110,14 @@ def test_queries_that_may_see_nothing_get_zeros_and_pass_no_gradient_on() -> Non
     assert all(gradient.isfinite().all() and (gradient[1] == 0).all() for gradient in gradients)
 
 
+def test_a_mask_that_has_served_in_inference_serves_in_training_too() -> None:
+    whole, real = torch.arange(150).expand(2, -1) == 7, torch.arange(150).expand(2, -1) < 140
+    mask, (q, k, v) = Mask(window=5, globals=whole, keys=real), drawn(2, 150)
+    with torch.inference_mode():
+        windowed(ScaledDotAttend((WIDTH,) * HEADS), q, k, v, mask)
+    agree(q, k, v, mask)
+
+
 def test_no_tensor_grows_with_the_square_of_the_length() -> None:
     window = 64
 
@@ -108,7 +125,7 @@ def test_no_tensor_grows_with_the_square_of_the_length() -> None:
         """Of the largest tensor in the blocks of a sequence."""
         q, k, v = drawn(1, length)
         whole = torch.zeros(1, length, dtype=torch.bool)
-        near = band.cut(q, k, v, Mask(window=window, globals=whole, most_globals=1))
+        near = band.cut(q, k, v, Mask(window=window, globals=whole, most_globals=1), 0, length)
         return max(part.numel() for part in near[:4])
 
     assert entries(4_096) == 4 * entries(1_024)
@@ -142,3 +159,13 @@ def test_it_is_one_graph_where_the_number_of_global_tokens_is_known() -> None:
     # In a process of its own: the checks of types that tests run under cannot be compiled.
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=120)
     assert done.stdout == "True\n", done.stderr
+
+
+@pytest.mark.slow
+def test_the_benchmark_finds_the_same_memory_for_each_token_of_a_longer_text() -> None:
+    command = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "window.py"), "--longest", "2048"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    windowed, _ = done.stdout.split("full")
+    short, long = (line.split() for line in windowed.splitlines() if line.lstrip()[:2] in ("1,", "2,"))
+    assert float(long[-1]) == pytest.approx(float(short[-1]), rel=0.05)

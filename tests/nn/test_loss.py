@@ -39,6 +39,34 @@ def test_the_loss_in_pieces_is_the_loss_at_once_in_value_and_gradient(
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@settings(max_examples=200)
+@given(rows, vocabularies, smoothings, st.integers(1, 700), st.floats(-2, 2))
+def test_a_bias_of_the_logits_has_its_gradient_beside_the_others(
+        rows: int, vocabulary: int, smoothing: float, piece: int, factor: float) -> None:
+    states, weight, targets = problem(rows, vocabulary)
+    bias = torch.randn(vocabulary, requires_grad=True)
+    loss, plain = cross_entropy(states, weight, targets, ignore=IGNORE, smoothing=smoothing, piece=piece, bias=bias)
+    expected, bare = (F.cross_entropy(states @ weight.T + bias, targets, ignore_index=IGNORE, label_smoothing=amount,
+                                      reduction="sum") for amount in (smoothing, 0.0))
+    torch.testing.assert_close((loss, plain), (expected, bare.detach()), rtol=1e-5, atol=1e-5)
+    ours = torch.autograd.grad(factor * loss, (states, weight, bias))
+    theirs = torch.autograd.grad(factor * expected, (states, weight, bias))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_bias_may_be_all_that_learns_and_keeps_its_kind_under_autocast() -> None:
+    states, weight, targets = (part.detach() for part in problem(20, 30))
+    bias = torch.randn(30, requires_grad=True)
+    expected = torch.autograd.grad(F.cross_entropy(states @ weight.T + bias, targets, ignore_index=IGNORE,
+                                                   reduction="sum"), bias)[0]
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss, _ = cross_entropy(states, weight, targets, ignore=IGNORE, piece=150, bias=bias)
+        gradient = torch.autograd.grad(loss, bias)[0]
+        assert gradient.dtype == torch.float32
+        assert (gradient - expected).norm() <= (0.02 if enabled else 1e-5) * expected.norm()
+
+
 @given(rows, vocabularies, smoothings, st.integers(1, 700))
 def test_the_second_sum_is_the_plain_negative_log_likelihood_and_has_no_gradient(
         rows: int, vocabulary: int, smoothing: float, piece: int) -> None:

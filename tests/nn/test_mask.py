@@ -24,6 +24,8 @@ def may_see(mask: Mask, row: int, q: int, k: int) -> bool:
         seen = False
     if mask.keys is not None and not mask.keys[row, k]:
         seen = False
+    if mask.blind is not None and mask.blind[row, q]:
+        seen = False
     return seen
 
 
@@ -48,6 +50,7 @@ masks = st.builds(
     globals=st.none() | per_token(flags),
     spans=st.none() | per_token(st.integers(0, 2)),
     documents=st.none() | per_token(st.integers(0, 2)),
+    blind=st.none() | per_token(flags),
 )
 everything = st.just(list(range(LENGTH)))
 chunks = st.tuples(st.integers(0, LENGTH - 1), st.integers(1, LENGTH)).map(

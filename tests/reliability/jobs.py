@@ -37,6 +37,11 @@ JOBS = {
     "translate": ("data.built_in_size=40", "tokens.vocabulary=300", "search.beam=1", "search.longest=8"),
     "language": ("data.built_in_size=20", "data.longest=32", "tokens.vocabulary=300", "search.longest=8",
                  "train.optimizer=muon"),
+    "classify": ("data.built_in_size=40", "tokens.vocabulary=300", "train.rate=0.001"),
+    "tag": ("data.built_in_size=40", "tokens.vocabulary=300", "train.rate=0.01"),
+    "mask": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "blanks.next_sentence=true",
+             "train.rate=5e-4"),
+    "detect": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "train.rate=5e-4"),
 }
 
 # Some 10 ms a step. Checkpoints and evaluations fall on different steps, and at times on the same.

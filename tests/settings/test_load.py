@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regard.settings.errors import UserError
 from regard.settings.knobs import KNOBS, of, written
-from regard.settings.load import differences, from_json, load, to_json
+from regard.settings.load import ADAPTED, differences, from_json, load, to_json
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Tower
 
@@ -68,8 +68,13 @@ def runs(draw: st.DrawFn) -> Run:
     heads = key_heads * draw(st.integers(1, 8))
     width = 2 * heads * draw(st.integers(1, 64))
     concatenated = run.model.positions in ("sinusoidal", "fourier", "learned") and width > 2
-    whole = replace(run.train, shard=run.train.shard and run.train.optimizer != "muon")
-    return replace(run, train=whole, model=replace(
+    tune = "all" if run.train.start is None else run.train.tune
+    is_plain = tune == "all" and run.train.layer_decay == 1
+    optimizer = run.train.optimizer if is_plain else "adamw"
+    train = replace(run.train, tune=tune, optimizer=optimizer, shard=run.train.shard and optimizer != "muon",
+                    lora_on=tuple(draw(st.lists(st.sampled_from(ADAPTED), min_size=1, max_size=6))),
+                    frozen=draw(st.integers(0, run.model.depth)))
+    return replace(run, train=train, model=replace(
         run.model,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),
         width=width, heads=heads,
@@ -215,6 +220,12 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
      "model.heads: rotary positions come in pairs and want an even width per head, got 3"),
     (["model.head_width=5", "model.positions=rotary"],
      "model.heads: rotary positions come in pairs and want an even width per head, got 5"),
+    (["train.tune=lora"],
+     "train.tune=lora: the rest of the model would never learn; name one that has, with --from DIR"),
+    (["train.lora_on=q,qkv"], "train.lora_on: 'qkv' has no adapter; there are q, k, v, out, up, down"),
+    (["train.frozen=4"], "train.frozen=4: there are no more blocks than model.depth=3"),
+    (["train.optimizer=muon", "train.layer_decay=0.9"],
+     "train.optimizer: muon moves all matrices of the blocks, and at one rate; with train.layer_decay=0.9 take adamw"),
     (["train.optimizer=muon", "train.shard=true"],
      "train.optimizer: muon needs every matrix whole, which train.shard does not leave them; take adamw"),
 ])

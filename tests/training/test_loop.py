@@ -24,7 +24,7 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.schema import Data, Run, Search, Tokens, Tower, Train
+from regard.settings.schema import Blanks, Data, Run, Search, Tokens, Tower, Train
 from regard.tasks.base import Term
 from regard.tasks.pairs import PairBatch
 from regard.tasks.translate import Translate
@@ -368,7 +368,7 @@ def read_outside_settings() -> set[str]:
 UNREAD = {"preset": "it acts while the settings are read"}
 
 
-@pytest.mark.parametrize("section", [Data, Tokens, Tower, Train, Search, Run])
+@pytest.mark.parametrize("section", [Data, Tokens, Tower, Train, Blanks, Search, Run])
 def test_every_setting_is_read_by_some_code(section: type) -> None:
     unread = {field.name for field in fields(section)} - read_outside_settings()
     assert unread <= set(UNREAD)

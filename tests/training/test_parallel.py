@@ -57,14 +57,15 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
         pass
 
 
-@pytest.mark.parametrize("task", ["translate", "language"])
+@pytest.mark.parametrize(("task", "how"), [
+    ("translate", {}), ("language", {}), ("classify", {"start": "there", "tune": "lora", "frozen": 1})])
 def test_a_model_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
-        task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        task: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """By one process, which holds all the pieces; what several do is in tests/reliability."""
     for name, value in {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}.items():
         monkeypatch.setenv(name, value)
     run = Run(task=task, model=Tower(width=18, depth=2, heads=2, dropout=0.0), tokens=Tokens(vocabulary=300),
-              train=Train(batch_tokens=64))
+              train=Train(batch_tokens=64, **how))
     rehearsal = rehearse(run, length=8)
     model, batch = rehearsal.model("cpu"), rehearsal.batch()
     initialize(model, seed=0)

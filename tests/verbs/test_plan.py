@@ -75,6 +75,20 @@ def test_the_parameters_are_those_of_the_model_that_will_be_trained() -> None:
     assert planned(*GPU)["parameters"] == sum(p.numel() for p in model.parameters())
 
 
+def test_a_plan_says_what_learns_and_what_is_frozen() -> None:
+    whole = planned(*GPU)
+    assert (whole["learning"], whole["frozen"]) == (whole["parameters"], {})
+    some = planned(*GPU, "--set", "train.frozen=1")
+    frozen = sum(some["frozen"].values())
+    assert some["learning"] == some["parameters"] - frozen
+    assert some["frozen"]["embeddings"] == some["parts"]["embeddings"]
+    for kind in ("gradients", "optimizer"):
+        assert some["memory"][kind] == whole["memory"][kind] * some["learning"] // whole["parameters"]
+    said = run(*SETTINGS, *GPU, "--set", "train.frozen=1").out
+    assert f"learning        {some['learning']:>16,}  ({some['learning'] / some['parameters']:.2%})" in said
+    assert "  frozen" in said
+
+
 @pytest.mark.parametrize(("preset", "parameters"), [
     ("gpt1", 116_534_784), ("gpt2", 124_439_808), ("gpt2-medium", 354_823_168), ("gpt2-large", 774_030_080),
     ("gpt2-xl", 1_557_611_200), ("gpt3", 174_604_259_328)])

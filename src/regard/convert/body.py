@@ -15,38 +15,34 @@ from regard.settings.schema import Tower
 
 __all__ = ["Body", "body_of"]
 
-KEPT = ("encoder.", "head.hidden.", "words.")
-
 
 @dataclass(frozen=True)
 class Body:
-    """An encoder and what else of a model is not about its labels."""
+    """A model to start from."""
 
+    task: str
+    """What it was trained for; `encode` where nobody says."""
     tower: Tower
-    vocabulary: int
     tokens: Path
     """Where `Tokenizer.load` finds the tokenizer."""
     longest: int
     """Tokens of a text that it reads at the most."""
     weights: Mapping[str, Tensor]
     """By our names: `encoder.…`; where they are there `head.hidden.…`, BERT's "pooler", and `words.…`, by which
-    blanks are filled."""
+    blanks are filled; and the output that the next model does not want."""
 
 
 def body_of(place: Path) -> Body:
-    """The body of a model that has ended its training here, or that others have published."""
+    """The model of a run that has ended, or that others have published."""
     if not place.is_dir():
         raise UserError(f"{place}: no such folder; a run or a Hugging Face directory is wanted")
-    if (place / "run.json").is_file():
-        run = from_json(read_json(place / "run.json"))
-        if not (place / "config.json").is_file():
-            raise UserError(f"{place}: the run has not ended yet (it has no config.json)")
-        tower, longest, tokens, weights = run.model, run.data.longest, place / "tokenizer.json", saved(place, run)[1]
-    else:
+    if not (place / "run.json").is_file():
         published = read_directory(place)
-        tower, tokens, weights = published.tower, place, published.ours(origin=str(place))
-        longest = published.longest or tower.longest
-    kept = {name: tensor for name, tensor in weights.items() if name.startswith(KEPT)}
-    if "encoder.tokens.table.weight" not in kept or "decoder.tokens.table.weight" in weights:
-        raise UserError(f"{place}: has no encoder by itself, from which another model could start")
-    return Body(tower, len(kept["encoder.tokens.table.weight"]), tokens, longest, kept)
+        task = "mask" if published.shape.kind == "sentences" else published.shape.kind
+        return Body(task, published.tower, place, published.longest or published.tower.longest,
+                    published.ours(origin=str(place)))
+    run = from_json(read_json(place / "run.json"))
+    if not (place / "config.json").is_file():
+        raise UserError(f"{place}: the run has not ended yet (it has no config.json); start the same `regard train` "
+                        "again to go on with it")
+    return Body(run.task, run.model, place / "tokenizer.json", run.data.longest, saved(place, run)[1])

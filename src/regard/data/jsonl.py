@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from regard.settings.errors import UserError
 
-__all__ = ["read_texts"]
+__all__ = ["described", "read_objects", "read_texts", "text_of", "value_of"]
 
 SHOWN = 12  # keys listed in a message, at most
 
@@ -22,7 +22,14 @@ def read_texts(lines: Iterable[str], keys: Sequence[str], name: str) -> Iterator
     for number, line in enumerate(lines, 1):
         place = f"{name}:{number}"
         record = _object(line, place) if line.strip() else dict.fromkeys(keys, "")
-        yield tuple(_text(record, key, place) for key in keys)
+        yield tuple(text_of(record, key, place) for key in keys)
+
+
+def read_objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The object of each line that is not blank, after the line's number."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield number, _object(line, f"{name}:{number}")
 
 
 class _Refused(Exception):
@@ -41,10 +48,14 @@ def _no_constant(name: str) -> NoReturn:
     raise _Refused(f"{name} is not JSON")
 
 
+def _number(digits: str) -> int | float:
+    """Python refuses integers of more than 4,300 digits; as floats they are merely not text."""
+    return int(digits) if len(digits) < 20 else float(digits)
+
+
 def _object(line: str, place: str) -> dict[str, Any]:
     try:
-        # Python refuses integers of more than 4,300 digits; as floats they are merely not text.
-        record = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=float)
+        record = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_number)
     except json.JSONDecodeError as error:
         raise UserError(f"{place}: broken JSON at column {error.colno}: {error.msg}") from None
     except RecursionError:
@@ -52,19 +63,25 @@ def _object(line: str, place: str) -> dict[str, Any]:
     except _Refused as error:
         raise UserError(f"{place}: {error}") from None
     if not isinstance(record, dict):
-        raise UserError(f'{place}: {_described(record)}, where an object is wanted, as in {{"source": …}}')
+        raise UserError(f'{place}: {described(record)}, where an object is wanted, as in {{"source": …}}')
     return record
 
 
-def _text(record: dict[str, Any], key: str, place: str) -> str:
+def value_of(record: dict[str, Any], key: str, place: str) -> Any:
+    """Whatever is under a key."""
     if key not in record:
         near = get_close_matches(key, record, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "; name the keys with --source and --target"
         there = ", ".join(map(repr, list(record)[:SHOWN])) or "none"
         raise UserError(f"{place}: no key {key!r}; the keys are {there}{hint}")
-    value = record[key]
+    return record[key]
+
+
+def text_of(record: dict[str, Any], key: str, place: str) -> str:
+    """The text under a key."""
+    value = value_of(record, key, place)
     if not isinstance(value, str):
-        raise UserError(f"{place}: {key!r} is {_described(value)}, where a text is wanted")
+        raise UserError(f"{place}: {key!r} is {described(value)}, where a text is wanted")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -73,6 +90,8 @@ def _text(record: dict[str, Any], key: str, place: str) -> str:
     return value
 
 
-def _described(value: Any) -> str:
-    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", float: "a number"}
+def described(value: Any) -> str:
+    """What a value is, for a message."""
+    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", int: "a number",
+             float: "a number"}
     return names.get(type(value), "null")

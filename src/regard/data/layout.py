@@ -1,9 +1,11 @@
 """Which files are which split: from the paths a user gives to the files to read.
 
 Parallel files are called `SPLIT.LANGUAGE`, as in `train.en` and `train.de`; files that hold both sides are
-`SPLIT.tsv` or `SPLIT.jsonl`; each may end in `.gz`.
+`SPLIT.tsv` or `SPLIT.jsonl`; each may end in `.gz`. Where examples are no pairs, one file holds a split, and its name
+says which in one of its parts: `reviews-train.csv`, `TREC.test.all.gz`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,10 +14,11 @@ from stat import S_ISDIR
 
 from regard.settings.errors import UserError
 
-__all__ = ["Layout", "find_files", "kind"]
+__all__ = ["PART", "SPLITS", "Layout", "find_files", "find_splits", "find_tests", "is_directory", "kind"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 BOTH_SIDES = ("tsv", "jsonl")
+PART = re.compile(r"(?:^|[._-])(train|val|valid|validation|dev|test[^.]*)(?=[._-]|$)")
 
 Found = Mapping[tuple[str, str], Sequence[Path]]  # (split, suffix) -> the files called so
 
@@ -43,7 +46,7 @@ def find_files(paths: Sequence[Path], *, source: str | None, target: str | None)
     """The files of every split, from one directory, two parallel files, or one file with both sides."""
     if source is not None and source == target:
         raise UserError(f"--source and --target are both {source!r}; they must differ")
-    match [(path, _is_directory(path)) for path in paths]:
+    match [(path, is_directory(path)) for path in paths]:
         case [(directory, True)]:
             return _in_directory(directory, source, target)
         case [(file, False)] if kind(file) in BOTH_SIDES:
@@ -61,7 +64,7 @@ def find_files(paths: Sequence[Path], *, source: str | None, target: str | None)
     raise UserError(f"{len(paths)} paths given as data; pass one directory, two parallel files, or one .tsv or .jsonl")
 
 
-def _is_directory(path: Path) -> bool:
+def is_directory(path: Path) -> bool:
     try:
         return S_ISDIR(path.stat().st_mode)
     except FileNotFoundError:
@@ -93,16 +96,19 @@ def _in_directory(directory: Path, source: str | None, target: str | None) -> La
 
 def _scan(directory: Path) -> Found:
     found: dict[tuple[str, str], list[Path]] = {}
+    for entry in _files(directory):
+        if (split := _split(entry)) and kind(entry):
+            found.setdefault((split, kind(entry)), []).append(entry)
+    return found
+
+
+def _files(directory: Path) -> list[Path]:
     try:
-        entries = sorted(entry for entry in directory.iterdir() if entry.is_file())
+        return sorted(entry for entry in directory.iterdir() if entry.is_file())
     except PermissionError:
         raise UserError(f"{directory}: no permission to read it") from None
     except OSError as error:
         raise UserError(f"{directory}: cannot be read: {error.strerror or error}") from None
-    for entry in entries:
-        if (split := _split(entry)) and kind(entry):
-            found.setdefault((split, kind(entry)), []).append(entry)
-    return found
 
 
 def _split(path: Path) -> str | None:
@@ -189,3 +195,86 @@ def _beside(train: tuple[Path, ...], languages: tuple[str, str]) -> Layout:
     if files:
         notes = (f"{', '.join(files)} read from beside {train[0]}", *notes)
     return Layout({"train": train} | files, languages, notes)
+
+
+# One file for each split.
+
+
+def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """The file of every split, train first: of a directory, of files by their names, or of one file that is train.
+
+    Beside train, only files that are called like it belong to it; and what to say of those that were not named.
+    """
+    directories = [path for path in paths if is_directory(path)]
+    if directories and len(paths) > 1:
+        raise UserError(f"{directories[0]}: is a directory; pass one directory, or files")
+    if directories:
+        return _in_order(_like_train(_files(paths[0]), paths[0])), ()
+    if len(paths) > 1:
+        return _in_order(_one_each([(_named(file), file) for file in paths])), ()
+    part = _part(paths[0])
+    if part is None or part[0] != "train":
+        return {"train": paths[0]}, ()
+    others = [file for file in _files(paths[0].parent) if (its := _part(file)) and its[0] != "train"]
+    found = _in_order(_like_train([*others, paths[0]], paths[0]))
+    beside = [split for split in found if split != "train"]
+    return found, (f"{', '.join(beside)} read from beside {paths[0]}",) if beside else ()
+
+
+def find_tests(path: Path) -> list[Path]:
+    """A file; or what a directory has for tests, or else for validation; beside train, what is called like it."""
+    if not is_directory(path):
+        return [path]
+    found = [(*part, file) for file in _files(path) if (part := _part(file))]
+    like = {around for split, around, _ in found if split == "train"} or {around for _, around, _ in found}
+    named = [(split, file) for split, around, file in found if around in like]
+    tests = [file for split, file in named if split.startswith("test")] or [f for split, f in named if split == "val"]
+    if not tests:
+        raise UserError(f"{path}: no test in it; wanted a file whose name says test, such as test.tsv")
+    return tests
+
+
+def _part(path: Path) -> tuple[str, str] | None:
+    """The split that a part of a file's name says, and the name around it.
+
+    >>> [_part(Path(name)) for name in ("TREC.train.all.gz", "en-dev.tsv", "test_hard.csv", "reviews.tsv")]
+    [('train', 'TREC.*.all'), ('val', 'en-*.tsv'), ('test_hard', '*.csv'), None]
+    """
+    name = path.name.removesuffix(".gz")
+    found = PART.search(name)
+    if found is None:
+        return None
+    return SPLITS.get(found[1], found[1]), f"{name[: found.start(1)]}*{name[found.end(1) :]}"
+
+
+def _named(path: Path) -> str:
+    part = _part(path)
+    if part is None:
+        raise UserError(f"{path}: of several files, each must say its split in its name, such as train, val or test")
+    return part[0]
+
+
+def _like_train(files: Sequence[Path], origin: Path) -> dict[str, Path]:
+    parts = [(*part, file) for file in files if (part := _part(file))]
+    trains = [(around, file) for split, around, file in parts if split == "train"]
+    if not trains:
+        there = ", ".join(file.name for *_, file in parts) or "no split"
+        raise UserError(f"{origin}: no split to train on; wanted train.tsv, train.csv or train.jsonl; found {there}")
+    if len(trains) > 1:
+        raise UserError(f"{trains[0][1]} and {trains[1][1].name} would both be train; pass the files you mean by name")
+    return _one_each([(split, file) for split, around, file in parts if around == trains[0][0]])
+
+
+def _one_each(named: Sequence[tuple[str, Path]]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for split, file in named:
+        if split in found:
+            raise UserError(f"{found[split]} and {file} would both be {split}; leave one of them out")
+        found[split] = file
+    if "train" not in found:
+        raise UserError(f"{', '.join(map(str, found.values()))}: none of them is train; one must say so in its name")
+    return found
+
+
+def _in_order(found: Mapping[str, Path]) -> dict[str, Path]:
+    return dict(sorted(found.items(), key=lambda item: (item[0] != "train", item[0] != "val", item[0])))

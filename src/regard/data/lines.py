@@ -12,7 +12,7 @@ from pathlib import Path
 
 from regard.settings.errors import UserError
 
-__all__ = ["read_lines", "read_text"]
+__all__ = ["NotUTF8", "read_lines", "read_text"]
 
 GZIP = b"\x1f\x8b"
 # UTF-32's little-endian mark begins with UTF-16's: it must be tried first.
@@ -24,7 +24,11 @@ MARKS = {
 }
 
 
-def read_lines(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
+class NotUTF8(UserError):
+    """A text in another encoding."""
+
+
+def read_lines(source: Path | Iterable[bytes], name: str, *, encoding: str = "utf-8") -> Iterator[str]:
     """The lines of a file (gzipped or not) or of a binary stream, without their ends; `name` is for messages.
 
     A byte order mark is dropped, and CRLF reads as LF. An empty file has no lines: whether that is an error
@@ -35,10 +39,10 @@ def read_lines(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
     ['ein Hund', '', 'zwei']
     >>> list(read_lines(BytesIO(b"gut\\nsch\\xf6n\\n"), "dogs.de"))
     Traceback (most recent call last):
-    regard.settings.errors.UserError: dogs.de:2: byte 0xf6 at offset 7 is not UTF-8; it looks like Latin-1:
+    regard.data.lines.NotUTF8: dogs.de:2: byte 0xf6 at offset 7 is not UTF-8; it looks like Latin-1:
     convert it with `iconv -f ISO-8859-1 -t UTF-8 dogs.de > NEW`
     """
-    for line in _read(source, name):
+    for line in _read(source, name, encoding):
         yield line.removesuffix("\n").removesuffix("\r")
 
 
@@ -49,19 +53,19 @@ def read_text(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
     >>> list(read_text(BytesIO(b"ein Hund\\r\\n\\nzwei"), "dogs.de"))
     ['ein Hund\\n', '\\n', 'zwei']
     """
-    for line in _read(source, name):
+    for line in _read(source, name, "utf-8"):
         yield f"{line[:-2]}\n" if line.endswith("\r\n") else line
 
 
-def _read(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
+def _read(source: Path | Iterable[bytes], name: str, encoding: str) -> Iterator[str]:
     try:
         if isinstance(source, Path):
             with open(source, "rb") as file:
                 # Peeking, not seeking: the file may be a pipe, as in `<(cut -f 1 pairs)`.
                 packed = file.peek(2).startswith(GZIP) or source.suffix == ".gz"
-                yield from _decoded(gzip.GzipFile(fileobj=file) if packed else file, name)
+                yield from _decoded(gzip.GzipFile(fileobj=file) if packed else file, name, encoding)
         else:
-            yield from _decoded(source, name)
+            yield from _decoded(source, name, encoding)
     except FileNotFoundError:
         raise UserError(f"{name}: no such file") from None
     except IsADirectoryError:
@@ -76,7 +80,7 @@ def _read(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
         raise UserError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def _decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
+def _decoded(stream: Iterable[bytes], name: str, encoding: str) -> Iterator[str]:
     offset = 0
     for number, line in enumerate(stream, 1):
         if number == 1:
@@ -91,10 +95,10 @@ def _decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
                 "text is wanted, and this looks like a binary file or UTF-16"
             )
         try:
-            text = line.decode("utf-8")
+            text = line.decode(encoding)
         except UnicodeDecodeError as error:
             bad, place = line[error.start], offset + error.start
-            raise UserError(
+            raise NotUTF8(
                 f"{name}:{number}: byte 0x{bad:02x} at offset {place} is not UTF-8; {_advice(line, name)}"
             ) from None
         offset += len(line)

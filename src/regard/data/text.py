@@ -11,7 +11,7 @@ from regard.data.layout import find_files, kind
 from regard.data.lines import read_lines
 from regard.settings.errors import UserError
 
-__all__ = ["Corpus", "Pair", "read_pairs"]
+__all__ = ["Corpus", "Pair", "by_checksum", "read_pairs"]
 
 HELD_OUT_SHARE = 100  # one pair of so many
 HELD_OUT_MOST = 2_000  # enough to measure by; more would only slow every evaluation
@@ -97,18 +97,23 @@ def _blank(text: str) -> bool:
 
 
 def _hold_out(pairs: list[Pair], path: Path) -> tuple[list[Pair], list[Pair]]:
-    """(what stays, what is held out), chosen by the source's checksum: the same for every run and machine.
-
-    Equal sources have equal checksums and so go together, but for the last ones, cut to the count: what is
-    held out is hardly ever trained on too.
-    """
+    """(what stays, what is held out), chosen by the source's checksum."""
     if len(pairs) < 2:
         raise UserError(f"{path}: a single pair; two are the least, one to train on and one to measure by")
     count = min(max(len(pairs) // HELD_OUT_SHARE, 1), HELD_OUT_MOST)
-    checksums = (zlib.crc32(pair.source.encode()) for pair in pairs)
-    chosen = {index for _, index in heapq.nsmallest(count, zip(checksums, range(len(pairs)), strict=True))}
+    chosen = set(by_checksum([pair.source for pair in pairs], count))
     stays = [pair for index, pair in enumerate(pairs) if index not in chosen]
     return stays, [pairs[index] for index in sorted(chosen)]
+
+
+def by_checksum(texts: Sequence[str], count: int) -> list[int]:
+    """The places of so many texts, chosen by their checksums: the same for every run and machine.
+
+    Equal texts have equal checksums and so go together, but for the last ones, cut to the count: what is held out is
+    hardly ever trained on too.
+    """
+    checksums = (zlib.crc32(text.encode()) for text in texts)
+    return [index for _, index in heapq.nsmallest(count, zip(checksums, range(len(texts)), strict=True))]
 
 
 def _shared(splits: Mapping[str, Sequence[Pair]]) -> list[str]:

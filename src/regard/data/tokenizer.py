@@ -26,6 +26,7 @@ BATCH = 1_024  # texts handed over at once: the library's answers are large, and
 PART = 100_000  # characters of a text handed over at once: the library needs about 200 bytes for each
 BREAK = re.compile(r"(?<=\S) (?=\S)")
 HARD = ("", " ", " a \ue000")  # to say; the last ends with a character that no vocabulary has
+DIGIT = "0"
 OWN = Specials(pad=0, start=1, end=2)
 ONE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of a vocabulary that falls back to bytes for rare characters
 
@@ -59,6 +60,11 @@ class Tokenizer:
     def __len__(self) -> int:
         return self._library.get_vocab_size()
 
+    @property
+    def special(self) -> set[int]:
+        """The ids that no text has, among them those that a published tokenizer keeps for what it does not know."""
+        return self._never | {id for id in self.specials if id is not None}
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special ones."""
         rows: list[list[int]] = [[] for _ in texts]
@@ -74,9 +80,44 @@ class Tokenizer:
                 row += encoding.ids
         return rows
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the token of each id that `encode` gives stands in a text: its first character, and the one after."""
+        return self._library.encode(text, add_special_tokens=False).offsets
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """The ids of each word of each sentence: put together, those of the words with spaces between them.
+
+        That holds of every tokenizer whose tokens do not reach over spaces. A word that gives no token, as a control
+        character may, has the mask for one, or where there is none the end: each word has a place of its own.
+
+        >>> tokens = train(["a dog barks"] * 2, kind="bpe", vocabulary=300)
+        >>> [[tokens.pieces(ids) for ids in words] for words in tokens.encode_words([["a", "dog", "dogs"]])]
+        [[[' a'], [' dog'], [' dog', 's']]]
+        """
+        # A tokenizer that puts a space before a text does so before a word; the others are given it.
+        spaced = [words if self._spaced else [*words[:1], *(f" {word}" for word in words[1:])] for words in sentences]
+        different = list(dict.fromkeys(word for words in spaced for word in words))
+        nothing = [self.end if self.mask is None else self.mask]
+        ids = {word: row or nothing for word, row in zip(different, self.encode(different), strict=True)}
+        return [[ids[word] for word in words] for words in spaced]
+
     def after_space(self, part: str) -> str:
         """A part of a text that was cut before a space, for `encode` to go on with: it puts a space there itself."""
         return part.removeprefix(" ") if self._spaced else part
+
+    def between(self, parts: Sequence[str]) -> list[list[int]]:
+        """The ids of the parts of a text that blanks part. Where a word brings its space along, a blank does so, too.
+
+        >>> tokenizer = train(["a dog, a cat"] * 9, kind="bpe", vocabulary=300, mask=True)
+        >>> [tokenizer.pieces(ids) for ids in tokenizer.between(["a ", ", a cat"])]
+        [[' a'], [',', ' a', ' cat']]
+        """
+        shorter = parts if self.has_spaces else [*(part.rstrip(" ") for part in parts[:-1]), *parts[-1:]]
+        if not self._spaced:
+            return self.encode(shorter)
+        # No space is to be put before what goes on; a digit, which is a token by itself, gets it and is taken off.
+        first, *others = self.encode([shorter[0], *(f"{DIGIT}{part}" for part in shorter[1:])])
+        [digit] = self.encode([DIGIT])
+        return [first, *(ids[len(digit):] for ids in others)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row; special ids are skipped, and bytes that make no character become `�`."""
@@ -85,6 +126,10 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What to read for each id: ` dog` begins a word, `␣` is a space, `\\xc3` is part of a character."""
         return [self._piece(id) for id in ids]
+
+    def texts(self) -> list[str]:
+        """What each id of the vocabulary stands for, as it is: ` dog`, a space, `\\xc3` for part of a character."""
+        return [self._text(self._library.id_to_token(id) or "") for id in range(len(self))]
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json, and beside it a tokenizer_config.json, which says what its special tokens are for."""
@@ -127,6 +172,17 @@ class Tokenizer:
             # The space that is put before the next part is the one it was cut at.
             start = space.end() if self._spaced else space.start()
         yield text[start:]
+
+    @cached_property
+    def has_spaces(self) -> bool:
+        """Whether a space is always a token by itself, and no word brings it along."""
+        texts = self.texts()
+        return " " in texts and not any(re.match(r" \S", text) for text in texts)
+
+    @property
+    def continuing(self) -> str | None:
+        """What a token begins with that goes on with a word, where one without it begins a word, such as ##."""
+        return getattr(self._library.model, "continuing_subword_prefix", None) or None
 
     @cached_property
     def cuts_at_spaces(self) -> bool:

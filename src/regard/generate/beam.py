@@ -172,6 +172,9 @@ class Search:
         for name in ("tokens", "totals", "ended_tokens", "ended_scores", "ended_totals", "done"):
             setattr(self, name, getattr(self, name)[sources])
 
+    def keep_memory(self) -> None:
+        """Nobody else has ever written to its tensors."""
+
     def tensors(self) -> list[Tensor]:
         """All that a step reads or changes."""
         return [self.length, self.tokens, self.totals, self.ended_tokens, self.ended_scores, self.ended_totals,

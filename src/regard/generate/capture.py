@@ -2,14 +2,15 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from functools import partial
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.generate.steps import Steps
+from regard.generate.steps import State, Steps
 
-__all__ = ["Captures", "where"]
+__all__ = ["Advance", "Captures", "where"]
 
 MOST = 4  # recorded steps that are kept: each holds the memory of its batch
 
@@ -22,18 +23,26 @@ class Advancing(Protocol):
 
     def tensors(self) -> list[Tensor]: ...
 
+    def keep_memory(self) -> None:
+        """From now on nobody else writes to its tensors."""
+
 
 A = TypeVar("A", bound=Advancing)
+
+
+Advance = Callable[..., None]
+"""advance(steps=1): so many steps, by one launch. Each number of steps is recorded by itself."""
 
 
 class Captures(Generic[A]):
     """What was recorded, by what it was recorded for; what was used last is kept."""
 
     def __init__(self) -> None:
-        self.kept: OrderedDict[Hashable, tuple[A, Callable[[], None]]] = OrderedDict()
+        self.kept: OrderedDict[Hashable, tuple[A, Advance]] = OrderedDict()
         self.calls: OrderedDict[Hashable, tuple[list[Tensor], Tensor, Callable[[], None]]] = OrderedDict()
+        self.begun: OrderedDict[Hashable, tuple[Tensor, State, torch.cuda.CUDAGraph] | None] = OrderedDict()
 
-    def adopt(self, fresh: A, *, key: Hashable) -> tuple[A, Callable[[], None]]:
+    def adopt(self, fresh: A, *, key: Hashable) -> tuple[A, Advance]:
         """Go on with `fresh`, in the memory of one that was recorded for the same shapes where there is one.
 
         `key` says what besides the shapes decides the step.
@@ -41,14 +50,14 @@ class Captures(Generic[A]):
         tensors = fresh.tensors()
         key = (key, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
         if key not in self.kept:
-            self.kept[key] = fresh, _record(fresh.advance)
+            fresh.keep_memory()
+            self.kept[key] = fresh, _each_recorded(fresh.advance)
             if len(self.kept) > MOST:
                 self.kept.popitem(last=False)
         else:
             torch._foreach_copy_(self.kept[key][0].tensors(), tensors)
             self.kept.move_to_end(key)
         return self.kept[key]
-
 
     def call(self, function: Callable[..., Tensor], *inputs: Tensor, key: Hashable) -> Tensor:
         """function(*inputs); on a GPU recorded, and then good until the next call of this shape."""
@@ -61,17 +70,62 @@ class Captures(Generic[A]):
             self.calls[key] = held, out, _record(lambda: out.copy_(function(*held)))
             if len(self.calls) > MOST:
                 self.calls.popitem(last=False)
+            return out
         held, out, step = self.calls[key]
         self.calls.move_to_end(key)
         torch._foreach_copy_(held, list(inputs))
         step()
         return out
 
+    def begin(self, begin: Callable[[Tensor], State], prompt: Tensor, capacity: int, *,
+              key: Hashable) -> tuple[State, bool]:
+        """begin(prompt), recorded when it comes for the second time; and whether it is lent.
+
+        What is lent is good until the next call of this shape, and is not to be changed.
+        """
+        key = (key, prompt.shape, capacity)
+        if key not in self.begun:
+            self.begun[key] = None
+            if len(self.begun) > MOST:
+                self.begun.popitem(last=False)
+            return begin(prompt), False
+        self.begun.move_to_end(key)
+        found = self.begun[key]
+        if found is None:
+            held, graph = prompt.clone(), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                state = begin(held)
+            found = self.begun[key] = held, state, graph
+        held, state, graph = found
+        held.copy_(prompt)
+        graph.replay()
+        return state, True
+
 
 def where(model: Steps) -> Hashable:
     """Where its weights lie, and how they are multiplied: what was recorded goes on reading there."""
-    tensors = (*model.parameters(), *model.buffers())  # weights of 8 bits are no parameters
-    return torch.get_float32_matmul_precision(), tuple(tensor.data_ptr() for tensor in tensors)
+    found, modules = list[int](), [cast(nn.Module, model)]
+    while modules:  # parameters() takes as long for a deep model as a few tokens do
+        module = modules.pop()
+        modules += (part for part in module._modules.values() if part is not None)
+        tensors = (*module._parameters.values(), *module._buffers.values())  # weights of 8 bits are no parameters
+        found += (tensor.data_ptr() for tensor in tensors if tensor is not None)
+    return torch.get_float32_matmul_precision(), tuple(found)
+
+
+def _each_recorded(advance: Callable[[], None]) -> Advance:
+    recorded: dict[int, Callable[[], None]] = {}
+
+    def several(steps: int) -> None:
+        for _ in range(steps):
+            advance()
+
+    def go_on(steps: int = 1) -> None:
+        if steps not in recorded:
+            recorded[steps] = _record(partial(several, steps))
+        recorded[steps]()
+
+    return go_on
 
 
 def _record(advance: Callable[[], object]) -> Callable[[], None]:

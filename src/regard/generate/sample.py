@@ -7,7 +7,9 @@ two looks from the host; on a CPU prompts leave the batch as they end.
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.generate.beam import Hypothesis
-from regard.generate.capture import Captures, where
+from regard.generate.capture import Advance, Captures, where
 from regard.generate.draw import Drawn, draw
 from regard.generate.filters import Filter
 from regard.generate.prefill import prefill
@@ -25,8 +27,13 @@ __all__ = ["Drawn", "Draws", "Sampling", "gather", "padded", "sample"]
 
 AHEAD = 8  # tokens that a GPU writes between two copies to the host; as many again are queued while the host reads
 FEW_SHAPES = 64  # capacities of a captured step are multiples of this: prompts of like lengths share one recording
+RECORDED = 1 << 13  # tokens of a cache: where it has room for more, the reading of a prompt is not recorded
 LEAVE = 4  # on a CPU, ended prompts leave when they are one in so many: each leaving copies the cache
 BELOW_ONE = 1 - 2**-24  # the largest uniform number, so that in float32 too it is less than 1
+
+
+Recorder = Callable[[Callable[[Tensor], State], Tensor, int], tuple[State, bool]]
+"""From what reads prompts, the prompts and the room that is made for them to the state after them; `Captures.begin`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +74,13 @@ def sample(
 
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
-    draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds,
-                  barred=barred)
+    keep = Captures() if captures is None else captures
+    place = where(model) if prompt.is_cuda else None
+    draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds, barred=barred,
+                  recorder=None if place is None else partial(keep.begin, key=place))
     ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)
     if prompt.device.type == "cuda":
-        keep = Captures() if captures is None else captures
-        key = (where(model), replace(how, seed=0), tuple(map(id, filters)))
+        key = (place, replace(how, seed=0), tuple(map(id, filters)))
         steps = _ahead(*keep.adopt(draws, key=key), how.longest)
     else:
         steps = _one_by_one(draws, ended)
@@ -119,13 +127,16 @@ def _one_by_one(draws: "Draws", ended: Bool[Tensor, " rows"]) -> Iterator[Drawn]
             live = live[kept]
 
 
-def _ahead(draws: "Draws", advance: Callable[[], None], longest: int) -> Iterator[Drawn]:
-    """Several tokens per copy to the host; the next are already queued while the caller works on these."""
+def _ahead(draws: "Draws", advance: Advance, longest: int) -> Iterator[Drawn]:
+    """Several tokens per launch and copy to the host; the next are already queued while the caller works on these."""
     waiting: Iterator[Drawn] = iter(())
     for start in range(0, longest, AHEAD):
         stop = min(start + AHEAD, longest)
-        for _ in range(start, stop):
-            advance()
+        if stop - start == AHEAD:
+            advance(AHEAD)
+        else:  # no further than asked: learned positions may end there
+            for _ in range(start, stop):
+                advance()
         tokens, chances = (_to_host(x[:, start:stop]) for x in (draws.tokens, draws.chances))
         there = torch.cuda.Event()
         there.record()
@@ -151,7 +162,7 @@ class Draws:
     def __init__(
         self, model: Steps, prompt: Int[Tensor, "prompts n"], how: Sampling, *, lengths: Sequence[int] | None = None,
         memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
-        barred: Bool[Tensor, "prompts vocabulary"] | None = None,
+        barred: Bool[Tensor, "prompts vocabulary"] | None = None, recorder: Recorder | None = None,
     ) -> None:
         self.model, self.how, self.filters = model, how, filters
         prompts, longest = prompt.shape
@@ -161,13 +172,14 @@ class Draws:
         capacity = longest + how.longest
         if device.type == "cuda":
             capacity += -capacity % FEW_SHAPES
-        self.state: State = model.begin(prompts, memory, capacity=capacity)
         # The last token of a prompt is read by the first step. Where it is not the longest, it is read twice.
-        prefill(model, prompt[:, :-1], self.state)
+        self.state, self.lent = self._begun(prompt[:, :-1], memory, capacity, recorder)
         if min(lengths or [longest]) < longest:
+            self.keep_memory()
             # What was read beyond lies after every query: unseen, and overwritten in its turn.
             self.state.truncate(read[:, None] - 1)
         if how.samples > 1:
+            self.keep_memory()
             self.state.reorder(copies)
         self.length: Int[Tensor, " rows"] = read[copies]
         self.history: Int[Tensor, "rows capacity"] = prompt.new_full((len(copies), capacity), how.end)
@@ -180,6 +192,21 @@ class Draws:
         self.uniforms: Float[Tensor, "rows longest"] = uniforms.to(device, exact)
         self.step = torch.zeros(1, dtype=torch.long, device=device)
         self.barred: Bool[Tensor, "rows vocabulary"] | None = None if barred is None else barred[copies]
+
+    def _begun(self, prompt: Int[Tensor, "prompts n"], memory: object, capacity: int,
+               recorder: Recorder | None) -> tuple[State, bool]:
+        """After the prompts, and whether it is lent.
+
+        To ask a GPU for a short prompt takes longer than to read it: what was asked before is asked at once.
+        """
+
+        def begin(prompt: Tensor) -> State:
+            state: State = self.model.begin(len(prompt), memory, capacity=capacity)
+            prefill(self.model, prompt, state)
+            return state
+
+        is_short = memory is None and len(prompt) * capacity <= RECORDED
+        return (begin(prompt), False) if recorder is None or not is_short else recorder(begin, prompt, capacity)
 
     def advance(self) -> None:
         """One more token for every row."""
@@ -209,6 +236,11 @@ class Draws:
         for name in ("length", "history", "newest", "tokens", "chances", "uniforms"):
             setattr(self, name, getattr(self, name)[rows])
         self.barred = None if self.barred is None else self.barred[rows]
+
+    def keep_memory(self) -> None:
+        """From now on nobody else writes to its tensors."""
+        if self.lent:
+            self.state, self.lent = deepcopy(self.state), False
 
     def tensors(self) -> list[Tensor]:
         """All that a step reads or changes."""

@@ -86,9 +86,9 @@ def _compared(reference: str, answer: str) -> tuple[str, str]:
 
     def marked(words: list[str], kept: set[int]) -> str:
         return " ".join(escape(word) if place in kept else f"<mark>{escape(word)}</mark>"
-                        for place, word in enumerate(words))
+                        for place, word in enumerate(words)) or "<i>nothing</i>"
 
-    return marked(one, shared[0]), marked(other, shared[1]) or "<i>nothing</i>"
+    return marked(one, shared[0]), marked(other, shared[1])
 
 
 def _map(mistake: Mistake) -> str:

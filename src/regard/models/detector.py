@@ -37,7 +37,15 @@ class Detector(nn.Module):
     ) -> Float[Tensor, "rows length"]:
         """The logit of each token having been replaced."""
         states = self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask)
-        return self.head(states)[..., 0]  # type: ignore[no-any-return]
+        return self.head(states).sum(-1)  # type: ignore[no-any-return]  # of one number; FSDP wants no view of it
+
+    def fill(
+        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows length narrow"]:
+        """The generator's states, from which its `words` say what stood at each place."""
+        assert self.generator is not None
+        return self.generator(tokens, mask=mask, segments=segments)  # type: ignore[no-any-return]
 
 
 def smaller(tower: Tower, share: float) -> Tower:

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.nn import band, few, short
+from regard.nn import band, few, near, short
+from regard.nn.dropout import dropped
 from regard.nn.mask import Mask, Places, whole
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
 
 EXPLICIT = 128 * 128
 """Weights up to this size are cheaper to hold than to fuse away where torch's fused kernel for CPUs is slow."""
+MANY = 1_024  # keys
 
 Bias = Callable[[Tensor, Tensor], Tensor]
 """From the positions of queries and keys to numbers that are added to the scores."""
@@ -98,7 +100,7 @@ class Attend(nn.Module):
         bias: Bias | None = None, previous: Tensor | None = None,
     ) -> Attended:
         weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, previous=previous)
-        kept = F.dropout(weights, self.dropout, self.training)
+        kept = dropped(weights, self.dropout) if self.training else weights
         v = _collect(v, positions.rows if positions is not None else None)
         return Attended(kept @ _repeat(v, q.shape[1]).to(q.dtype), weights)
 
@@ -119,35 +121,41 @@ class DotAttend(Attend):
     def factor(self) -> float | None:
         return None if isinstance(self.scale, Tensor) else self.scale / self.temperature
 
+    @property
+    def dropped(self) -> float:
+        """The share of the weights that is left out, now."""
+        return self.dropout if self.training else 0.0
+
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
         bias: Bias | None = None, previous: Tensor | None = None,
     ) -> Attended:
-        slow = q.requires_grad or k.dtype == torch.bfloat16
-        if q.device.type == "cpu" and slow and q.shape[2] * k.shape[2] <= EXPLICIT:
+        if _cheaper_explicit(q, k):
             return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous)
-        if isinstance(self.scale, Tensor):  # heads of unequal widths: a kernel takes one number only
-            q, scale = q * self.scale.to(q.dtype), 1.0
-        else:
-            scale = self.scale
-        out, q = q.dtype, q.to(k.dtype)  # a cache may keep its keys in more than they came in
-        if mask.window is not None and mask.spans is None:  # spans see past any window
-            if positions is None and q.shape[2] == k.shape[2] > 2 * mask.window:
-                return Attended(self._windowed(q, k, v, scale, mask, bias).to(out), None)
-            if mask.globals is None and positions is not None and (span := positions.span) is not None:
-                low, high = _reached(span, mask, mask.window, k.shape[2])
-                k, v, positions = k[:, :, low:high], v[:, :, low:high], positions.part(low, high)
+        reach = mask.window if mask.spans is None else None  # spans see past any window
+        if reach is not None and positions is None and q.shape[2] == k.shape[2] > 2 * reach:
+            return Attended(self._windowed(q, k, v, mask, bias), None)
+        out, (q, scale) = q.dtype, self._scaled(q, k)
+        reach = reach if mask.globals is None else None
+        if reach is not None and positions is not None and (span := positions.span) is not None:
+            low, high = _reached(span, mask, reach, k.shape[2])
+            k, v, positions = k[:, :, low:high], v[:, :, low:high], positions.part(low, high)
         return Attended(self._fused(q, k, v, scale, mask, positions, bias).to(out), None)
+
+    def _scaled(self, q: Tensor, k: Tensor) -> tuple[Tensor, float]:
+        """Queries as the kernels take them, and the number that is left to multiply the scores with."""
+        if isinstance(self.scale, Tensor):  # heads of unequal widths: a kernel takes one number only
+            return (q * self.scale.to(q.dtype)).to(k.dtype), 1.0
+        return q.to(k.dtype), self.scale  # a cache may keep its keys in more than they came in
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
                positions: Places | None, bias: Bias | None) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
-        if positions is None and bias is None and dropout == 0.0 and short.serves(q, k, v, mask):
+        if positions is None and bias is None and self.dropped == 0.0 and short.serves(q, k, v, mask):
             return short.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
         causal = positions is None and bias is None and mask.only_causal
-        if bias is None and dropout == 0.0 and not causal and few.serves(q, k, v):
+        if bias is None and self.dropped == 0.0 and not causal and few.serves(q, k, v):
             return few.attend(q, k, v, mask, positions, scale / self.temperature)
         places = positions or _from_zero(q, k)
         allowed = None if causal or _sees_all(mask, positions) else mask.dense(places.queries, places.keys)
@@ -156,6 +164,7 @@ class DotAttend(Attend):
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, scale: float, allowed: Tensor | None, places: Places,
                bias: Bias | None, *, causal: bool = False) -> Tensor:
+        """By torch's own kernels: queries with those keys that are allowed."""
         added = allowed
         if bias is not None:
             added = (bias(places.queries, places.keys) / self.temperature).to(q.dtype)
@@ -165,26 +174,39 @@ class DotAttend(Attend):
             added = added.expand(-1, -1, q.shape[2], -1)
         context = F.scaled_dot_product_attention(
             q, k, v, attn_mask=added, is_causal=causal, scale=scale / self.temperature,
-            dropout_p=self.dropout if self.training else 0.0, enable_gqa=q.shape[1] != k.shape[1])
+            dropout_p=self.dropped, enable_gqa=q.shape[1] != k.shape[1])
         if allowed is not None:
             # Some kernels give the mean of all values to a row that may see nothing.
             context = context.where(allowed.any(-1, keepdim=True), 0.0)
         return context
 
-    def _windowed(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask, bias: Bias | None) -> Tensor:
+    def _windowed(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Bias | None) -> Tensor:
         """Each query with its window and the global tokens; then these, which see all: linear in the length."""
-        batch, _, length, _ = q.shape
-        near = band.cut(q, k, v, mask)
-        context = self._mixed(near.q, near.k, near.v, scale, near.allowed, near.places, bias)
-        context = band.join(context, batch, length)
+        batch, heads, length, head = q.shape
+        scaled, scale = self._scaled(q, k)
+        if bias is None and near.serves(scaled, k, v):
+            context = near.attend(scaled, k, v, mask, scale / self.temperature, self.dropped)
+        else:
+            context = self._in_blocks(scaled, k, v, scale, mask, bias)
+        context = context.to(q.dtype)
         # Where the global tokens ask elsewhere, with queries of their own, they are blind here.
         if mask.globals is None or mask.blind is mask.globals or mask.global_count == 0:
             return context
-        places = mask.find_globals(whole(length, q.device)).expand(batch, -1)
-        asking = q.gather(2, places[:, None, :, None].expand(-1, q.shape[1], -1, q.shape[3]))
+        places = Places(mask.global_places.expand(batch, -1), whole(length, q.device))
+        index = places.queries[:, None, :, None]
         # A token that is not global, in a row with fewer of them than others, gets what it has once more.
-        seen = self._fused(asking, k, v, scale, mask, Places(places, whole(length, q.device)), bias)
-        return context.scatter(2, places[:, None, :, None].expand_as(seen), seen)
+        seen = self.forward(q.gather(2, index.expand(-1, heads, -1, head)), k, v, mask=mask, positions=places,
+                            bias=bias).context
+        return context.scatter(2, index.expand_as(seen), seen)
+
+    def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask, bias: Bias | None) -> Tensor:
+        """All blocks at once; on a CPU, where nothing is kept for a gradient, some at a time, to save memory."""
+        pieces = []
+        for start, stop in band.stretches(mask, q.shape[2], at_once=q.requires_grad or q.device.type != "cpu"):
+            part = band.cut(q, k, v, mask, start, stop)
+            context = self._mixed(part.q, part.k, part.v, scale, part.allowed, part.places, bias)
+            pieces.append(band.join(context, len(q), stop - start))
+        return torch.cat(pieces, dim=2) if len(pieces) > 1 else pieces[0]
 
 
 class ScaledDotAttend(DotAttend):
@@ -241,6 +263,15 @@ def _reached(span: tuple[int, int], mask: Mask, window: int, keys: int) -> tuple
     """From which key up to which the queries in a span of positions can see at all, key j standing at j."""
     first, stop = span
     return max(first - window, 0), min(stop if mask.causal else stop + window, keys)
+
+
+def _cheaper_explicit(q: Tensor, k: Tensor) -> bool:
+    """Whether to hold the weights costs less than to fuse them away."""
+    if q.device.type == "cpu":
+        slow = q.requires_grad or k.dtype == torch.bfloat16
+        return slow and q.shape[2] * k.shape[2] <= EXPLICIT
+    # The general kernels walk from the first key to the last in one program for each head; `few` takes no gradient.
+    return q.requires_grad and q.shape[2] <= few.MOST and k.shape[2] >= MANY
 
 
 def _sees_all(mask: Mask, places: Places | None) -> bool:

@@ -1,6 +1,6 @@
 """Attention: project, split heads, position, cache, attend, merge."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -103,26 +103,25 @@ class Attention(Heads):
             elif positions is not None:
                 places = Places(here, here)
         apart = None if mask.globals is None else self.global_qkv
-        own = mask if apart is None else replace(mask, blind=mask.globals)  # they ask elsewhere
+        own = mask if apart is None else mask.apart[0]
         context = self.attend(q, k, v, mask=own, positions=places, bias=self.positions.bias()).context
         if apart is not None:
             assert cache is None, "global tokens see the whole sequence, which a cache has in part"
-            context = self.with_globals(context, product(x, apart, norm=norm), mask, here)
+            context = self.with_globals(context, product(x, apart, norm=norm), mask, positions)
         return product(self.merge(context), self.out, add=add)
 
     def with_globals(
         self, context: Float[Tensor, "batch heads length head"], qkv: Float[Tensor, "batch length features"],
-        mask: Mask, here: Int[Tensor, "#batch length"],
+        mask: Mask, positions: Int[Tensor, "#batch length"] | None,
     ) -> Float[Tensor, "batch heads length head"]:
         """The global tokens look at all by projections of their own (Beltagy et al. 2020, 3.1)."""
-        assert mask.globals is not None
+        here = whole(qkv.shape[1], qkv.device) if positions is None else positions
         q, k, v = self.projected(qkv, here)
-        index = mask.find_globals(here).expand(len(q), -1)
+        index = (mask.global_places if positions is None else mask.find_globals(positions)).expand(len(q), -1)
         there = index[:, None, :, None].expand(-1, self.heads, -1, self.head)
-        # Rows with fewer global tokens than others fill up with tokens that are none: these see nothing.
-        asked = replace(mask, window=None, blind=~mask.globals)
         places = Places(here.expand(len(q), -1).gather(1, index), here)
-        seen = self.global_attend(q.gather(2, there), k, v, mask=asked, positions=places, bias=self.positions.bias())
+        seen = self.global_attend(q.gather(2, there), k, v, mask=mask.apart[1], positions=places,
+                                  bias=self.positions.bias())
         # What one of the two attentions gives to a token, the other leaves at zero.
         return context.scatter(2, there, context.gather(2, there) + seen.context)
 

@@ -6,26 +6,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["Dropout"]
+__all__ = ["Dropout", "dropped"]
 
 
 class Dropout(nn.Module):
-    """Sets each number to zero with probability p, and scales the others so that the mean stays.
-
-    On a CPU torch draws one float for each number, which takes longer than the layer around it. Here four
-    numbers share one 64-bit draw: p is then exact to 1/65,536, five times as fast.
-    """
+    """Sets each number to zero with probability p while the model learns, and scales the others: the mean stays."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.dropout(x, self.p)
-        return x * (_kept(x.shape, self.p).to(x.dtype) * (1 / (1 - self.p)))
+        return dropped(x, self.p) if self.training else x
+
+
+def dropped(x: Tensor, p: float) -> Tensor:
+    """The same for one who learns.
+
+    On a CPU torch draws one float for each number, which takes longer than the layer around it. Here four
+    numbers share one 64-bit draw: p is then exact to 1/65,536, five times as fast.
+    """
+    if p == 0:
+        return x
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, p)
+    return x * (_kept(x.shape, p).to(x.dtype) * (1 / (1 - p)))
 
 
 def _kept(shape: torch.Size, p: float) -> Tensor:

@@ -7,6 +7,7 @@ __all__ = ["initialize"]
 
 RESIDUAL = ("out.weight", "down.weight")  # the last matrix before a residual sum
 NORMS = ("norm.weight",)
+ZEROS = ("bias", ".b")  # and of an adapter the matrix after which it is added
 
 
 @torch.no_grad()
@@ -19,7 +20,7 @@ def initialize(model: nn.Module, *, seed: int) -> None:
     depths = {f"{name}.": len(part) for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
+        if name.endswith(ZEROS):
             parameter.zero_()
         elif name.endswith(NORMS):
             parameter.fill_(1.0)

@@ -22,9 +22,9 @@ PIECE = {"cpu": 2**21, "cuda": 2**29}
 
 def cross_entropy(
     states: Float[Tensor, "rows width"], weight: Float[Tensor, "vocabulary width"], targets: Int[Tensor, " rows"], *,
-    ignore: int, smoothing: float = 0.0, piece: int | None = None,
+    ignore: int, smoothing: float = 0.0, piece: int | None = None, bias: Float[Tensor, " vocabulary"] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The sum over rows of −Σ p log softmax(states weightᵀ), and of −log of the target's own probability alone.
+    """The sum over rows of −Σ p log softmax(states weightᵀ + bias), and of −log of the target's own probability alone.
 
     p puts 1 − smoothing on the target and spreads the rest evenly over the vocabulary (Szegedy et al. 2016, 7).
     Rows whose target is `ignore` count nothing. The second sum has no gradient: it is the one to report.
@@ -33,9 +33,10 @@ def cross_entropy(
     rows = max(1, math.ceil(len(states) / max(1, math.ceil(len(states) / most))))  # pieces of one size
     states, weight = in_autocast(states), in_autocast(weight)
     # Asked here, because inside a Function autograd is always off, and a parameter always wants its gradient.
-    wants = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
+    trained = (states, weight) if bias is None else (states, weight, bias)
+    wants = torch.is_grad_enabled() and any(each.requires_grad for each in trained)
     loss, plain = _Pieces.apply(  # type: ignore[no-untyped-call]
-        states, weight, targets, ignore, smoothing, rows, wants)
+        states, weight, bias if bias is None else in_autocast(bias), targets, ignore, smoothing, rows, wants)
     return loss, plain
 
 
@@ -48,19 +49,21 @@ class _Pieces(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, ignore: int, smoothing: float,
-                rows: int, wants: bool) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, ignore: int,
+                smoothing: float, rows: int, wants: bool) -> tuple[Tensor, Tensor]:
         mean = weight.float().mean(0) if smoothing else None
+        mean_bias = 0.0 if bias is None or not smoothing else bias.float().mean()
         plain = spread = states.new_zeros((), dtype=torch.float32)
         states_grads: list[Tensor] = []
         weight_grad: Tensor | None = None
+        bias_grad = None if bias is None or not wants else torch.zeros_like(bias, dtype=torch.float32)
         for x, target in zip(states.split(rows), targets.split(rows), strict=True):
             real = target != ignore
-            error, total, own = _errors(x @ weight.T, target.where(real, 0), 1 - smoothing, wants)
+            error, total, own = _errors(_logits(x, weight, bias), target.where(real, 0), 1 - smoothing, wants)
             plain = plain + ((total - own) * real).sum()
             if mean is not None:
-                # Σ_v −log q_v / V = (log Σ e^logit) − the mean logit, and the mean logit is x · (mean of the weights)
-                spread = spread + ((total - x.float() @ mean) * real).sum()
+                # Σ_v −log q_v / V = (log Σ e^logit) − the mean logit, and that is x · (mean of the weights) + (of b)
+                spread = spread + ((total - x.float() @ mean - mean_bias) * real).sum()
             if wants:
                 x, grad = x * real[:, None], error @ weight
                 if mean is not None:
@@ -69,16 +72,24 @@ class _Pieces(torch.autograd.Function):
                 weight_grad = (error.T @ x).float() if weight_grad is None else weight_grad.add_(error.T @ x)
                 if mean is not None:
                     weight_grad -= smoothing / weight.shape[0] * x.float().sum(0)
+                if bias_grad is not None:
+                    bias_grad += (real.to(error.dtype) @ error).float() - smoothing / weight.shape[0] * real.sum()
         if weight_grad is not None:
-            ctx.save_for_backward(torch.cat(states_grads), weight_grad.to(weight.dtype))
+            ctx.save_for_backward(torch.cat(states_grads), weight_grad.to(weight.dtype),
+                                  None if bias is None or bias_grad is None else bias_grad.to(bias.dtype))
         ctx.mark_non_differentiable(plain)
         return (1 - smoothing) * plain + smoothing * spread, plain
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        states_grad, weight_grad = ctx.saved_tensors
+        states_grad, weight_grad, bias_grad = ctx.saved_tensors
         factor = grads[0].to(states_grad.dtype)
-        return states_grad * factor, weight_grad * factor, None, None, None, None, None
+        return (states_grad * factor, weight_grad * factor, None if bias_grad is None else bias_grad * factor,
+                None, None, None, None, None)
+
+
+def _logits(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
 
 
 def _errors(logits: Tensor, place: Tensor, amount: float, wants: bool) -> tuple[Tensor, Tensor, Tensor]:

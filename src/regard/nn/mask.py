@@ -1,14 +1,17 @@
 """Mask: which keys a query may see, described, not encoded."""
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 __all__ = ["Mask", "Places", "whole"]
+
+UNSEEN, BLIND = -(2**31), 1 - 2**31  # the codes of a key that no query sees, and of a query that sees no key
+Known = TypeVar("Known")
 
 
 def whole(length: int, device: torch.device) -> Int[Tensor, "1 length"]:
@@ -78,18 +81,55 @@ class Mask:
     @property
     def global_count(self) -> int:
         """For how many global tokens there has to be room in each row."""
-        return self._counted if self.most_globals is None else self.most_globals
+        if self.globals is None or self.most_globals is not None:
+            return self.most_globals or 0
+        whole = self.globals
+        return self._once("count", lambda: int(whole.sum(1).max()))
 
-    @cached_property  # once for all the layers that share a mask
-    def _counted(self) -> int:
-        return 0 if self.globals is None else int(self.globals.sum(1).max())
-
-    def find_globals(self, positions: Int[Tensor, "#batch length"]) -> Int[Tensor, "#batch count"]:
-        """Which of the tokens at these positions are global, in order. Rows with fewer end with tokens that are not."""
+    @property
+    def global_places(self) -> Int[Tensor, "rows count"]:
+        """Where each row's global tokens stand, in order. Rows with fewer of them end with tokens that are not."""
         assert self.globals is not None
-        here = _at(self.globals, positions)
-        first = here * torch.arange(here.shape[1], 0, -1, device=here.device)  # no ties, whose order would be anybody's
-        return first.topk(min(self.global_count, here.shape[1]), dim=1).indices
+        whole = self.globals
+        return self._once("places", lambda: _first(whole, self.global_count))
+
+    @property
+    def codes(self) -> tuple[Int[Tensor, "rows length"], Int[Tensor, "rows length"]] | None:
+        """A number for each token as a query and as a key: a query sees no key of another number. None: it sees all."""
+        known = [part for part in (self.keys, self.documents, self.blind) if part is not None]
+        return self._once("codes", lambda: self._coded(known[0])) if known else None
+
+    @property
+    def apart(self) -> tuple["Mask", "Mask"]:
+        """What the others see, where the global tokens look with projections of their own; and what these see."""
+        assert self.globals is not None
+        assert self.blind is None, "who sees nothing is not asked"
+        whole = self.globals
+        return self._once("apart", lambda: (replace(self, blind=whole), replace(self, blind=~whole, window=None)))
+
+    def find_globals(self, positions: Int[Tensor, "#batch length"]) -> Int[Tensor, "rows count"]:
+        """`global_places`, in a sequence that stands at these positions."""
+        assert self.globals is not None
+        return _first(_at(self.globals, positions), self.global_count)
+
+    def _coded(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        text = torch.zeros_like(like, dtype=torch.int32) if self.documents is None else self.documents.int()
+        asks = text if self.blind is None else text.masked_fill(self.blind, BLIND)
+        return asks, text if self.keys is None else text.masked_fill(~self.keys, UNSEEN)
+
+    def _once(self, name: str, work: Callable[[], Known]) -> Known:
+        """What follows from a mask is worked out once for all the layers that share it.
+
+        Compiled code must not keep what it makes, and finds out by itself what it has done before.
+        """
+        if torch.compiler.is_compiling():
+            return work()
+        # What is made in inference mode cannot be used for a gradient.
+        name = f"_{name}_inference" if torch.is_inference_mode_enabled() else f"_{name}"
+        known = self.__dict__  # its fields are frozen
+        if name not in known:
+            known[name] = work()
+        return known[name]  # type: ignore[no-any-return]
 
     @property
     def only_causal(self) -> bool:
@@ -133,3 +173,11 @@ def _at(what: Tensor, positions: Tensor) -> Tensor:
     """What is said of the tokens at these positions; a cache's empty slots lie beyond the end, and are clamped."""
     rows = max(len(what), len(positions))
     return what.expand(rows, -1).gather(1, positions.clamp(max=what.shape[1] - 1).expand(rows, -1))
+
+
+def _first(chosen: Bool[Tensor, "rows length"], count: int) -> Int[Tensor, "rows count"]:
+    """Where the first ones of each row are that are true; then, where there are fewer, of those that are not."""
+    length = chosen.shape[1]
+    # No ties, whose order would be anybody's.
+    order = chosen * length + torch.arange(length, 0, -1, device=chosen.device)
+    return order.topk(min(count, length), dim=1).indices

@@ -20,8 +20,9 @@ from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, PRESETS
 from regard.settings.schema import Run, Tower, Train
 
-__all__ = ["differences", "from_json", "load", "refuse_another", "task_of", "to_json"]
+__all__ = ["differences", "from_json", "load", "refuse_another", "task_of", "text_of", "to_json"]
 
+ADAPTED = ("q", "k", "v", "out", "up", "down")  # of a block
 FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
 
 
@@ -48,11 +49,17 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
 
 
 def task_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> str:
-    """The task that they name: what a run starts from depends on it. All else that is said is for `load` to check."""
-    content = parsed(recipe) if recipe is not None else {}
-    named = [content.get("task") if isinstance(content, dict) else None,
-             *(value for path, value in map(override, overrides) if path == "task")]
-    return next((task for task in reversed(named) if isinstance(task, str)), DEFAULTS.task)
+    """The task that they name: what a run starts from depends on it."""
+    return text_of("task", recipe, overrides) or DEFAULTS.task
+
+
+def text_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()) -> str | None:
+    """What they say of one setting that is a text, if anything. All else is for `load` to check."""
+    value: Any = parsed(recipe) if recipe is not None else {}
+    for word in path.split("."):
+        value = value.get(word) if isinstance(value, dict) else None
+    named = [none_if_said(KNOBS[path], value), *(value for name, value in map(override, overrides) if name == path)]
+    return named[-1] if isinstance(named[-1], str) else None
 
 
 def to_json(run: Run) -> dict[str, Any]:
@@ -143,6 +150,7 @@ def assembled(given: Mapping[str, Any], base: Run) -> Run:
     check_heads(run.model)
     check_positions(run.model)
     check_optimizer(run.train)
+    check_tuning(run)
     return run
 
 
@@ -218,6 +226,21 @@ def check_positions(model: Tower) -> None:
 
 
 def check_optimizer(how: Train) -> None:
+    if how.optimizer == "muon" and (how.tune != "all" or how.layer_decay != 1):
+        other = f"tune={how.tune}" if how.tune != "all" else f"layer_decay={how.layer_decay}"
+        raise UserError(f"train.optimizer: muon moves all matrices of the blocks, and at one rate; with train.{other} "
+                        "take adamw")
     if how.optimizer == "muon" and how.shard:
         raise UserError("train.optimizer: muon needs every matrix whole, which train.shard does not leave them; take "
                         "adamw, or train.shard=false")
+
+
+def check_tuning(run: Run) -> None:
+    how, depth = run.train, run.model.depth
+    if how.tune != "all" and how.start is None:
+        raise UserError(f"train.tune={how.tune}: the rest of the model would never learn; name one that has, with "
+                        "--from DIR")
+    if other := [part for part in how.lora_on if part not in ADAPTED] or ([] if how.lora_on else ["none"]):
+        raise UserError(f"train.lora_on: {shown(other[0])} has no adapter; there are {', '.join(ADAPTED)}")
+    if how.frozen > depth:
+        raise UserError(f"train.frozen={how.frozen}: there are no more blocks than model.depth={depth}")

@@ -111,7 +111,7 @@ class Train:
     start: str | None = knob(
         None, "a run or a Hugging Face directory whose tokens and body the model takes over before it learns")
     tune: Literal["all", "head", "lora"] = knob(
-        "all", "what learns: all weights; what was not taken over alone; or that and low-rank adapters of the blocks")
+        "all", "what learns: all weights; those of the head alone; or those and low-rank adapters of the blocks")
     lora_rank: int = knob(8, "of an adapter: numbers between its two matrices", least=1)
     lora_alpha: float = knob(16.0, "an adapter's output is multiplied by this / lora_rank", above=0)
     lora_on: tuple[str, ...] = knob(("q", "v"), "the products that have an adapter: q, k, v, out, up, down")

@@ -14,7 +14,7 @@ TASKS = {
     "language": "regard.tasks.language:Language",
     "classify": "regard.tasks.classify:Classify",
     "tag": "regard.tasks.tag:Tag",
-    "mask": "regard.tasks.mask:Mask",
+    "mask": "regard.tasks.mask:Fill",
     "detect": "regard.tasks.detect:Detect",
     "encode": "regard.tasks.encode:Encode",
 }

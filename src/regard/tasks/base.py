@@ -10,20 +10,20 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen
 from regard.look.alignment import Links
-from regard.look.choices import Output
+from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.knobs import written
 from regard.settings.schema import Run, Tower
 from regard.tasks.subject import MOST, Subject
 
-__all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
+__all__ = ["Answer", "Confusion", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
            "no_such_split", "of_all_lengths"]
 
 B = TypeVar("B", bound=Batch)
@@ -47,17 +47,24 @@ Loss = tuple[Term, ...]
 Sizes = Mapping[str, int]
 """What is known only after the data was read: vocabularies, numbers of labels."""
 
-Scores = dict[str, float | str]
-"""Named figures of an evaluation, and the signatures they were computed under."""
+Scores = dict[str, float | str | dict[str, float]]
+"""Named figures of an evaluation, whole tables of them, and the signatures they were computed under."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says to one input, with the log-probability per token it was chosen by, and its next best."""
+    """What a model says to one input, with the log-probability per token it was chosen by, and its next best.
+
+    Where it says something of each place of the input by itself, `choices` has what it could have said there.
+    """
 
     text: str
     score: float | None = None
     others: "tuple[Answer, ...]" = ()
+    probabilities: Mapping[str, float] | None = None
+    """Of all that could be answered, where that is a list of labels; the likeliest first."""
+    choices: tuple[Choice, ...] = ()
+    """What was likely at each place that was asked for, where a task is about such."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,14 @@ class Example:
 
     input: str
     wanted: str
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How many texts that have a label, its row, were given another, its column."""
+
+    labels: Sequence[str]
+    counts: Int[np.ndarray, "wanted given"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,12 @@ class Task(ABC, Generic[B]):
 
     focus = "*"
     """The attentions by which an output looks at its input, as `look` names them with `only`."""
+
+    counted = "tokens"
+    """What its loss counts."""
+
+    acting = "*"
+    """The attentions that act when it answers, named in the same way: another may only have taught the model."""
 
     reads_only = False
     """Whether its model is an encoder alone, which may have more than the encoder of a translator."""
@@ -155,6 +176,10 @@ class Task(ABC, Generic[B]):
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[B]:
         """Inputs with the outputs to give to them, in batches of like lengths. They count the tokens of the outputs."""
 
+    def said(self, batch: B) -> Sequence[int]:
+        """Which rows of a record are those of the outputs of one example: the last, where a model goes on with it."""
+        return range(-batch.counts["nll"], 0)
+
     @abstractmethod
     def likeliest(self, model: nn.Module, batch: B) -> Bool[Tensor, "rows places"]:
         """Which tokens of the outputs are those that a greedy search takes there. What is not said is none."""
@@ -208,6 +233,24 @@ class Task(ABC, Generic[B]):
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
         """How well the model answers the (first `limit`) examples of a split."""
 
+    # Of labelled texts.
+
+    def more(self, path: Path) -> list[str]:
+        """Read the tests of another file or folder: splits that can be scored from now on, by these names."""
+        raise self._has_no_labels()
+
+    def shift(self, split: str, how: str, *, seed: int) -> str:
+        """Make a copy of a split with its texts shifted (`data.shift`): a split of this name from now on."""
+        raise self._has_no_labels()
+
+    def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
+        """Which labels are taken for which, where an answer is one of a few."""
+        return None
+
+    def _has_no_labels(self) -> UserError:
+        return UserError(f"a run of {self.run.task} is measured on its own data; --data and --shift are for labelled "
+                         "texts, as classify has, and with --shots a language model is asked for labels")
+
     @abstractmethod
     def subject(self, model: nn.Module) -> Subject:
         """The model and some of its examples, ready to be checked."""
@@ -220,7 +263,7 @@ def loss_per_token(task: Task[B], model: nn.Module, batches: Iterable[B]) -> flo
     for batch in batches:
         total += sum(float(term.total) for term in task.loss(model, batch.to(device)) if term.name == "nll")
         count += batch.counts["nll"]
-    return total / count
+    return total / max(1, count)
 
 
 def _refuse_reader(run: Run) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, Chosen
+from regard.data.labelled import Sample, some
 from regard.data.ragged import Ragged
+from regard.data.shift import shifted
 from regard.data.tokenizer import Tokenizer
 from regard.look.record import Record
 from regard.settings.errors import UserError
@@ -28,14 +30,6 @@ __all__ = ["IGNORED", "LabelBatch", "Labelled", "Sample"]
 KEY = "key.json"  # of the cache: what it was made from
 LABELS = "labels.json"
 IGNORED = -1  # a target that counts nothing
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A text with its labels: of the whole of it, or one for each of its words, which have spaces between them."""
-
-    text: str
-    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -72,6 +66,17 @@ class Labelled(Task[LabelBatch]):
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         """The ids of each sample, from its start to its end, cut to `data.longest`; and its targets."""
 
+    def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
+        """The labelled texts of a file, or of the tests in a folder, that are none of this run's; by their names."""
+        raise self._has_no_labels()
+
+    def changed(self, sample: Sample, text: str) -> Sample:
+        """A sample whose text was changed. Its labels are those of the whole of it, and stay."""
+        return replace(sample, text=text)
+
+    def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
+        """Write into `cache` what else `restore` needs of the samples."""
+
     # Files -> ids
 
     def prepare(self, folder: Path) -> Sizes:
@@ -88,14 +93,14 @@ class Labelled(Task[LabelBatch]):
         self.tokens.save(folder / "tokenizer.json")
         write_json(folder / LABELS, {"labels": self.labels})
         for split, samples in splits.items():
-            rows = self.encoded(samples)
-            self.ids[split] = Ragged.of(ids for ids, _ in rows), Ragged.of(targets for _, targets in rows)
+            self.add(split, samples)
             for ragged, what in zip(self.ids[split], ("ids", "targets"), strict=True):
                 ragged.save(cache / f"{split}.{what}")
             if split != "train":
                 lines = (json.dumps([sample.text, sample.labels], ensure_ascii=False) for sample in samples)
                 (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        self.samples = {split: samples for split, samples in splits.items() if split != "train"}
+        self.keep(cache, splits)
+        del self.samples["train"]
         # Last: where it is, the cache is whole.
         write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
         return self._sizes()
@@ -128,9 +133,28 @@ class Labelled(Task[LabelBatch]):
             raise no_such_split(split, list(self.samples))
         return self.samples[split]
 
+    def add(self, name: str, samples: Sequence[Sample]) -> None:
+        """A further split, as long as this object lives."""
+        rows = self.encoded(samples)
+        self.samples[name] = samples
+        self.ids[name] = Ragged.of(ids for ids, _ in rows), Ragged.of(targets for _, targets in rows)
+
+    def more(self, path: Path) -> list[str]:
+        found = self.tests(path)
+        for name, samples in found.items():
+            self.add(name, samples)
+        return list(found)
+
+    def shift(self, split: str, how: str, *, seed: int) -> str:
+        name = f"{split} {how}"
+        self.add(name, [self.changed(sample, shifted(sample.text, how, seed=seed)) for sample in self.of(split)])
+        return name
+
     def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
         """Those of the training data. A test may not have others: no model could give them."""
         known = {label for sample in splits["train"] for label in sample.labels}
+        if self.labels and self.labels != sorted(known):  # a run that has come without its data
+            raise UserError(f"train: has the labels {some(sorted(known))}; the run has learned {some(self.labels)}")
         self.labels = sorted(known)
         if len(known) < 2:
             raise UserError(f"train: {len(known)} different labels ({', '.join(known) or 'none'}); two are the least")
@@ -138,7 +162,7 @@ class Labelled(Task[LabelBatch]):
             for number, sample in enumerate(samples, 1):
                 if unknown := [label for label in sample.labels if label not in known]:
                     raise UserError(f"{split}: example {number:,} has the label {unknown[0]!r}, which train has not; "
-                                    f"there are {_some(self.labels)}")
+                                    f"there are {some(self.labels)}")
 
     def _tokens(self, samples: Sequence[Sample]) -> Tokenizer:
         how = self.run.tokens
@@ -180,6 +204,10 @@ class Labelled(Task[LabelBatch]):
         count = int((wanted != IGNORED).sum())
         return LabelBatch({"loss": count, "nll": count}, padded(rows, pad=self.tokens.pad, shape=shape), wanted)
 
+    def said(self, batch: LabelBatch) -> range:
+        """A model that only reads says something of all that it has read."""
+        return range(batch.tokens.shape[1])
+
     @abstractmethod
     def target_places(self, length: int) -> int:
         """How many targets a row of so many tokens has."""
@@ -196,13 +224,9 @@ class Labelled(Task[LabelBatch]):
         return attention(model, self.tokens, self.rows(inputs), only=only, heads=heads)
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return rows_of(self.tokens, texts, longest=self.run.data.longest)
+        return rows_of(self.tokens, texts, longest=self.run.data.longest, notes=self.notes)
 
 
 def _kept(path: Path) -> list[Sample]:
     with open(path, encoding="utf-8", newline="\n") as file:
         return [Sample(text, tuple(labels)) for text, labels in map(json.loads, file)]
-
-
-def _some(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:12]) + (" …" if len(labels) > 12 else "")

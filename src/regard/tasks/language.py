@@ -24,7 +24,8 @@ from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run
 from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
 from regard.tasks.device import fits
-from regard.tasks.rows import IGNORED, WANTED, RowBatch, Rows
+from regard.tasks.ring import WANTED, Ring, RowBatch
+from regard.tasks.rows import IGNORED
 from regard.tasks.subject import Subject, made_up, of_decoder
 from regard.tasks.watched import records, weighed
 from regard.tasks.writer import Writer
@@ -35,7 +36,7 @@ TOGETHER = 1 << 13  # tokens that are scored at once
 SHOWN = 32  # new tokens that are looked at, where no output is given: a picture of more cannot be read
 
 
-class Language(Rows):
+class Language(Ring):
     """Text to more text."""
 
     def __init__(self, run: Run) -> None:

@@ -35,8 +35,8 @@ def mistakes(task: Task[Any], model: nn.Module, split: str, *, limit: int | None
 def _mistake(task: Task[Any], model: nn.Module, loss: float, example: Example, answer: str) -> Mistake:
     [record] = task.look(model, [example.input], [answer], only=task.focus)
     [batch] = task.batches([example.input], [answer])
-    said = batch.counts["nll"]  # the last rows: before them, a model that goes on with its input has read it
+    said = list(task.said(batch))
     labels = next(iter(record.labels.values()))
     weights = np.mean([each.mean(0) for each in record.values()], axis=0)
     return Mistake(example.input, example.wanted, answer, loss, len(labels.sources),
-                   Labels(labels.targets[-said:], labels.sources), weights[-said:])
+                   Labels(tuple(labels.targets[row] for row in said), labels.sources), weights[said])

@@ -1,6 +1,6 @@
 """What all tasks of an encoder share: texts to rows of ids, rows to states, vectors and attention."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,7 +17,7 @@ from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite
 from regard.tasks.watched import records
 
-__all__ = ["Reads", "alike", "attention", "padded", "rows_of", "seen", "vectors"]
+__all__ = ["Reads", "alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
 
 TOGETHER = 1 << 14  # tokens that are read at once on a GPU
 LEAST, MOST = 1 << 8, 1 << 10  # on a CPU: enough to keep it busy, and so few that they stay in its caches
@@ -38,9 +38,14 @@ class Alike(NamedTuple):
     tokens: Int[Tensor, "rows length"]
 
 
-def rows_of(tokens: Tokenizer, texts: Sequence[str], *, longest: int) -> list[list[int]]:
-    """Each text between its start and its end, cut so that both are there."""
-    return [[tokens.start, *ids[: longest - 2], tokens.end] for ids in tokens.encode(texts)]
+def rows_of(tokens: Tokenizer, texts: Sequence[str], *, longest: int,
+            notes: list[str] | None = None) -> list[list[int]]:
+    """Each text between its start and its end, cut so that both are there; the notes say how many were."""
+    encoded = tokens.encode(texts)
+    cut = sum(len(ids) > longest - 2 for ids in encoded)
+    if cut and notes is not None:
+        notes.append(f"{cut:,} of {len(texts):,} texts cut to data.longest={longest} tokens")
+    return [[tokens.start, *ids[: longest - 2], tokens.end] for ids in encoded]
 
 
 def padded(rows: Sequence[Sequence[int]], *, pad: int,
@@ -70,8 +75,10 @@ def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) ->
     """Padding is not looked at. Beside a window, the first token sees all and is seen by all: it stands for them."""
     real = tokens != pad
     if window is None:
-        # A CPU can look whether there is any; without a mask its attention is faster.
-        return Mask() if real.device.type == "cpu" and bool(real.all()) else Mask(keys=real)
+        # A CPU can look whether there is any; without a mask its attention is faster. In training, what is done must
+        # not depend on it: a step may be compiled, or only traced.
+        can_look = real.device.type == "cpu" and not torch.is_grad_enabled()
+        return Mask() if can_look and bool(real.all()) else Mask(keys=real)
     first = torch.zeros_like(real)
     first[:, 0] = True
     return Mask(keys=real, globals=first & real)
@@ -95,16 +102,37 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
 
 
 @torch.no_grad()
+def layers(model: nn.Module, row: Sequence[int], *, pad: int) -> Float[Tensor, "layers length width"]:
+    """The state of every token of a row: as it enters the first block, and after each."""
+    encoder, found = _encoder(model), list[Tensor]()
+    tokens = torch.tensor([list(row)], device=next(model.parameters()).device)
+    hooks = [block.register_forward_hook(lambda block, inputs, output: found.append(output))
+             for block in encoder.blocks]
+    try:
+        x = encoder.embed(tokens)
+        encoder(x, mask=seen(tokens, pad=pad, window=encoder.window))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat([x, *found]).float().cpu()
+
+
+@torch.no_grad()
 def attention(model: nn.Module, tokens: Tokenizer, rows: Sequence[Sequence[int]], *, only: str | Sequence[str] = "*",
-              heads: Sequence[int] | None = None) -> list[Record]:
-    """What each token of each row looks at, in every row alone."""
+              heads: Sequence[int] | None = None, said: Sequence[Sequence[int]] | None = None,
+              segments: Callable[[Tensor], Tensor | None] = lambda read: None) -> list[Record]:
+    """What each token of each row looks at, in every row alone; `said` is what is read at its places, where it differs.
+
+    `segments` tells those of a row of ids.
+    """
     encoder, found = _encoder(model), list[Record]()
-    for row in rows:
+    for row, output in zip(rows, said or rows, strict=True):
         read = torch.tensor([list(row)], device=next(model.parameters()).device)
         with watch(model, only, heads=heads) as watched:
-            encoder(encoder.embed(read), mask=seen(read, pad=tokens.pad, window=encoder.window))
-        pieces = tuple(tokens.pieces(row))
-        found += records(watched, [dict.fromkeys(watched, Labels(pieces, pieces))])
+            encoder(encoder.embed(read, segments=segments(read)),
+                    mask=seen(read, pad=tokens.pad, window=encoder.window))
+        labels = Labels(tuple(tokens.pieces(output)), tuple(tokens.pieces(row)))
+        found += records(watched, [dict.fromkeys(watched, labels)])
     return found
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from regard.tasks.device import fast_bfloat16
 from regard.training.muon import operations
 from regard.training.optimizer import muon_matrices
 from regard.training.trace import Trace, trace
+from regard.training.tune import learner
 from regard.training.update import is_compiled
 
 __all__ = [
@@ -82,9 +84,11 @@ MACHINES = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """How many numbers are trained. One that is used in several places counts once."""
+    """How many numbers a model has. One that is used in several places counts once."""
 
     parts: dict[str, int]
+    frozen: dict[str, int]
+    """How many of them do not learn."""
     block: int
     """Of the largest block."""
     matrices: dict[torch.Size, int]
@@ -94,15 +98,37 @@ class Parameters:
     def total(self) -> int:
         return sum(self.parts.values())
 
+    @property
+    def learning(self) -> int:
+        return self.total - sum(self.frozen.values())
+
+    def sent(self, how: Train) -> int:
+        """How many of them processes tell each other of: gradients are only there of those that learn."""
+        return self.total if how.shard else self.learning
+
+    @property
+    def shares(self) -> str:
+        """What learns and what does not, for a person."""
+        counts = {name: count - self.frozen.get(name, 0) for name, count in self.parts.items()}
+        return (f"learning: {_counted(counts)} ({self.learning / self.total:.2%} of all); "
+                f"frozen: {_counted(self.frozen) or 'nothing'}")
+
     @classmethod
     def of(cls, model: nn.Module) -> "Parameters":
         parts = {"embeddings": 0, **{name: 0 for name, _ in model.named_children()}, "output": 0}
+        frozen = Counter[str]()
         for name, parameter in model.named_parameters():
             parts[_part(name)] = parts.get(_part(name), 0) + parameter.numel()
+            if not parameter.requires_grad:
+                frozen[_part(name)] += parameter.numel()
         blocks = [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]
         largest = max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0)
         matrices = Counter(piece.shape for p, rows in muon_matrices(model).items() for piece in p.split(rows))
-        return cls({name: count for name, count in parts.items() if count}, largest, dict(matrices))
+        return cls({name: count for name, count in parts.items() if count}, dict(frozen), largest, dict(matrices))
+
+
+def _counted(parts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in parts.items() if count)
 
 
 def _part(name: str) -> str:
@@ -112,7 +138,9 @@ def _part(name: str) -> str:
     ['embeddings', 'decoder', 'output']
     """
     words = name.split(".")
-    if "blocks" not in words and {"tokens", "positions"} & set(words):
+    if "adapters" in words:
+        return "adapters"
+    if "blocks" not in words and {"tokens", "positions", "segments"} & set(words):
         return "embeddings"
     return "output" if "output" in words else words[0]
 
@@ -149,7 +177,7 @@ def estimate(task: Task[Any], sizes: Sizes, batch: Batch, how: Train, *, device:
              gpus: int = 1, shapes: int | None = None) -> Estimate:
     """Of a step with this batch, one process's share of it. Of its tensors only the shapes count."""
     with torch.device("meta"):
-        model = task.build(sizes)
+        model = learner(task, sizes)
     piece = batch.map(lambda tensor: torch.empty_like(tensor, device="meta")).pieces(how.accumulate)[0]
 
     def loss() -> Tensor:
@@ -167,9 +195,10 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
     shards = gpus if how.shard else 1
     weights = FLOAT * parameters.total // shards
     stacks = [count * shape.numel() for shape, count in parameters.matrices.items()] if how.optimizer == "muon" else []
-    gradients, optimizer = weights, FLOAT * (MOMENTS * parameters.total - sum(stacks)) // shards
+    gradients = FLOAT * parameters.learning // shards
+    optimizer = FLOAT * (MOMENTS * parameters.learning - sum(stacks)) // shards
     # Where a batch is worked off in pieces, the gradients of those before are there from the beginning.
-    before = FLOAT * parameters.total if how.accumulate > 1 else 0
+    before = FLOAT * parameters.learning if how.accumulate > 1 else 0
     arriving = max(0, traced.backward - traced.copies - traced.kept)  # gradients when the backward pass is fullest
     if is_compiled(how, device):
         activations, logits = traced.compiled, COMPILED_LOGITS * traced.product
@@ -212,12 +241,12 @@ def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine,
     passes = traced.passes * (COMPILED_PASSES if compiled else 1) / speed
     launches = traced.launches * (COMPILED_LAUNCHES if compiled else 1) * LAUNCH
     work = (products + passes + launches) * how.accumulate * (4 / 3 if how.recompute else 1)
-    update = ADAMW_PASSES * FLOAT * parameters.total / (gpus if how.shard else 1) / speed
+    update = ADAMW_PASSES * FLOAT * parameters.learning / (gpus if how.shard else 1) / speed
     if how.optimizer == "muon":
         numbers = sum(count * shape.numel() for shape, count in parameters.matrices.items())
         update += (MUON_PASSES - ADAMW_PASSES) * FLOAT * numbers / speed
         update += sum(count * operations(*shape) for shape, count in parameters.matrices.items()) / peak
-    return max(work, bytes_sent(parameters.total, how, gpus) / machine.link) + update
+    return max(work, bytes_sent(parameters.sent(how), how, gpus) / machine.link) + update
 
 
 def bytes_sent(parameters: int, how: Train, gpus: int) -> float:

@@ -25,9 +25,9 @@ class Log:
     With `track` it also writes all figures as TensorBoard events, under `events/`.
     """
 
-    def __init__(self, folder: Path | None, how: Train, *, quiet: bool = False) -> None:
-        """Without a folder nothing is written: only one of many processes does."""
-        self.folder, self.how, self.quiet = folder, how, quiet
+    def __init__(self, folder: Path | None, how: Train, *, quiet: bool = False, counted: str = "tokens") -> None:
+        """Without a folder nothing is written: only one of many processes does. `counted` names what is."""
+        self.folder, self.how, self.quiet, self.counted = folder, how, quiet, counted
         self.steps, self.start, self.latest = how.steps, 0, 0
         self.file = open(os.devnull if folder is None else folder / FILE, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
         if folder is not None and _is_cut(folder / FILE):
@@ -76,7 +76,7 @@ class Log:
         speed = self.tokens / max(now - self.newest, 1e-9)
         self.write("step", step=step, tokens_per_second=round(speed), waited=round(self.waited, 4), **values)
         self.newest, self.tokens, self.waited = now, 0, 0.0
-        text = f"loss {values['loss']:.3f}  {speed:,.0f} tokens/s"
+        text = f"loss {values['loss']:.3f}  {speed:,.0f} {self.counted}/s"
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=step, description=text)
         else:

@@ -13,18 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json
+from regard.convert.peft import write_adapter
 from regard.convert.run import finish
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
 from regard.lock import hold
 from regard.nn.init import initialize
+from regard.nn.lora import merged
 from regard.settings.errors import Failure, NotFinite, Stopped
 from regard.settings.load import refuse_another, to_json
 from regard.settings.schema import Run, Search, Train
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import choose_device, fits
-from regard.training.estimate import outlook, precision_of
+from regard.training.estimate import Parameters, outlook, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.health import Health
 from regard.training.log import Log, check_tracking
@@ -32,7 +34,9 @@ from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
 from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
+from regard.training.start import take_over, taken
 from regard.training.stop import Stop
+from regard.training.tune import learner, scale_of
 from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
@@ -59,16 +63,20 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     device = choose_device(run.device)
     task: Task[Any] = make(run)
     sizes = _prepare(task, folder, stop, world, quiet=quiet)
-    if world.rank == 0:
-        write_json(folder / "run.json", to_json(run))  # after the data: what cannot be read leaves no run behind
-
-    model: nn.Module = task.build(sizes)
+    model = learner(task, sizes)
+    if world.rank == 0:  # what cannot be read, or does not fit, leaves no run behind
+        if run.train.start is not None and not (folder / "run.json").exists():
+            taken(model, run, sizes)
+        write_json(folder / "run.json", to_json(run))
     initialize(model, seed=run.seed)
     model.to(device).train()
     world.parallelize(model, run.train, precision=precision_of(run.train, device))
     optimizer = make_optimizer(model, run.train, device=device)
-    with Log(folder if world.rank == 0 else None, run.train, quiet=quiet) as log, deterministic(run.train):
+    own = folder if world.rank == 0 else None
+    with Log(own, run.train, quiet=quiet, counted=task.counted) as log, deterministic(run.train):
         progress = resume(folder, run, model, optimizer, world, say=log.say)
+        if run.train.start is not None and not progress.step:
+            take_over(model, run, sizes, world, say=log.say)
         log.begin(progress.step)
         began = time.monotonic()
         Learning(run, folder, task, model, optimizer, progress, log, stop, world).learn(sizes)
@@ -76,8 +84,8 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         if world.rank:
             return {}
         weights = _finish(folder, run, sizes, progress, log)
-        if run.train.shard:
-            del model, optimizer  # each holds a part; what answers is whole
+        if run.train.shard or run.train.tune == "lora":
+            del model, optimizer  # each holds a part, or adapters; what answers is whole
             model = task.build(sizes).to(device)
         load_weights(model, weights, origin=str(folder))
         model.eval()
@@ -166,6 +174,8 @@ class Learning:
             where = f"{world.size} processes on {self.device.type}" if world.size > 1 else self.device.type
             log.say(f"{len(self.task.lengths('train')):,} examples, {self.plan.steps_per_epoch:,} steps per epoch; "
                     f"{foretold}; {where}, {str(self.precision).removeprefix('torch.')}")
+            if how.start is not None or how.frozen:
+                log.say(Parameters.of(self.model).shares)
             for note in self.task.notes:
                 log.say(f"note: {note}")
         if self.progress.step:
@@ -267,6 +277,10 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
     if len(whole) < len(steps):
         log.say(f"note: {len(steps) - len(whole)} of {len(steps)} checkpoints to be averaged are missing or damaged")
     weights = average(whole)
+    if run.train.tune == "lora":
+        if not write_adapter(folder, run, sizes, weights):
+            log.say("note: no family that PEFT knows has such a model; the adapters are in model.safetensors alone")
+        weights = merged(weights, scale=scale_of(run.train))
     finish(folder, run, sizes, weights)
     return weights
 

@@ -1,7 +1,7 @@
 """Which optimiser moves which weights, and how its rate changes over a run."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from regard.settings.schema import Train
 from regard.tasks.device import fast_bfloat16
 from regard.training.muon import Muon
+from regard.training.tune import level
 
-__all__ = ["adamw", "make_optimizer", "muon", "muon_matrices", "rate"]
+__all__ = ["adamw", "layer_ratios", "make_optimizer", "muon", "muon_matrices", "rate"]
 
 
 def make_optimizer(model: nn.Module, how: Train, *, device: torch.device) -> torch.optim.Optimizer:
@@ -20,13 +21,13 @@ def make_optimizer(model: nn.Module, how: Train, *, device: torch.device) -> tor
 
 def adamw(model: nn.Module, how: Train, *, device: torch.device) -> torch.optim.AdamW:
     """Fused AdamW. Matrices are decayed; biases and norms, whose size carries no waste, are not."""
-    return _adamw(model.parameters(), how, device)
+    return _adamw(dict(model.named_parameters()), how, device)
 
 
 def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
     """Muon for the blocks' matrices; AdamW for tokens, output, positions, norms and biases."""
     matrices = muon_matrices(model)
-    others = _adamw([p for p in model.parameters() if p not in matrices], how, device)
+    others = _adamw({name: p for name, p in model.named_parameters() if p not in matrices}, how, device)
     half = how.precision != "float32" and fast_bfloat16(device)
     return Muon(
         list(matrices), list(matrices.values()), others, rate=_first(how.matrix_rate, device), momentum=how.momentum,
@@ -34,13 +35,32 @@ def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
         precision=torch.bfloat16 if half else torch.float32)
 
 
-def _adamw(parameters: Iterable[Tensor], how: Train, device: torch.device) -> torch.optim.AdamW:
-    found = list(parameters)
-    matrices, vectors = [p for p in found if p.ndim >= 2], [p for p in found if p.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": how.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=_first(how.rate, device),
-                             betas=(how.beta1, how.beta2), eps=how.epsilon, fused=device.type != "mps",
-                             capturable=device.type == "cuda")
+def _adamw(parameters: Mapping[str, Tensor], how: Train, device: torch.device) -> torch.optim.AdamW:
+    """A group for all that shares a rate and a decay. What does not learn has no place in any."""
+    learning = {name: p for name, p in parameters.items() if p.requires_grad}
+    ratios = layer_ratios(learning, how.layer_decay)
+    groups: dict[tuple[float, bool], list[Tensor]] = {}
+    for name, p in sorted(learning.items(), key=lambda item: item[1].ndim < 2):  # matrices first; else in order
+        groups.setdefault((ratios[name], p.ndim >= 2), []).append(p)
+    return torch.optim.AdamW(
+        [{"params": params, "weight_decay": how.weight_decay if is_matrix else 0.0, "ratio": ratio,
+          "lr": _first(how.rate * ratio, device)} for (ratio, is_matrix), params in groups.items()],
+        lr=_first(how.rate, device), betas=(how.beta1, how.beta2), eps=how.epsilon, fused=device.type != "mps",
+        capturable=device.type == "cuda")
+
+
+def layer_ratios(names: Iterable[str], decay: float) -> dict[str, float]:
+    """What the rate of each parameter is multiplied by: the head's by 1, and one less of `decay` for each level up.
+
+    Lower blocks know what is true of all texts, and are to keep it (Howard and Ruder 2018, 3.2; Clark et al. 2020, A).
+
+    >>> names = ["tokens.table.weight", "blocks.0.self.out.bias", "blocks.1.self.out.bias", "head.output.bias"]
+    >>> list(layer_ratios(names, 0.5).values())
+    [0.125, 0.25, 0.5, 1.0]
+    """
+    levels = {name: level(name) for name in names}
+    top = 1 + max((found for found in levels.values() if found is not None), default=0)
+    return {name: decay ** (0 if found is None else top - found) for name, found in levels.items()}
 
 
 def _first(value: float, device: torch.device) -> float | Tensor:
@@ -52,7 +72,7 @@ def muon_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
     """The weights of the blocks' products, each with the rows of the matrices that lie side by side in it."""
     towers = tuple(f"{name}." for name, part in model.named_modules() if isinstance(part, nn.ModuleList))
     products = {name: part for name, part in model.named_modules()
-                if isinstance(part, nn.Linear) and name.startswith(towers)}
+                if isinstance(part, nn.Linear) and name.startswith(towers) and part.weight.requires_grad}
     return {part.weight: _rows(name.split(".")[-1], part.out_features, model.get_submodule(name.rpartition(".")[0]))
             for name, part in products.items()}
 

@@ -20,6 +20,7 @@ from regard.tasks.base import Sizes, Task
 from regard.training.estimate import Parameters
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
+from regard.training.tune import learner
 from regard.training.update import Update, is_compiled, make_update
 
 __all__ = ["Rehearsal", "measure", "rehearse", "speed"]
@@ -53,11 +54,11 @@ class Rehearsal:
 
     def model(self, device: str = "meta") -> nn.Module:
         with torch.device(device):
-            return self.task.build(self.sizes)
+            return learner(self.task, self.sizes)
 
     def parameters(self) -> Parameters:
         with torch.device("meta"):
-            return Parameters.of(self.task.build(self.exact))
+            return Parameters.of(learner(self.task, self.exact))
 
     def batch(self, processes: int = 1) -> Batch:
         """The share of one process."""

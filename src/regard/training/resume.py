@@ -109,8 +109,8 @@ def tensors_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def room_for(model: nn.Module) -> int:
-    """Bytes of a checkpoint that come from a GPU: a weight and its two averages, each with a little beside it."""
-    return sum(3 * p.nbytes + 1024 for p in model.parameters() if p.is_cuda)
+    """Bytes of a checkpoint that come from a GPU: a weight and, if it learns, its two averages, and a little beside."""
+    return sum((3 if p.requires_grad else 1) * p.nbytes + 1024 for p in model.parameters() if p.is_cuda)
 
 
 def _restore(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], world: World) -> None:

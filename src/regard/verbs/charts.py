@@ -1,5 +1,5 @@
 """The pictures of `regard measure`: its table as heat maps, and the alignment's error over a training; and of
-`regard eval --shots`: the accuracy against the examples in the prompt."""
+`regard eval`: which labels are taken for which, and with --shots the accuracy against the examples in the prompt."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,16 +12,20 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from regard.look.alignment import Head
 from regard.look.heatmap import COLOURS as HEAT
+from regard.tasks.base import Confusion
 from regard.tasks.shots import Shots
 from regard.verbs.curves import COLOURS, FAINT, GREY, INK, spread
 
-__all__ = ["by_head", "by_shots", "over_training"]
+__all__ = ["by_head", "by_shots", "over_training", "taken_for"]
 
 TITLES = {"entropy": "entropy (bits)", "distance": "distance (tokens)", "first": "share of the first token",
           "aer": "alignment error rate", "loss": "change of the loss without it",
           "changed": "answers that change without it"}
 ABSENT = "#F4F4F4"
 DARK = 0.6  # of the scale: from here on figures are white
+READABLE = 24  # labels: of more, the figures in the cells could not be read
+LETTERS = 24  # of a label's name that are shown
+LARGEST = 14  # inches of all cells
 
 
 def by_head(heads: Mapping[Head, Mapping[str, float]]) -> Figure:
@@ -129,3 +133,43 @@ def by_shots(found: Sequence[Shots], most_common: float, *, title: str) -> Figur
     axes.text(0, 1.03, f"{title} · {found[0].questions:,} texts · bars: standard error", transform=axes.transAxes,
               color=GREY, fontsize=9, parse_math=False)
     return figure
+
+
+def taken_for(confusion: Confusion, *, title: str) -> Figure:
+    """A row for each label that texts have, a column for each they were given; the colour is the share of the row."""
+    counts, names = confusion.counts, [_short(label) for label in confusion.labels]
+    totals, longest = counts.sum(1), max(len(_short(label)) for label in confusion.labels)
+    cell = min(0.46, LARGEST / len(names))
+    size, letters = max(cell * len(names), 2.6), min(9, 50 * cell)
+    figure = Figure(figsize=(max(size + 0.09 * longest + 1.6, 0.08 * len(title) + 3), size + 0.07 * longest + 1.4),
+                    layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15), facecolor="white")
+    axes = figure.add_subplot()
+    axes.imshow(counts / np.maximum(totals, 1)[:, None], cmap=HEAT, norm=Normalize(0, 1))
+    if len(names) <= READABLE:
+        for (row, column), count in np.ndenumerate(counts):
+            if count:
+                axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=7 if count > 9_999 else 8,
+                          color="white" if count > DARK * totals[row] else INK)
+    for row in np.flatnonzero(totals).tolist():
+        axes.text(len(names) - 0.35, row, f"{counts[row, row] / totals[row]:.0%}", va="center", color=GREY,
+                  fontsize=min(8, letters))
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=letters)
+    axes.set_yticks(range(len(names)), names, fontsize=letters)
+    axes.set_xticks(np.arange(len(names) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(names) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="both", length=0, labelcolor=INK)
+    axes.spines[:].set_visible(False)
+    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        label.set_parse_math(False)
+    axes.set_xlabel("given", color=GREY, loc="right")
+    axes.set_ylabel("wanted", color=GREY, loc="top")
+    # Not above the axes: there the names of the rows would push it to the right.
+    figure.suptitle("What is taken for what\n", x=0.02, ha="left", color=INK, fontsize=13, fontweight="bold")
+    figure.text(0.02, 1 - 0.47 / figure.get_figheight(), f"{title} · {np.trace(counts):,} of {totals.sum():,} right · "
+                "colour: share of the row", ha="left", va="center", color=GREY, fontsize=9, parse_math=False)
+    return figure
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"

@@ -1,42 +1,108 @@
-"""`regard eval`: how good a trained model is."""
+"""`regard eval`: how good a trained model is, on its own tests, on other labelled texts, and on shifted ones."""
 
 import json as jsons
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from regard.settings.errors import NotFinite
-from regard.verbs.runs import chosen
+from regard.settings.errors import NotFinite, UserError
+from regard.verbs.runs import chosen, prepare_to_draw
 
-__all__ = ["main", "table"]
+if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.tasks.base import Confusion
+    from regard.tasks.predictor import Predictor
+
+__all__ = ["Others", "main", "table"]
+
+RIGHT = ("accuracy", "exact_match")  # the score whose drop is told
+
+
+@dataclass(frozen=True)
+class Others:
+    """What is measured besides the run's own tests."""
+
+    data: Sequence[Path] = ()
+    source: str | None = None
+    target: str | None = None
+    shift: str = ""
+    seed: int = 0
+
+
+OWN_TESTS = Others()
 
 
 def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, precision: str,
-         quantize: str | None, json: bool) -> None:
-    folder = chosen(run)  # a wrong one is refused at once: importing torch takes seconds
+         quantize: str | None, json: bool, others: Others = OWN_TESTS, plot: Path | None = None) -> None:
+    from regard.data.shift import shifts
+
+    folder, how = chosen(run), shifts(others.shift)  # what is wrong is said at once: importing torch takes seconds
+    if plot is not None:
+        prepare_to_draw(plot)
 
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device, precision=precision)
     print(f"evaluating {folder}", file=sys.stderr)
     predictor.read_data()  # before that, a run that has come without it does not know its tests
-    wanted = splits or [s for s in predictor.task.splits() if s.startswith("test")] or ["val"]
-    scores = {split: predictor.evaluate(split, limit=limit) for split in wanted}
-    if wrong := [split for split in wanted if math.isnan(float(scores[split].get("loss", 0)))]:
-        raise NotFinite(f"{folder}: its loss on {wrong[0]} is not a number: its training went wrong")
-    first = scores[wanted[0]]
+    known = len(predictor.task.notes)
+    against = _asked(predictor, splits, others, how)
+    scores = {split: predictor.evaluate(split, limit=limit) for split in against}
+    losses = {split: values.get("loss") for split, values in scores.items()}
+    if wrong := next((split for split, loss in losses.items() if isinstance(loss, float) and math.isnan(loss)), None):
+        raise NotFinite(f"{folder}: its loss on {wrong} is not a number: its training went wrong")
+    if others.data or how:
+        scores = _with_drops(scores, against)
+    wanted, first = list(scores), next(iter(scores.values()))
     if quantize is not None:  # what it costs is seen beside what there was
         narrow = load(folder, device=device, precision=precision, quantize=quantize)
-        scores |= {f"{split} {quantize}": narrow.evaluate(split, limit=limit) for split in wanted}
+        scores |= {f"{split} {quantize}": predictor.task.score(narrow.model, split, limit=limit) for split in wanted}
         first = {**scores[f"{wanted[0]} {quantize}"], "quantize": quantize}
+    confusion = predictor.task.confusion(predictor.model, wanted[0], limit=limit) if json or plot else None
+    for note in dict.fromkeys(predictor.task.notes[known:]):
+        print(f"note: {note}", file=sys.stderr)
+    if plot is not None:
+        _draw(confusion, plot, title=f"{folder.resolve().name} on {wanted[0]}", task=predictor.run.task)
     if json:
-        print(jsons.dumps({"run": str(folder), "split": wanted[0], **first, "splits": scores}, ensure_ascii=False))
+        about = {} if confusion is None else {
+            "confusion": {"labels": list(confusion.labels), "counts": confusion.counts.tolist()}}
+        print(jsons.dumps({"run": str(folder), "split": wanted[0], **first, "splits": scores, **about},
+                          ensure_ascii=False))
     else:
-        print(table(scores))
-        if quantize is not None:
-            print(*_costs(scores, wanted, quantize), sep="\n")
+        costs = [] if quantize is None else _costs(scores, wanted, quantize)
+        print(table(scores), *costs, sep="\n")
+
+
+def _asked(predictor: "Predictor", splits: Sequence[str], others: Others, shifts: Sequence[str]) -> dict[str, str]:
+    """The splits to measure, each with the one that its drop is against: a shifted one's own, or else the first."""
+    task = predictor.task
+    if others.source or others.target:
+        data = replace(task.run.data, source=others.source, target=others.target)
+        task.run = replace(task.run, data=data)
+    own = [*splits]
+    if not own and not others.data:
+        own = [split for split in task.splits() if split.startswith("test")] or ["val"]
+    every = [*own, *(name for path in others.data for name in task.more(path))]
+    against = dict.fromkeys(every, every[0])
+    return against | {task.shift(split, how, seed=others.seed): split for split in every for how in shifts}
+
+
+def _with_drops(scores: Mapping[str, Mapping[str, Any]], against: Mapping[str, str]) -> dict[str, Any]:
+    name = next(name for name in RIGHT if name in next(iter(scores.values())))
+    return {split: {**values, "drop": scores[against[split]][name] - values[name]} for split, values in scores.items()}
+
+
+def _draw(confusion: "Confusion | None", file: Path, *, title: str, task: str) -> None:
+    if confusion is None:
+        raise UserError(f"--plot {file}: draws which label is taken for which; a text has no single one in this run of "
+                        f"{task}")
+    from regard.look.heatmap import save
+    from regard.verbs.charts import taken_for
+
+    save(taken_for(confusion, title=title), file)
+    print(f"drawn: {file}", file=sys.stderr)
 
 
 def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quantize: str) -> Iterator[str]:
@@ -46,18 +112,44 @@ def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quant
         if "perplexity" in before:
             change = 100 * (after["perplexity"] / before["perplexity"] - 1)
             yield f"{split}: {quantize} changes the perplexity by {change:+.2f} %"
+        for name in RIGHT:
+            if name in before:
+                yield f"{split}: {quantize} changes the {name.replace('_', ' ')} by {after[name] - before[name]:+.4f}"
 
 
 def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line for each split; then the signatures, which make the figures citable."""
-    numbers = [name for name, value in next(iter(scores.values())).items() if not isinstance(value, str)]
+    """A line for each split; then whole tables; then the signatures, which make the figures citable."""
+    first = next(iter(scores.values()))
+    numbers = list(dict.fromkeys(name for values in scores.values() for name, value in values.items()
+                                 if isinstance(value, int | float)))
     width = max(len("split"), *map(len, scores))
     lines = ["  ".join([f"{'split':<{width}}", *(f"{name:>{max(9, len(name))}}" for name in numbers)])]
     for split, values in scores.items():
-        cells = [f"{_figure(values[name]):>{max(9, len(name))}}" for name in numbers]
-        lines.append("  ".join([f"{split:<{width}}", *cells]))
+        cells = [f"{_figure(values[name]) if name in values else '':>{max(9, len(name))}}" for name in numbers]
+        lines.append("  ".join([f"{split:<{width}}", *cells]).rstrip())
     texts = {name: value for values in scores.values() for name, value in values.items() if isinstance(value, str)}
+    lines += [line for name in first if isinstance(first[name], dict)
+              for line in _across({split: values[name] for split, values in scores.items()}, name.replace("_", " "))]
     return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {value}" for name, value in texts.items())])
+
+
+def _across(tables: Mapping[str, Mapping[str, float]], title: str) -> list[str]:
+    """A line for each thing that some split has, and a column for each split.
+
+    >>> print(*_across({"val": {"NOUN": 97.5, "VERB": 95.0}, "test": {"NOUN": 100.0}}, "accuracy per tag"), sep="\\n")
+    <BLANKLINE>
+    accuracy per tag        val       test
+    NOUN                  97.50     100.00
+    VERB                  95.00
+    """
+    names = sorted({name for table in tables.values() for name in table})
+    width = max(map(len, [title, *names]))
+    lines = ["", "  ".join([f"{title:<{width}}", *(f"{split:>9}" for split in tables)])]
+    for name in names:
+        cells = [f"{_figure(table[name]) if name in table else '':>{max(9, len(split))}}"
+                 for split, table in tables.items()]
+        lines.append("  ".join([f"{name:<{width}}", *cells]).rstrip())
+    return lines
 
 
 def _figure(value: float) -> str:

@@ -55,11 +55,11 @@ def _example() -> Explained:
 
 def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, device: str) -> Explained:
     from regard.look.explain import catch
-    from regard.look.watch import sites
+    from regard.look.watch import matching, sites
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device)
-    where = site or list(sites(predictor.model))[-1]
+    where = site or matching(sites(predictor.model), predictor.task.acting)[-1]
     # An answer is found step by step; the newest call is that of the one pass over all of it.
     with catch(predictor.model, where) as caught:
         labels = predictor.look(text, only=where, heads=[head]).labels[where]

@@ -116,7 +116,7 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     An answer changes exactly if some token along it is no longer the likeliest: no new search is needed to know.
     """
     from regard.look.ablate import without
-    from regard.look.watch import sites
+    from regard.look.watch import matching, sites
     from regard.tasks.base import loss_per_token
 
     task, model = predictor.task, predictor.model
@@ -129,7 +129,8 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     # Where an answer was cut off, what would have come next is not part of it.
     before, said = loss_per_token(task, model, right), [task.likeliest(model, batch) for batch in own]
     effects: dict[Head, Columns] = {}
-    every = [(site, head) for site, attend in sites(model).items() for head in range(attend.heads)]
+    known = sites(model)
+    every = [(site, head) for site in matching(known, task.acting) for head in range(known[site].heads)]
     for site, head in _followed(every):
         with without(model, site, head):
             changed = sum(int((was & ~task.likeliest(model, batch)).any(1).sum())

@@ -115,6 +115,7 @@ class Planned:
             "precision": str(self.precision).removeprefix("torch."),
             "compiled": is_compiled(self.run.train, self.place.device.type), "batch": {"rows": rows, "length": length},
             "parameters": parameters.total, "parts": parameters.parts,
+            "learning": parameters.learning, "frozen": parameters.frozen,
             "work": work(self.rehearsal, parameters.total, steps=self.run.train.steps),
             "memory": {**asdict(found.memory), "available": self.place.memory}, "fits": self.fits,
             "instead": None if self.fits else self.instead(),
@@ -144,7 +145,7 @@ class Planned:
         step = median(measure(self.rehearsal, self.run, device=place.device, precision=self.precision,
                               processes=place.gpus))
         if place.machine is not None:  # one GPU was measured; the others are heard meanwhile
-            step = max(step, bytes_sent(found.parameters.total, how, place.gpus) / place.machine.link)
+            step = max(step, bytes_sent(found.parameters.sent(how), how, place.gpus) / place.machine.link)
         return step, "measured"
 
     def instead(self) -> str | None:
@@ -189,7 +190,10 @@ def _table(about: dict[str, Any]) -> str:
 
     memory, batch, time = about["memory"], about["batch"], about["seconds"]
     lines = [f"{'parameters':<16}{about['parameters']:>16,}"]
-    lines += [f"  {name:<14}{count:>16,}" for name, count in about["parts"].items()]
+    frozen = about["frozen"]
+    lines += [f"  {name:<14}{count:>16,}{_stays(frozen.get(name, 0), count)}" for name, count in about["parts"].items()]
+    if frozen:
+        lines += [f"{'learning':<16}{about['learning']:>16,}  ({about['learning'] / about['parameters']:.2%})"]
     where = f"{about['gpus']} × {about['device']}" if about["gpus"] > 1 else about["device"]
     kind = about["precision"] + ", compiled" * about["compiled"]
     lines += ["", f"memory of a step of {batch['rows']:,} × {batch['length']} tokens on {where}, {kind}"]
@@ -210,6 +214,10 @@ def _table(about: dict[str, Any]) -> str:
               f"{'  attention':<16}{work['attention']:>16.3g}  FLOP (every query with every key of its row)",
               f"{'  ':<16}{work['petaflop_days_attention']:>16,.4g}  petaflop/s-days"]
     return "\n".join([*lines, "", f"assumed, as the data was not read: {'; '.join(about['assumed'])}"])
+
+
+def _stays(frozen: int, count: int) -> str:
+    return "" if not frozen else "  frozen" if frozen == count else f"  {frozen:,} frozen"
 
 
 KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimiser", "copies": "cast weights",

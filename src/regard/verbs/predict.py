@@ -16,6 +16,8 @@ from regard.settings.schema import Search
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.look.choices import Choice
+    from regard.tasks.base import Answer
     from regard.tasks.predictor import Predictor
 
 __all__ = ["batched", "main", "texts_of"]
@@ -88,9 +90,37 @@ def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
 def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool) -> None:
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
-            print(jsons.dumps({"input": text, **asdict(answer)}, ensure_ascii=False))
+            print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
         else:
-            print("\t".join(_line(each.text) for each in (answer, *answer.others)))
+            lines = [*(_line(each.text) for each in (answer, *answer.others)), *_places(answer, search["best"])]
+            # Below each other to a person; to a program, an input is a line.
+            print(("\n  " if sys.stdout.isatty() else "\t").join(lines))
+
+
+def _places(answer: "Answer", best: int) -> Iterator[str]:
+    """What could stand at each place with its probability, or how likely it is of each that something is to be said."""
+    if plain := [choice for choice in answer.choices if not choice.best]:
+        yield ", ".join(f"{_line(choice.token).strip()} {choice.probability:.3f}" for choice in plain)
+    if best > 1:
+        yield from _weighed([choice for choice in answer.choices if choice.best])
+
+
+def _record(answer: "Answer") -> dict[str, Any]:
+    """The probabilities and the choices are of answers alone that have them."""
+    told: dict[str, Any] = {
+        "text": answer.text, "score": answer.score, "others": [_record(other) for other in answer.others]}
+    if answer.probabilities is not None:
+        told["probabilities"] = dict(answer.probabilities)
+    if answer.choices:
+        told["choices"] = [asdict(choice) for choice in answer.choices]
+    return told
+
+
+def _weighed(choices: "Sequence[Choice]") -> Iterator[str]:
+    width = max((len(_line(choice.token).strip()) for choice in choices), default=0)
+    for choice in choices:
+        likely = "  ".join(f"P({_line(text).strip()})={chance:.3f}" for text, chance in choice.best)
+        yield f"{_line(choice.token).strip():<{width}}  {likely}"
 
 
 def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:

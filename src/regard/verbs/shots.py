@@ -77,18 +77,17 @@ def counts(text: str) -> list[int]:
 
 def _read(data: Path, source: str | None, target: str | None) -> "tuple[Sequence[Pair], Sequence[Pair]]":
     """The texts to ask for and those to show. Where one file holds all, a text is shown all but itself."""
-    from regard.data.layout import find_files, kind
-    from regard.data.text import read_pairs
+    from regard.data.labelled import Columns, read_file
+    from regard.data.layout import find_splits
+    from regard.data.text import Pair
 
-    if kind(data) == "jsonl":
-        source, target = source or "text", target or "label"
-    corpus = read_pairs([data], source=source, target=target)
-    splits = find_files([data], source=source, target=target).files
+    columns = Columns(source, target)
+    splits = {split: [Pair(sample.text, *sample.labels) for sample in read_file(path, columns).samples
+                      if sample.text.strip()] for split, path in find_splits([data])[0].items()}
     if set(splits) == {"train"}:
-        every = [*corpus.splits["train"], *corpus.splits["val"]]
-        return every, every
+        return splits["train"], splits["train"]
     asked = next((split for split in splits if split.startswith("test")), "val")
-    return corpus.splits[asked], corpus.splits["train"]
+    return splits[asked], splits["train"]
 
 
 def _row(found: "Shots", *, first: bool) -> str:

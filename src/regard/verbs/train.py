@@ -14,19 +14,21 @@ from typing import Any
 
 from regard.lock import hold
 from regard.settings.errors import UserError
-from regard.settings.load import differences, load, refuse_another, task_of, to_json
+from regard.settings.load import differences, load, refuse_another, task_of, text_of, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
+from regard.verbs.start import begun
 
 __all__ = ["main", "settled"]
 
-BUILT_IN = {"translate": "phrasebook", "language": "python"}  # the name of the data that a task brings along
+# The name of the data that a task brings along.
+BUILT_IN = {"language": "python", **dict.fromkeys(("translate", "classify", "tag", "mask", "detect"), "phrasebook")}
 SCORES = "scores.json"  # what a run writes last
 SAMPLE = 160  # tokens
 SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
 # What a run leaves that ended before its first step.
-PREPARED = {"data", "lock", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
+PREPARED = {"data", "lock", "labels.json", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
             "source_tokenizer_config.json", ".run.json.tmp"}
 
 
@@ -56,7 +58,12 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     """The run that the options describe."""
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
     task = task or task_of(recipe, overrides)
-    run = load(recipe, overrides, base=base(task, built_in=not own_data))
+    plain = base(task, built_in=not own_data)
+    is_whole = recipe is not None and recipe.suffix.lower() == ".json"  # a saved run says all that a source would
+    start = None if is_whole else text_of("train.start", recipe, overrides)
+    if start is not None:
+        plain = begun(plain, Path(start), tune=text_of("train.tune", recipe, overrides) or plain.train.tune)
+    run = load(recipe, overrides, base=plain)
     return replace(run, task=task, data=_data(run.data, data, source, target))
 
 
@@ -143,7 +150,7 @@ def _name(run: Run) -> str:
     data = run.data
     if not data.paths:
         return BUILT_IN.get(run.task, "data")
-    stem = re.sub(r"(\.gz|\.tsv|\.jsonl)+$", "", Path(data.paths[0]).resolve().name)
+    stem = re.sub(r"(\.gz|\.tsv|\.csv|\.jsonl|\.conllu?)+$", "", Path(data.paths[0]).resolve().name)
     stem = re.sub(r"[*?\[\]]", "", stem).strip(".") or "data"  # of a pattern
     return "-".join([stem, *(side for side in (data.source, data.target) if side)])
 

@@ -105,6 +105,8 @@ const same = (some, others) => some.length === others.length && some.every((each
 
 // Whether its rows are the tokens of the output, so that a step of the output is a row.
 export const speaks = (site) => choices.length > 0 && same(site.targets, choices.map((choice) => choice.token));
+// What a row could have said; or, where one answer is given to the whole input, what that could have been.
+export const choiceAt = (site, row) => (speaks(site) ? choices[row] : choices.length === 1 && !sites.some(speaks) ? choices[0] : null);
 
 // Whether rows and columns are two texts, and not one text, or one text moved by a token.
 const faces = (site) => !same(site.targets, site.sources) && !same(site.targets.slice(0, -1), site.sources.slice(1));

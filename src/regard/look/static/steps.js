@@ -2,7 +2,7 @@
 
 import { colour, onTone, toner } from "./colours.js";
 import { clamp, element, FONT, ink, percent, quoted, shape, short, widthOf, word } from "./dom.js";
-import { choices, sites, speaks } from "./record.js";
+import { choiceAt, choices, sites, speaks } from "./record.js";
 import { change, scale, site, state } from "./state.js";
 
 const LINE = 52;
@@ -10,6 +10,7 @@ const SEEN = 80; // sources shown at a time
 const SAID = 40; // tokens of the output shown at a time
 const WIDEST = 900; // pixels
 const PACE = 1100; // milliseconds of a step
+const BOLD = 1.12; // times as wide as plain letters, about
 
 export function steps(panel, say) {
   let clock = null;
@@ -50,7 +51,7 @@ export function steps(panel, say) {
     slider.setAttribute("aria-valuetext", `${here() + 1} of ${last() + 1}: ${word(site().targets[here()])}`);
     count.textContent = `${(here() + 1).toLocaleString("en")} / ${(last() + 1).toLocaleString("en")}`;
     draw();
-    const choice = speaks(site()) ? choices[here()] : null;
+    const choice = choiceAt(site(), here());
     say(choice ? `Step ${here() + 1}: ${quoted(choice.token)} with a probability of ${percent(choice.probability)}.` : `Row ${here() + 1}: ${quoted(site().targets[here()])}. Nothing is known of what else could have come.`);
   }
 
@@ -69,11 +70,12 @@ export function steps(panel, say) {
     y = flow(root, site().sources, pageOf(site().sources, strongest, SEEN), { width, size, y }, (i) => ({
       fill: colour(tone(weights[i])), text: onTone(tone(weights[i])), note: weights[i] >= 0.02 ? percent(weights[i]) : "",
     }));
-    y = heading(root, "has said", y + 30);
+    y = heading(root, choices.length && !speaks(site()) ? "has read" : "has said", y + 30);
     y = flow(root, site().targets, pageOf(site().targets, here(), SAID), { width, size, y }, (i) => ({
       fill: i === here() ? ink("chosen") : "none", text: i === here() ? ink("paper") : ink("ink"), note: "", isHidden: i > here(),
     }));
-    if (speaks(site())) y = candidates(root, choices[here()], { width, size, y: heading(root, "could have said", y + 22) });
+    const choice = choiceAt(site(), here());
+    if (choice) y = candidates(root, choice, { width, size, y: heading(root, "could have said", y + 22) });
     root.setAttribute("height", y);
     root.setAttribute("viewBox", `0 0 ${width} ${y}`);
     root.setAttribute("aria-label", `Step ${here() + 1}: ${word(site().targets[here()])}, which looks most at ${word(site().sources[strongest])}`);
@@ -113,7 +115,7 @@ export function steps(panel, say) {
   function candidates(root, choice, { width, size, y }) {
     const known = choice.best.some(([token]) => token === choice.token);
     const all = known ? choice.best : [...choice.best, [choice.token, choice.probability]];
-    const left = Math.min(width / 3, Math.max(...all.map(([token]) => widthOf(short(token), size))) + 16);
+    const left = Math.min(width / 3, BOLD * Math.max(...all.map(([token]) => widthOf(short(token), size))) + 16);
     const room = Math.min(560, width - left - 80);
     for (const [token, probability] of all) {
       const isTaken = token === choice.token;

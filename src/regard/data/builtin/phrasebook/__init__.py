@@ -18,6 +18,9 @@ elided word is part of the next ("j'ai" renders both "I" and what "ai" does). Th
 the finite verb, "not" to both ne and pas, "to" to the preposition or else to the infinitive, "est-ce que" to
 the auxiliary it stands for, an article that one language lacks to the noun, and idioms as wholes.
 
+The rules that a sentence is made by know its kind: a statement, a negation (of a whole statement), a question that yes
+or no answers, an open one, a command, a greeting, or a sentence of two clauses, whatever each of those is.
+
 A sentence is a function of a seed and an index, through BLAKE2: the same bytes on every machine, for ever.
 """
 
@@ -30,12 +33,13 @@ from functools import cache
 from itertools import chain, count, islice
 
 from regard.data.builtin.phrasebook.grammar import derive, plain_statements
-from regard.data.builtin.phrasebook.pieces import Piece, written
+from regard.data.builtin.phrasebook.pieces import STATED, Piece, written
 from regard.data.builtin.phrasebook.states import student
 from regard.data.builtin.phrasebook.subjects import PRONOUNS
+from regard.data.builtin.phrasebook.tags import parts_of_speech
 from regard.settings.errors import UserError
 
-__all__ = ["SPLITS", "Phrase", "phrases", "sentences"]
+__all__ = ["SPLITS", "Phrase", "Tagging", "phrases", "sentences", "taggings"]
 
 SPLITS = ("train", "val", "test", "test_combinations")
 TEST_SHARE, VAL_SHARE = 4, 2  # of a hundred sentences
@@ -44,11 +48,20 @@ HELD_OUT = 16  # of so many pairs of words, one is kept from training
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A French sentence, its English, and which words of the two belong together."""
+    """A French sentence, its English, which words of the two belong together, and what kind of sentence it is."""
 
     source: str
     target: str
     alignment: tuple[tuple[int, int], ...]
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    """An English sentence in words, and the part of speech of each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
 
 
 def phrases(split: str, count: int, *, seed: int = 0) -> list[Phrase]:
@@ -59,12 +72,26 @@ def phrases(split: str, count: int, *, seed: int = 0) -> list[Phrase]:
     other three, though each word is common there.
 
     >>> phrases("test", 1)
-    [Phrase(source='je suis étudiant', target='I am a student', alignment=((0, 0), (1, 1), (2, 2), (2, 3)))]
+    [Phrase(source='je suis étudiant', target='I am a student', alignment=((0, 0), (1, 1), (2, 2), (2, 3)),
+            kind='statement')]
     """
-    if split not in SPLITS:
-        raise UserError(f"{split}: no such split of the phrase-book; there are {', '.join(SPLITS)}")
+    _check(split)
     with _garbage_left_alone():
         return list(islice(_stream(split, seed), count))
+
+
+def taggings(split: str, count: int, *, seed: int = 0) -> list[Tagging]:
+    """The first English sentences of a split with their parts of speech, as `phrases` gives them with their French.
+
+    Here the English decides the split: "you eat" is one sentence, whether it was tu or vous. Every other sentence that
+    is no question ends in a full stop, which is a word as the question mark is.
+
+    >>> taggings("test", 1)
+    [Tagging(words=('I', 'am', 'a', 'student', '.'), tags=('PRON', 'AUX', 'DET', 'NOUN', 'PUNCT'))]
+    """
+    _check(split)
+    with _garbage_left_alone():
+        return list(islice(_tagged(split, seed), count))
 
 
 def sentences() -> int:
@@ -74,6 +101,11 @@ def sentences() -> int:
     True
     """
     return plain_statements()
+
+
+def _check(split: str) -> None:
+    if split not in SPLITS:
+        raise UserError(f"{split}: no such split of the phrase-book; there are {', '.join(SPLITS)}")
 
 
 @contextmanager
@@ -89,14 +121,28 @@ def _garbage_left_alone() -> Iterator[None]:
 
 
 def _stream(split: str, seed: int) -> Iterator[Phrase]:
-    reserved = _reserved() if split == "test" else ()
-    drawn = (derive(_number(f"{seed} {index}")) for index in count())
     seen: set[str] = set()
-    for piece in chain(reserved, drawn):
+    for piece in _drawn(split, seed):
         source, target, alignment = written(piece)
         if source not in seen and _split(source, piece.combinations) == split:
             seen.add(source)
-            yield Phrase(source, target, alignment)
+            yield Phrase(source, target, alignment, piece.kind or STATED)
+
+
+def _tagged(split: str, seed: int) -> Iterator[Tagging]:
+    seen: set[str] = set()
+    for piece in _drawn(split, seed):
+        words, tags = parts_of_speech(piece.english)
+        text = " ".join(words)
+        if text not in seen and _split(text, piece.combinations) == split:
+            seen.add(text)
+            has_stop = words[-1] != "?" and _number(f"{text} .") % 2 == 0
+            yield Tagging((*words, "."), (*tags, "PUNCT")) if has_stop else Tagging(words, tags)
+
+
+def _drawn(split: str, seed: int) -> Iterator[Piece]:
+    """The sentences of all splits as they come, after what this one begins with."""
+    return chain(_reserved() if split == "test" else (), (derive(_number(f"{seed} {index}")) for index in count()))
 
 
 @cache
@@ -106,16 +152,16 @@ def _reserved() -> tuple[Piece, ...]:
 
 
 @cache
-def _reserved_sources() -> frozenset[str]:
-    return frozenset(written(piece).source for piece in _reserved())
+def _reserved_sentences() -> frozenset[str]:
+    return frozenset(text for piece in _reserved() for text in written(piece)[:2])
 
 
-def _split(source: str, combinations: tuple[tuple[str, str], ...]) -> str:
+def _split(sentence: str, combinations: tuple[tuple[str, str], ...]) -> str:
     for combination in combinations:
         if _is_held_out(combination):
             return "test_combinations"
-    share = _number(source) % 100
-    if share < TEST_SHARE or source in _reserved_sources():
+    share = _number(sentence) % 100
+    if share < TEST_SHARE or sentence in _reserved_sentences():
         return "test"
     return "val" if share < TEST_SHARE + VAL_SHARE else "train"
 

@@ -7,7 +7,7 @@ from regard.data.builtin.phrasebook.clauses import PLAIN, WHEN, WHERE, WHY, Clau
 from regard.data.builtin.phrasebook.determiners import BARE, KIND, KIND_MANY, THE
 from regard.data.builtin.phrasebook.noun_phrases import after, phrase
 from regard.data.builtin.phrasebook.objects import TRANSITIVES, thing
-from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, fixed, row
+from regard.data.builtin.phrasebook.pieces import COMMAND, EMPTY, Dice, Piece, fixed, row
 from regard.data.builtin.phrasebook.places_and_times import (
     HOUSE_PETS,
     TRANSPORT,
@@ -156,10 +156,10 @@ def command(dice: Dice) -> Piece:
     person, negation = dice.pick((1, 1, 3, 4, 4)), "pas" if dice.roll(3) == 0 else None
     please = PLEASE[person] if person != 3 and dice.roll(3) == 0 else EMPTY
     if dice.roll(4) == 0:
-        return row(_imperative(dice.pick(SHORT_ORDERS), person, negation), please)
+        return row(_imperative(dice.pick(SHORT_ORDERS), person, negation), please)._replace(kind=COMMAND)
     verb, owner = dice.pick(ORDERS), {1: "tu", 3: "nous", 4: "vous"}[person]
     found = thing(dice, verb, "negated" if negation else "plain", owner)
-    return row(_imperative(verb, person, negation), found, please)
+    return row(_imperative(verb, person, negation), found, please)._replace(kind=COMMAND)
 
 
 @cache

@@ -3,7 +3,7 @@
 from functools import cache
 
 from regard.data.builtin.phrasebook.french import inverted
-from regard.data.builtin.phrasebook.pieces import English, Piece
+from regard.data.builtin.phrasebook.pieces import DENIED, English, Piece
 from regard.data.builtin.phrasebook.subjects import Agreement
 from regard.data.builtin.phrasebook.verb_groups import AVOIR, BE, ETRE, NEGATIONS, Adverb
 
@@ -48,4 +48,4 @@ def be(
     operator: English = ((OPERATORS[tense][agreement.person], (place,)),)
     if mood == "inverted":
         operator = (*operator, (agreement.english, (place,)))
-    return Piece(tuple(french), tuple(words), operator)
+    return Piece(tuple(french), tuple(words), operator, kind=DENIED if negation else None)

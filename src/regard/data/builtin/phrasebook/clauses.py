@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from regard.data.builtin.phrasebook import lexicon
-from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, fixed
+from regard.data.builtin.phrasebook.pieces import EMPTY, OPEN, YES_NO, Dice, Piece, Rule, fixed
 from regard.data.builtin.phrasebook.places_and_times import TIMES
 from regard.data.builtin.phrasebook.subjects import ASKING, Agreement, Subject, anyone
 from regard.data.builtin.phrasebook.verb_groups import (
@@ -26,10 +26,10 @@ __all__ = ["FREQUENCIES", "HOW", "PLAIN", "STATEMENT", "TENSES", "WHEN", "WHERE"
 
 STATEMENT = Rule("S V X", "S V^ V X")
 TIMED = Rule("S V X T", "S V^ V X T")
-ASKED = Rule("est-ce que S V X T ?", "V^/est-ce/que S V X T ?/?")
-INVERTED = Rule("V X T ?", "V^ V X T ?/?")
-OPEN_ASKED = Rule("W est-ce que S V X ?", "W V^/est-ce/que S V X ?/?")
-OPEN_INVERTED = Rule("W V X ?", "W V^ V X ?/?")
+ASKED = Rule("est-ce que S V X T ?", "V^/est-ce/que S V X T ?/?", kind=YES_NO)
+INVERTED = Rule("V X T ?", "V^ V X T ?/?", kind=YES_NO)
+OPEN_ASKED = Rule("W est-ce que S V X ?", "W V^/est-ce/que S V X ?/?", kind=OPEN)
+OPEN_INVERTED = Rule("W V X ?", "W V^ V X ?/?", kind=OPEN)
 WHERE, WHEN, WHY, HOW = (
     fixed(*pair) for pair in (("où", "where"), ("quand", "when"), ("pourquoi", "why"), ("comment", "how"))
 )

@@ -8,7 +8,7 @@ from regard.data.builtin.phrasebook.descriptions import PREDICATES
 from regard.data.builtin.phrasebook.determiners import THE, THE_MANY
 from regard.data.builtin.phrasebook.noun_phrases import phrase
 from regard.data.builtin.phrasebook.objects import OBJECTS, THINGS, combined
-from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule
+from regard.data.builtin.phrasebook.pieces import EMPTY, TWO_CLAUSES, Dice, Piece, Rule
 from regard.data.builtin.phrasebook.states import IDIOMS, MOODS, adjective
 from regard.data.builtin.phrasebook.subjects import PRONOUNS, THIRD, Subject, anyone
 from regard.data.builtin.phrasebook.verb_groups import PAST, PRESENT, Tense, verb_group
@@ -16,11 +16,12 @@ from regard.data.builtin.phrasebook.words import NOUNS, PERSONAL, Noun, among, r
 
 __all__ = ["cause", "contrast", "opinion", "person_clause", "thing_clause"]
 
-BECAUSE = Rule("A parce que B", "A because/parce/que B")
-AND, BUT = Rule("A et B", "A and/et B"), Rule("A mais B", "A but/mais B")
-THAT = Rule("S V que B", "S V^ V that/que B")
-WHO_IS = Rule("N qui V W P", "N who/qui V^ V W^ W P")
-WHICH_IS = Rule("N que S V W P", "N that/que S V^ V W^ W P")
+BECAUSE = Rule("A parce que B", "A because/parce/que B", kind=TWO_CLAUSES)
+AND = Rule("A et B", "A and/et B", kind=TWO_CLAUSES)
+BUT = Rule("A mais B", "A but/mais B", kind=TWO_CLAUSES)
+THAT = Rule("S V que B", "S V^ V that_SCONJ/que B", kind=TWO_CLAUSES)
+WHO_IS = Rule("N qui V W P", "N who/qui V^ V W^ W P", kind=TWO_CLAUSES)
+WHICH_IS = Rule("N que S V W P", "N that/que S V^ V W^ W P", kind=TWO_CLAUSES)
 OPINIONS = read_verbs(lexicon.OPINIONS)
 TRAITS = [a for a in PERSONAL if a not in MOODS]
 HOPES = among(PERSONAL, "content heureux prêt riche célèbre")

@@ -12,7 +12,7 @@ from regard.data.builtin.phrasebook.determiners import (
     determiners,
 )
 from regard.data.builtin.phrasebook.noun_phrases import PEOPLE, attributes, decorated, owned, phrase
-from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, fixed
+from regard.data.builtin.phrasebook.pieces import DENIED, EMPTY, OPEN, YES_NO, Dice, Piece, Rule, fixed
 from regard.data.builtin.phrasebook.places_and_times import HOUSE_PETS, spot
 from regard.data.builtin.phrasebook.states import adjective, compared
 from regard.data.builtin.phrasebook.subjects import ASKING, nominal, plain
@@ -72,7 +72,7 @@ def placement(dice: Dice) -> Piece:
     return here.sentence(be("être", tense, here.agreement, here.mood, negation=negation), spot(dice))
 
 
-WHERE_IS = Rule("où V S ?", "where/où V^ S V ?/?")
+WHERE_IS = Rule("où V S ?", "where/où V^ S V ?/?", kind=OPEN)
 SOUGHT = [*DESCRIBED, *PEOPLE]
 
 
@@ -87,14 +87,15 @@ def where_is(dice: Dice) -> Piece:
 
 # Each opening with its determiners, in the singular and in the plural.
 THERE = [
-    (context, (Rule(french, english), Rule(french, english.replace("is/", "are/").replace("was/", "were/"))))
-    for context, french, english in (
-        ("existing", "il y a X Y", "there/il/y is/a X Y"),
-        ("existing", "il y a X Y", "there/il/y is/a X Y"),
-        ("existing", "il y avait X Y", "there/il/y was/avait X Y"),
-        ("absent", "il n'y a X Y", "there/il/n'y is/a X Y"),
-        ("existing asked", "y a-t-il X Y ?", "is/a-t-il there/y X Y ?/?"),
-        ("existing asked", "est-ce qu'il y a X Y ?", "is/a/est-ce there/qu'il/y X Y ?/?"),
+    (context, (Rule(french, english, kind=kind),
+               Rule(french, english.replace("is_", "are_").replace("was_", "were_"), kind=kind)))
+    for context, french, english, kind in (
+        ("existing", "il y a X Y", "there/il/y is_VERB/a X Y", None),
+        ("existing", "il y a X Y", "there/il/y is_VERB/a X Y", None),
+        ("existing", "il y avait X Y", "there/il/y was_VERB/avait X Y", None),
+        ("absent", "il n'y a X Y", "there/il/n'y is_VERB/a X Y", DENIED),
+        ("existing asked", "y a-t-il X Y ?", "is_VERB/a-t-il there/y X Y ?/?", YES_NO),
+        ("existing asked", "est-ce qu'il y a X Y ?", "is_VERB/a/est-ce there/qu'il/y X Y ?/?", YES_NO),
     )
 ]
 EXISTING = [noun for of in ("fruit", "dish", "solid", "drink", "book", "object", "tableware", "container")
@@ -112,8 +113,8 @@ def existence(dice: Dice) -> Piece:
 IDENTITIES = (
     Rule("c'est X", "it/c'est is/c'est X"),
     Rule("c'est X", "it/c'est is/c'est X"),
-    Rule("ce n'est pas X", "it/ce is/n'est not/n'est/pas X"),
-    Rule("est-ce X ?", "is/est-ce it/est-ce X ?/?"),
+    Rule("ce n'est pas X", "it/ce is/n'est not/n'est/pas X", kind=DENIED),
+    Rule("est-ce X ?", "is/est-ce it/est-ce X ?/?", kind=YES_NO),
 )
 MINE = [OWNERS[owner][0] for owner in ("je", "tu", "nous", "vous", "ils")]
 SINGLE = [noun for noun in DESCRIBED if noun.singular and not noun.is_mass]
@@ -139,7 +140,7 @@ def presentation(dice: Dice) -> Piece:
 
 
 COST = verb("coûter", "cost, cost")
-HOW_MUCH = Rule("combien V S ?", "how/combien much/combien V^ S V ?/?")
+HOW_MUCH = Rule("combien V S ?", "how/combien much/combien V^ S V ?/?", kind=OPEN)
 EUROS = [fixed(f"{french} euros", f"{english} euros") for french, english in NUMBERS]
 PRICED = [noun for of in ("garment", "accessory", "object", "book", "dish", "tableware") for noun in NOUNS[of]]
 

@@ -5,6 +5,7 @@ made by rule in `french.py` and `english.py`; an irregular plural stands in pare
 or past tense after a comma. `m` and `f` are the genders; a word with `s` or `p` after them has only that number.
 Nouns stand in classes, and verbs and adjectives name the classes they go with: that keeps sentences sensible,
 and it keeps translation a function where French alone leaves a choice (`le` is "him" or "it" by its verb).
+`much_ADV` is an English word with its part of speech, where that is not its usual one.
 """
 
 __all__ = [
@@ -806,7 +807,7 @@ MANNERS = """
     bien | well | inner
     mal | badly | inner
     beaucoup | a lot | inner
-    trop | too much | inner
+    trop | too much_ADV | inner
     vite | fast | pace
     lentement | slowly | pace
     ici | here | last
@@ -825,12 +826,12 @@ WEATHER = """
     il fait mauvais | the/il weather/il is/fait bad/mauvais | now
     il fait froid | it is cold | now
     il fait chaud | it is hot | now
-    il ne fait pas froid | it/il is/fait not/ne/pas cold/froid | now
-    il ne fait pas chaud | it/il is/fait not/ne/pas hot/chaud | now
+    il ne fait pas froid | it/il is/fait not/ne/pas cold/froid | now | denied
+    il ne fait pas chaud | it/il is/fait not/ne/pas hot/chaud | now | denied
     il pleut | it/il is/pleut raining/pleut | now
     il neige | it/il is/neige snowing/neige | now
-    il ne pleut pas | it/il is/pleut not/ne/pas raining/pleut | now
-    il ne neige pas | it/il is/neige not/ne/pas snowing/neige | now
+    il ne pleut pas | it/il is/pleut not/ne/pas raining/pleut | now | denied
+    il ne neige pas | it/il is/neige not/ne/pas snowing/neige | now | denied
     il faisait beau | the/il weather/il was/faisait nice/beau | past
     il faisait mauvais | the/il weather/il was/faisait bad/mauvais | past
     il faisait froid | it was cold | past
@@ -841,8 +842,8 @@ WEATHER = """
     il fera mauvais | the/il weather/il will/fera be/fera bad/mauvais | future
     il fera froid | it/il will/fera be/fera cold/froid | future
     il fera chaud | it/il will/fera be/fera hot/chaud | future
-    il va pleuvoir | it/il is/va going/va to/pleuvoir rain/pleuvoir | future
-    il va neiger | it/il is/va going/va to/neiger snow/neiger | future
+    il va pleuvoir | it/il is/va going/va to_PART/pleuvoir rain/pleuvoir | future
+    il va neiger | it/il is/va going/va to_PART/neiger snow/neiger | future
 """
 
 GREETINGS = """

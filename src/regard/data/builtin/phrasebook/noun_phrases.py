@@ -12,7 +12,7 @@ from regard.data.builtin.phrasebook.determiners import (
 )
 from regard.data.builtin.phrasebook.english import article, possessive
 from regard.data.builtin.phrasebook.french import contract, starts_with_vowel
-from regard.data.builtin.phrasebook.pieces import Dice, English, Piece, Rule
+from regard.data.builtin.phrasebook.pieces import MARK, Dice, English, Piece, Rule
 from regard.data.builtin.phrasebook.words import (
     ADJECTIVES,
     COLOURS,
@@ -142,7 +142,8 @@ def relative(dice: Dice) -> Piece:
 def possessor(noun: Noun, owner: str) -> Piece:
     piece = phrase(noun, BARE if noun.of == "name" else OWNERS[owner][0])
     *rest, (last, links) = piece.english
-    return piece._replace(english=(*rest, (possessive(last), links)))
+    word, _, part = last.partition(MARK)
+    return piece._replace(english=(*rest, (f"{possessive(word)}{MARK}{part}", links)))
 
 
 def owned(dice: Dice, noun: Noun) -> Piece:

@@ -4,7 +4,7 @@ from regard.data.builtin.phrasebook import lexicon
 from regard.data.builtin.phrasebook.clauses import PLAIN, WHEN, WHY, Clause, clause
 from regard.data.builtin.phrasebook.determiners import BARE, BARE_MANY, WHICH, WHICH_MANY
 from regard.data.builtin.phrasebook.noun_phrases import PEOPLE, after, noun_phrase, owned, phrase
-from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, row
+from regard.data.builtin.phrasebook.pieces import EMPTY, OPEN, Dice, Piece, Rule, row
 from regard.data.builtin.phrasebook.pronouns import ADDRESSED, INDIRECT, TO_THEM, pronoun
 from regard.data.builtin.phrasebook.subjects import AND, ASKING, THIRD, anyone
 from regard.data.builtin.phrasebook.verb_groups import FUTURE, PAST, PRESENT, Tense, verb_group
@@ -26,14 +26,14 @@ OWNABLE = frozenset(("pet", "book", "garment", "accessory", "drivable", "vehicle
 GIFTS = [noun for of in ("book", "object", "accessory", "garment", "tableware") for noun in NOUNS[of]]
 RECIPIENTS = [noun for noun in PEOPLE if noun.of != "person"]
 
-WHAT_ASKED = Rule("qu'est-ce que S V ?", "what/qu'est-ce V^/que S V ?/?")
-WHAT_INVERTED = Rule("que V ?", "what/que V^ V ?/?")
-WHOM_ASKED = Rule("qui est-ce que S V ?", "who/qui V^/est-ce/que S V ?/?")
-WHOM_INVERTED = Rule("qui V ?", "who/qui V^ V ?/?")
-WHO = Rule("qui V X ?", "who/qui V^ V X ?/?")
-WHICH_ONE = Rule("N V ?", "N V^ V ?/?")
-HOW_MANY = Rule("combien de N V ?", "how/combien many/combien/de N V^ V ?/?")
-HOW_MUCH = Rule("combien de N V ?", "how/combien much/combien/de N V^ V ?/?")
+WHAT_ASKED = Rule("qu'est-ce que S V ?", "what/qu'est-ce V^/que S V ?/?", kind=OPEN)
+WHAT_INVERTED = Rule("que V ?", "what/que V^ V ?/?", kind=OPEN)
+WHOM_ASKED = Rule("qui est-ce que S V ?", "who/qui V^/est-ce/que S V ?/?", kind=OPEN)
+WHOM_INVERTED = Rule("qui V ?", "who/qui V^ V ?/?", kind=OPEN)
+WHO = Rule("qui V X ?", "who/qui V^ V X ?/?", kind=OPEN)
+WHICH_ONE = Rule("N V ?", "N V^ V ?/?", kind=OPEN)
+HOW_MANY = Rule("combien de N V ?", "how/combien many/combien/de N V^ V ?/?", kind=OPEN)
+HOW_MUCH = Rule("combien de N V ?", "how/combien much/combien/de N V^ V ?/?", kind=OPEN)
 
 
 def _objects(verb: Verb) -> list[Noun]:

@@ -5,7 +5,7 @@ from regard.data.builtin.phrasebook.being import be
 from regard.data.builtin.phrasebook.clauses import STATEMENT
 from regard.data.builtin.phrasebook.determiners import BARE, KIND, KIND_MANY, OWNERS
 from regard.data.builtin.phrasebook.noun_phrases import HOUSEHOLD, after, phrase, possessor
-from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, Piece, Rule, fixed, row
+from regard.data.builtin.phrasebook.pieces import DENIED, EMPTY, GREETING, YES_NO, Dice, Piece, Rule, fixed, row
 from regard.data.builtin.phrasebook.places_and_times import HOURS, TIMES, city_or_country
 from regard.data.builtin.phrasebook.subjects import PRONOUNS, THIRD, Agreement, nominal
 from regard.data.builtin.phrasebook.verb_groups import PAST, PRESENT, verb_group
@@ -17,7 +17,7 @@ BODY = nouns(lexicon.BODY_PARTS, "body")
 PATIENTS = [subject for subject in PRONOUNS if subject.agreement.person in (0, 1, 2, 4)]
 ASKED = [subject for subject in PATIENTS if subject.agreement.person != 0]
 HURTS, HURTS_NOT = Rule("S V mal P", "S P V/mal"), Rule("S V mal P", "S P V hurt/mal")
-DOES_HURT = Rule("V mal P ?", "V P hurt/mal ?/?")
+DOES_HURT = Rule("V mal P ?", "V P hurt/mal ?/?", kind=YES_NO)
 
 
 def pain(dice: Dice) -> Piece:
@@ -50,7 +50,8 @@ def _owner(agreement: Agreement) -> str:
     return OWNERS[agreement.owner][0].english[0]
 
 
-WEATHER = [(fixed(french, english), times) for french, english, times in rows(lexicon.WEATHER)]
+WEATHER = [(fixed(french, english)._replace(kind=DENIED if denied else None), times)
+           for french, english, times, *denied in rows(lexicon.WEATHER)]
 
 
 def weather(dice: Dice) -> Piece:
@@ -92,4 +93,4 @@ GREETINGS = [fixed(*line) for line in pairs(lexicon.GREETINGS)]
 
 def greeting(dice: Dice) -> Piece:
     """ "bonjour Marie" """
-    return row(dice.pick(GREETINGS), phrase(dice.pick(NAMES), BARE))
+    return row(dice.pick(GREETINGS), phrase(dice.pick(NAMES), BARE))._replace(kind=GREETING)

@@ -9,10 +9,12 @@ from typing import NamedTuple, TypeVar
 
 from regard.data.builtin.phrasebook.french import ELISIONS, starts_with_vowel
 
-__all__ = ["EMPTY", "Dice", "English", "Piece", "Rule", "Written", "fixed", "row", "written"]
+__all__ = ["COMMAND", "DENIED", "EMPTY", "GREETING", "MARK", "OPEN", "STATED", "TWO_CLAUSES", "YES_NO", "Dice",
+           "English", "Piece", "Rule", "Written", "fixed", "row", "written"]  # fmt: skip
 
 English = tuple[tuple[str, tuple[int, ...]], ...]  # each word, and which French words of the piece it renders
 T = TypeVar("T")
+MARK = "_"  # between an English word and its part of speech, where it is not the word's usual one
 
 
 class Piece(NamedTuple):
@@ -24,9 +26,14 @@ class Piece(NamedTuple):
     """Of a verb: what a question puts before the subject ("do" in "do you eat")."""
     combinations: tuple[tuple[str, str], ...] = ()
     """The pairs of lemmas that were chosen together: verb and object, noun and adjective."""
+    kind: str | None = None
+    """What it makes of a sentence, such as a question; absent: a plain statement."""
 
 
 EMPTY = Piece((), ())
+# The kinds of sentences.
+STATED, DENIED, TWO_CLAUSES = "statement", "negation", "two clauses"
+YES_NO, OPEN, COMMAND, GREETING = "yes-no question", "open question", "command", "greeting"
 
 
 class Dice:
@@ -55,14 +62,16 @@ class Rule:
     """A French and an English pattern with the same slots, which are capital letters.
 
     In the English one `there/il/y` is a word that renders "il" and "y"; a word without a mark renders the French
-    word at its own place among the words. `V^` is the operator of the verb in slot V.
+    word at its own place among the words. `V^` is the operator of the verb in slot V. `kind` is what the rule makes
+    of the sentence; without one, that is what a piece in one of its slots says.
 
     >>> there = Rule("il y a X", "there/il/y is/a X")
     >>> written(there(fixed("du pain", "some bread")))
     Written(source='il y a du pain', target='there is some bread', alignment=((0, 0), (1, 0), (2, 1), (3, 2), (4, 3)))
     """
 
-    def __init__(self, french: str, english: str) -> None:
+    def __init__(self, french: str, english: str, *, kind: str | None = None) -> None:
+        self.kind = kind
         words = french.split()
         slots = [word for word in words if _is_slot(word)]
         literals = [word for word in words if not _is_slot(word)]
@@ -98,7 +107,7 @@ class Rule:
                 english += _shifted(inner, starts[slot], [literals[link] for link in links])
             else:
                 english += _shifted(pieces[slot].operator if is_operator else pieces[slot].english, starts[slot])
-        return Piece(tuple(french), tuple(english), (), _combinations(pieces))
+        return Piece(tuple(french), tuple(english), (), _combinations(pieces), self.kind or _kind(pieces))
 
 
 def _is_slot(word: str) -> bool:
@@ -117,6 +126,13 @@ def _combinations(pieces: tuple[Piece, ...]) -> tuple[tuple[str, str], ...]:
         if piece.combinations:
             found += piece.combinations
     return found
+
+
+def _kind(pieces: tuple[Piece, ...]) -> str | None:
+    for piece in pieces:
+        if piece.kind:
+            return piece.kind
+    return None
 
 
 def fixed(french: str, english: str) -> Piece:
@@ -139,7 +155,7 @@ def row(*pieces: Piece) -> Piece:
     for piece in pieces:
         english += _shifted(piece.english, len(french))
         french += piece.french
-    return Piece(french, tuple(english), (), _combinations(pieces))
+    return Piece(french, tuple(english), (), _combinations(pieces), _kind(pieces))
 
 
 class Written(NamedTuple):
@@ -175,7 +191,7 @@ def written(piece: Piece) -> Written:
         if word == "?":
             target[-1] += "?"
         else:
-            target.append(word)
+            target.append(word.partition(MARK)[0])
         place = len(target) - 1
         for index in sources:
             links.append(LINKS[places[index]][place])

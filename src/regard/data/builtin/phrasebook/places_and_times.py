@@ -21,9 +21,9 @@ POOLS = among(TOWN, "piscine plage")
 LAKES = among(NOUNS["landscape"], "lac rivière")
 TREES = among(NOUNS["landscape"], "arbre")
 HOUSE_PETS = among(NOUNS["pet"], "chat chien lapin")
-BESIDE = (("devant", "in front of"), ("derrière", "behind"), ("près de", "near"), ("à côté de", "next to"))
+BESIDE = (("devant", "in front of"), ("derrière", "behind"), ("près de", "near"), ("à côté de", "next_ADV to"))
 ON = (("sur", "on"), ("sous", "under"), *BESIDE)
-HOME = fixed("à la maison", "at/à/la home/maison")
+HOME = fixed("à la maison", "at/à/la home_NOUN/maison")
 TRANSPORT = [fixed(*line) for line in pairs(lexicon.TRANSPORT)]
 
 

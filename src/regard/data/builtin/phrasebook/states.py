@@ -5,7 +5,7 @@ from regard.data.builtin.phrasebook.being import TENSES, be
 from regard.data.builtin.phrasebook.clauses import FREQUENCIES, STATEMENT, WHY, Clause, clause
 from regard.data.builtin.phrasebook.determiners import BARE, BARE_MANY, UNSAID, determiners
 from regard.data.builtin.phrasebook.noun_phrases import PEOPLE, after, decorated, phrase
-from regard.data.builtin.phrasebook.pieces import EMPTY, Dice, English, Piece, Rule, fixed, row
+from regard.data.builtin.phrasebook.pieces import EMPTY, OPEN, YES_NO, Dice, English, Piece, Rule, fixed, row
 from regard.data.builtin.phrasebook.places_and_times import TIMES, location
 from regard.data.builtin.phrasebook.subjects import ASKING, Subject, anyone, nominal, relation
 from regard.data.builtin.phrasebook.verb_groups import ETRE, FUTURE, HOPE, PAST, PRESENT, WANT, WISH, verb_group
@@ -88,7 +88,7 @@ def idiom(dice: Dice) -> Piece:
 
 AGES = [Rule(f"{french} ans", f"{english}/{french} years/ans old/ans")()
         for french, english in (*pairs(lexicon.NUMBERS), *pairs(lexicon.AGE_NUMBERS))]  # fmt: skip
-HOW_OLD = Rule("quel âge V S ?", "how/quel old/âge V^ S V ?/?")
+HOW_OLD = Rule("quel âge V S ?", "how/quel old/âge V^ S V ?/?", kind=OPEN)
 
 
 def age(dice: Dice) -> Piece:
@@ -140,7 +140,7 @@ def whereabouts(dice: Dice) -> Piece:
 
 NEED = verb("avoir", "need")
 NEEDS = Rule("S V besoin X", "S V^ V/besoin X")
-DO_NEED = Rule("V besoin X ?", "V^ V/besoin X ?/?")
+DO_NEED = Rule("V besoin X ?", "V^ V/besoin X ?/?", kind=YES_NO)
 NEEDED = [noun for of in ("object", "garment", "accessory", "device", "tableware", "container") for noun in NOUNS[of]]
 UNNEEDED = ("de", "des", "quelques", "plusieurs")  # "besoin de beaucoup de", "besoin de des"
 
@@ -159,7 +159,7 @@ def need(dice: Dice) -> Piece:
 
 
 THAN, LESS = Rule("C que P", "C than/que P"), Rule("moins C que P", "less/moins C than/que P")
-AS = Rule("aussi C que P", "as/aussi C as/que P")
+AS = Rule("aussi C que P", "as_ADV/aussi C as/que P")
 COMPARED = [a for a in PERSONAL if a.comparative]
 STRONG = dict(pairs(lexicon.STRONG_PRONOUNS))
 # Whom each subject can be compared with: another person than itself.

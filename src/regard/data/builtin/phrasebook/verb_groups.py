@@ -9,7 +9,7 @@ from functools import cache
 
 from regard.data.builtin.phrasebook import lexicon
 from regard.data.builtin.phrasebook.french import inverted, participle
-from regard.data.builtin.phrasebook.pieces import English, Piece
+from regard.data.builtin.phrasebook.pieces import DENIED, English, Piece
 from regard.data.builtin.phrasebook.subjects import PRONOUNS, Agreement
 from regard.data.builtin.phrasebook.words import Verb, read_verbs, verb
 
@@ -73,14 +73,14 @@ class Adverb:
 ETRE, AVOIR = verb("être", "be"), verb("avoir", "have, had")
 BE = ("am", "are", "is", "are", "are", "are")
 WOULD = ("voudrais", "voudrais", "voudrait", "voudrions", "voudriez", "voudraient")
-NEGATIONS = {"pas": ("not",), "jamais": ("never",), "plus": ("no", "longer")}
+NEGATIONS = {"pas": ("not",), "jamais": ("never",), "plus": ("no_ADV", "longer")}
 REFLEXIVE = ("me", "te", "se", "nous", "vous", "se")
 
 PRESENT, PAST = Tense(), Tense(is_past=True)
-FUTURE = Tense(head=verb("aller", "go"), operators=BE, words=("going", "to"))
+FUTURE = Tense(head=verb("aller", "go"), operators=BE, words=("going", "to_PART"))
 CAN = Tense(head=verb("pouvoir", "can"), operators=("can",) * 6)
 MUST = Tense(head=verb("devoir", "must"), operators=("must",) * 6)
-WISH = Tense(head=replace(verb("vouloir", "want"), present=WOULD), operators=("would",) * 6, words=("like", "to"))
+WISH = Tense(head=replace(verb("vouloir", "want"), present=WOULD), operators=("would",) * 6, words=("like", "to_PART"))
 JUST = Tense(head=verb("venir de", "come"))  # "il vient de partir": "he just left"
 _CATENATIVES = read_verbs(lexicon.CATENATIVES)
 CATENATIVES = [
@@ -133,7 +133,8 @@ def _verb_group(
     french = [pair for pair in _french(verb, tense, agreement, mood, negation, clitic, adverb) if pair[1]]
     places = {role: place for place, (role, _) in enumerate(french)}
     operator, words = _english(verb, tense, agreement, mood, negation, clitic, adverb)
-    return Piece(tuple([word for _, word in french]), _linked(words, places), _linked(operator, places))
+    kind = DENIED if negation else None
+    return Piece(tuple([word for _, word in french]), _linked(words, places), _linked(operator, places), kind=kind)
 
 
 def _linked(said: list[Said], places: dict[str, int]) -> English:
@@ -199,7 +200,7 @@ def _predicate(verb: Verb, tense: Tense, *, is_third: bool, is_bare: bool) -> li
     if tense is JUST:
         return [("just", ("finite", "preposition")), *[(word, own) for word in verb.past]]
     if tense.operators:  # "going" and "like" are the finite verb, "to" belongs to the infinitive
-        between = [(word, INFINITIVE if word == "to" else FINITE) for word in tense.words]
+        between = [(word, INFINITIVE if word == "to_PART" else FINITE) for word in tense.words]
         return between + [(word, own) for word in verb.base]
     bearer = tense.head or verb
     forms = bearer.base
@@ -209,4 +210,4 @@ def _predicate(verb: Verb, tense: Tense, *, is_third: bool, is_bare: bool) -> li
     if not tense.head:
         return [(word, role + reflexive) for word in forms]
     to = ("preposition",) if tense.head.preposition else INFINITIVE
-    return [*[(word, role) for word in forms[:-1]], (forms[-1], to), *[(word, own) for word in verb.base]]
+    return [*[(word, role) for word in forms[:-1]], ("to_PART", to), *[(word, own) for word in verb.base]]

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from regard.data.builtin.phrasebook import english, french, lexicon
+from regard.data.builtin.phrasebook.pieces import MARK
 
 __all__ = ["ADJECTIVES", "COLOURS", "NAMES", "NATIONALITIES", "NOUNS", "PERSONAL", "Adjective", "Noun", "Verb",
            "among", "classes", "nouns", "pairs", "read_verbs", "rows", "verb"]  # fmt: skip
 
+PROPER = ("name", "language")
 MASS = ("solid", "ingredient", "drink")
 DYED = ("garment", "accessory", "drivable", "vehicle", "furniture", "object", "tableware", "container", "opening")
 
@@ -103,6 +105,7 @@ def _noun(lemma: str, source: str, target: str, of: str) -> Noun:
     many = irregular or " ".join((french.plural(first), *rest))
     one, irregular, _ = _cut(target + " -")
     *start, last = one.split()
+    part = "PROPN" if of in PROPER else "NOUN"
     return Noun(
         lemma=lemma,
         of=of,
@@ -110,9 +113,14 @@ def _noun(lemma: str, source: str, target: str, of: str) -> Noun:
         is_mass=of in MASS,
         singular=None if "p" in gender else (first, *rest),
         plural=None if "s" in gender or of in MASS else (first, *rest) if "p" in gender else tuple(many.split()),
-        english_singular=(*start, last),
-        english_plural=(*start, last if "p" in gender else irregular or english.plural(last)),
+        english_singular=_marked((*start, last), part),
+        english_plural=_marked((*start, last if "p" in gender else irregular or english.plural(last)), part),
     )
+
+
+def _marked(words: Iterable[str], part: str) -> tuple[str, ...]:
+    """English words with their part of speech."""
+    return tuple(f"{word}{MARK}{part}" for word in words)
 
 
 def _cut(text: str) -> tuple[str, str | None, str]:
@@ -125,7 +133,7 @@ def _cut(text: str) -> tuple[str, str | None, str]:
 def _adjective(source: str, target: str, *, is_before: bool = False, of: tuple[str, ...] = ()) -> Adjective:
     masculine, *others = source.split(", ")
     word, *comparative = target.split(", ")
-    more: tuple[str, ...] | None = (comparative[0],) if comparative else ("more", word)
+    more: tuple[str, ...] | None = _marked(comparative, "ADJ") if comparative else ("more", f"{word}{MARK}ADJ")
     if comparative == ["-"]:
         more = None
     return Adjective(
@@ -133,7 +141,7 @@ def _adjective(source: str, target: str, *, is_before: bool = False, of: tuple[s
         masculine=masculine,
         feminine=others[0] if others else french.feminine(masculine),
         before_vowel=others[1] if others[1:] else masculine,
-        english=word,
+        english=f"{word}{MARK}ADJ",
         comparative=more,
         is_before=is_before,
         of=of,
@@ -145,15 +153,16 @@ def verb(source: str, target: str, *columns: str, has_etre: bool = False, is_ref
     base, *irregular = target.split(", ")
     first, *particles = base.split()
     *present, participle = french.present(infinitive)
-    past = irregular[0].split() if irregular else [english.past(first), *particles]
+    past, *others = irregular[0].split() if irregular else [english.past(first), *particles]
+    part = f"{MARK}AUX" if first == "be" else f"{MARK}VERB"
     return Verb(
         lemma=infinitive,
         present=tuple(present),
         participle=participle,
         preposition=preposition[0] if preposition else None,
-        base=(first, *particles),
-        third_person=(english.third_person(first), *particles),
-        past=tuple(past),
+        base=(first + part, *particles),
+        third_person=(english.third_person(first) + part, *particles),
+        past=(past + part, *others),
         columns=columns,
         has_etre=has_etre,
         is_reflexive=is_reflexive,

@@ -1,0 +1,93 @@
+"""Blanks: which tokens of a text are hidden, and by what, so that a model can be asked for them."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from regard.data.tokenizer import Tokenizer
+from regard.data.words import Words
+from regard.settings.schema import Blanks
+
+__all__ = ["IGNORED", "NOISE", "Hidden", "Hider"]
+
+IGNORED = -1  # the target of a place that nothing is asked of
+NOISE = 3  # numbers drawn for each token: whether it is asked for, what becomes of it, and which token takes its place
+
+
+class Hidden(NamedTuple):
+    """Rows with blanks, the places that are asked for, and what stood there. Rows with fewer places have IGNORED."""
+
+    tokens: Int[np.ndarray, "rows length"]
+    places: Int[np.ndarray, "rows asked"]
+    targets: Int[np.ndarray, "rows asked"]
+
+
+@dataclass(frozen=True)
+class Hider:
+    """Hides tokens as BERT does (Devlin et al. 2019, 3.1 and A.1)."""
+
+    how: Blanks
+    words: Words
+    mask: int
+    special: Bool[np.ndarray, " vocabulary"]
+    """The ids that are never asked for, nor put in another's place."""
+    ordinary: Int[np.ndarray, " ids"]
+    """All others."""
+
+    @classmethod
+    def of(cls, how: Blanks, tokens: Tokenizer) -> "Hider":
+        assert tokens.mask is not None
+        words, special = Words(tokens), np.zeros(len(tokens), dtype=bool)
+        special[list(words.special)] = True
+        return cls(how, words, tokens.mask, special, np.flatnonzero(~special))
+
+    def most(self, length: int) -> int:
+        """Places of a row of so many tokens, asked for or not: one number for all rows of a shape."""
+        return int(_counts(self.how.share, np.array([length - 2]))[0])  # its start and its end are never asked for
+
+    def hide(self, rows: Int[np.ndarray, "rows length"], noise: Float[np.ndarray, "rows noise length"]) -> Hidden:
+        """What is hidden of a row depends on its own noise alone, which is even between 0 and 1."""
+        which, fate, other = noise[:, 0], noise[:, 1], noise[:, 2]
+        real = ~self.special[rows]
+        counts = _counts(self.how.share, real.sum(1))
+        places = np.zeros((len(rows), self.most(rows.shape[1])), dtype=np.int64)
+        if self.how.whole_words:
+            starts = self.words.starts(rows)
+            first = np.maximum.accumulate(np.where(starts, np.arange(rows.shape[1]), 0), axis=1)
+            order = np.where(real, np.take_along_axis(which, first, 1), np.inf).argsort(1, kind="stable")
+            for row, count in enumerate(counts.tolist()):
+                chosen = _whole_words(order[row, : int(real[row].sum())], first[row], count)
+                places[row, : len(chosen)], counts[row] = chosen, len(chosen)
+        else:
+            order = np.where(real, which, np.inf).argsort(1, kind="stable")
+            places = order[:, : places.shape[1]]
+        asked = np.arange(places.shape[1]) < counts[:, None]
+        places = np.where(asked, places, 0)  # the first token, which stays as it is
+        stood, chance = np.take_along_axis(rows, places, 1), np.take_along_axis(fate, places, 1)
+        any_token = self.ordinary[(np.take_along_axis(other, places, 1) * len(self.ordinary)).astype(np.int64)]
+        new = np.where(chance < self.how.hidden, self.mask,
+                       np.where(chance < self.how.hidden + self.how.replaced, any_token, stood))
+        hidden = rows.copy()
+        np.put_along_axis(hidden, places, np.where(asked, new, stood), 1)
+        return Hidden(hidden, places, np.where(asked, stood, IGNORED))
+
+
+def _counts(share: float, tokens: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    """How many of so many tokens are asked for: a text that has any is asked for one at least."""
+    return np.clip(np.rint(share * tokens).astype(np.int64), np.minimum(1, tokens), tokens)
+
+
+def _whole_words(order: Int[np.ndarray, " real"], first: Int[np.ndarray, " length"], count: int) -> list[int]:
+    """At most `count` places, word by word; a word that does not fit any more is left out.
+
+    Where the first already does not fit, as where there are no spaces, a part of it is taken.
+    """
+    chosen = list[int]()
+    for _, word in groupby(order.tolist(), key=lambda place: first[place]):
+        places = list(word)
+        if len(chosen) + len(places) <= count:
+            chosen += places
+    return chosen or order[:count].tolist()

@@ -1,0 +1,259 @@
+"""Texts with their labels, from files: TSV, CSV, lines of JSON, or plain lines of `LABEL text`; each may be gzipped."""
+
+import csv
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data.jsonl import described, read_objects, text_of, value_of
+from regard.data.layout import find_splits, kind
+from regard.data.lines import NotUTF8, read_lines, read_text
+from regard.data.text import by_checksum
+from regard.settings.errors import UserError
+
+__all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "read_corpus", "read_file", "some"]
+
+TEXTS, LABELS = ("text", "sentence"), ("label", "labels")  # what columns and keys are called where nobody says it
+HELD_OUT_MOST = 10_000  # enough to measure by; more would only slow every evaluation
+FEW = 10  # labels: so many may each have a single text
+LONGEST_CELL = 2**31 - 1  # of CSV: Python's own limit is shorter than a long document
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A text with its labels: of the whole of it, or one for each of its words, which have spaces between them."""
+
+    text: str
+    labels: tuple[str, ...]
+
+
+class Columns(NamedTuple):
+    """What is where in a file."""
+
+    source: str | None = None
+    """The column or key of the text; absent: "text" or "sentence"."""
+    target: str | None = None
+    """That of the label; absent: "label" or "labels"."""
+    several: bool = False
+    """Whether a text has any number of labels, with commas between them or as a list."""
+
+
+@dataclass(frozen=True)
+class LabelledFile:
+    """The samples of a file, each with its line, and what the user should know."""
+
+    path: Path
+    samples: list[Sample]
+    lines: list[int]
+    notes: tuple[str, ...]
+
+    def refuse_others(self, known: Collection[str]) -> None:
+        """No model could give a label that it has not learned."""
+        for sample, line in zip(self.samples, self.lines, strict=True):
+            if unknown := next((label for label in sample.labels if label not in known), None):
+                raise UserError(f"{self.path}:{line}: the label {unknown!r} is not one of those learned: "
+                                f"{some(sorted(known))}")
+
+
+@dataclass(frozen=True)
+class LabelledCorpus:
+    """Splits by name (`train`, `val`, and every `test…` as it was called), and what the user should know."""
+
+    splits: Mapping[str, Sequence[Sample]]
+    notes: tuple[str, ...]
+
+
+def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> LabelledCorpus:
+    """All splits in a directory, in files whose names say their split, or in one file.
+
+    Without a `val` split, a share of each label's texts in train is held out as val.
+    """
+    found, notes = find_splits(paths)
+    files = {split: read_file(path, columns) for split, path in found.items()}
+    known = {label for sample in files["train"].samples for label in sample.labels}
+    _refuse_odd(files["train"], known)
+    for file in files.values():
+        notes += file.notes
+        file.refuse_others(known)
+    splits = {split: file.samples for split, file in files.items()}
+    if "val" not in splits:
+        stays, val = _held_out(files["train"], held_out)
+        splits = {"train": stays, "val": val} | {name: its for name, its in splits.items() if name != "train"}
+        notes += (f"no val split: {len(val):,} of {len(stays) + len(val):,} texts of train are held out as val",)
+    return LabelledCorpus(splits, (*notes, *_shared(splits)))
+
+
+def read_file(path: Path, columns: Columns) -> LabelledFile:
+    """The samples of one file. Of a TSV or CSV the first line may name the columns; else they are text, label.
+
+    A file that is neither nor .jsonl has a label at the beginning of each line, then a space, then the text.
+    """
+    reader = {"tsv": _tsv, "csv": _csv, "jsonl": _json}.get(kind(path))
+    notes: tuple[str, ...] = ()
+    if reader is not None:
+        rows = list(reader(path, columns))
+    elif columns.source or columns.target:
+        raise UserError(f"{path}: --source and --target name columns of a .tsv or .csv, or keys of a .jsonl")
+    else:
+        rows, notes = _plain(path, columns)
+    if not rows:
+        raise UserError(f"{path}: no labelled text in it")
+    if empty := sum(not text.strip() for _, text, _ in rows):
+        notes += (f"{path}: {empty:,} of {len(rows):,} texts are empty",)
+    return LabelledFile(path, [Sample(text, labels) for _, text, labels in rows], [line for line, *_ in rows], notes)
+
+
+def some(labels: Sequence[str]) -> str:
+    """The first of many, for a message."""
+    return ", ".join(labels[:12]) + (" …" if len(labels) > 12 else "")
+
+
+# Files -> rows: the line, the text, its labels.
+
+Row = tuple[int, str, tuple[str, ...]]
+
+
+def _tsv(path: Path, columns: Columns) -> Iterator[Row]:
+    lines = enumerate(read_lines(path, str(path)), 1)
+    cells = ((number, line.split("\t")) for number, line in lines if line.strip())
+    return _table(cells, path, columns, between="a tab")
+
+
+def _csv(path: Path, columns: Columns) -> Iterator[Row]:
+    def cells() -> Iterator[tuple[int, list[str]]]:
+        csv.field_size_limit(LONGEST_CELL)
+        reader = csv.reader(read_text(path, str(path)), strict=True)
+        try:
+            yield from ((reader.line_num, cells) for cells in reader if any(map(str.strip, cells)))
+        except csv.Error as error:
+            raise UserError(f"{path}:{reader.line_num}: broken CSV: {error}") from None
+
+    return _table(cells(), path, columns, between="a comma")
+
+
+def _table(rows: Iterator[tuple[int, list[str]]], path: Path, columns: Columns, *, between: str) -> Iterator[Row]:
+    header: list[str] | None = None
+    text, label = 0, 1
+    for place, (number, cells) in enumerate(rows):
+        if place == 0 and (named := _header(cells, path, columns)):
+            header, (text, label) = cells, named
+            continue
+        if len(cells) != (2 if header is None else len(header)):
+            count = "one column" if len(cells) == 1 else f"{len(cells)} columns"
+            wanted = (f"the first line has {len(header)}" if header is not None else
+                      f"two are wanted: text, {between}, label; or name them in the first line")
+            raise UserError(f"{path}:{number}: {count}, where {wanted}")
+        yield number, cells[text], _labels(cells[label], f"{path}:{number}", columns)
+
+
+def _header(cells: Sequence[str], path: Path, columns: Columns) -> tuple[int, int] | None:
+    """Which columns the first line says are the text and the label, if it names them."""
+    there = [cell.strip() for cell in cells]
+    text, label = _key(there, columns.source, TEXTS), _key(there, columns.target, LABELS)
+    is_named = columns.source is not None or columns.target is not None
+    if text in there and label in there:
+        return there.index(text), there.index(label)
+    if is_named or text in there or label in there:
+        missing, option = (text, "--source") if text not in there else (label, "--target")
+        raise UserError(f"{path}:1: no column {missing!r}; the first line has {', '.join(map(repr, there[:12]))}; "
+                        f"say which it is with {option}")
+    return None
+
+
+def _json(path: Path, columns: Columns) -> Iterator[Row]:
+    for number, record in read_objects(read_lines(path, str(path)), str(path)):
+        place = f"{path}:{number}"
+        text = text_of(record, _key(record, columns.source, TEXTS), place)
+        yield number, text, _labels(value_of(record, _key(record, columns.target, LABELS), place), place, columns)
+
+
+def _plain(path: Path, columns: Columns) -> tuple[list[Row], tuple[str, ...]]:
+    """Files of this kind are mostly older than the habit of UTF-8."""
+    notes: tuple[str, ...] = ()
+    try:
+        lines = list(read_lines(path, str(path)))
+    except NotUTF8:
+        lines = list(read_lines(path, str(path), encoding="latin-1"))
+        notes = (f"{path}: is not UTF-8, and is read as Latin-1",)
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            label, *text = line.split(None, 1)
+            rows.append((number, "".join(text), _labels(label, f"{path}:{number}", columns)))
+    return rows, notes
+
+
+def _key(there: Collection[str], said: str | None, usual: Sequence[str]) -> str:
+    return said or next((name for name in usual if name in there), usual[0])
+
+
+def _labels(value: Any, place: str, columns: Columns) -> tuple[str, ...]:
+    if not columns.several:
+        if isinstance(value, list):
+            raise UserError(f"{place}: a list of labels; with --set data.several_labels=true a text may have several")
+        label = _label(value, place)
+        if not label:
+            raise UserError(f"{place}: no label; give it one, or take the line out")
+        return (label,)
+    every: Iterable[Any] = value if isinstance(value, list) else _label(value, place).split(",")
+    labels = sorted({_label(each, place) for each in every} - {""})
+    if wrong := next((label for label in labels if "," in label), None):
+        raise UserError(f"{place}: the label {wrong!r} has a comma, which stands between labels")
+    return tuple(labels)
+
+
+def _label(value: Any, place: str) -> str:
+    """A label may be a text, a number or a truth value."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise UserError(f"{place}: the label is {described(value)}, where a text or a number is wanted")
+    label = text_of({"label": str(value)}, "label", place).strip()
+    return " ".join(label.split())  # on one line: it is an answer
+
+
+# Rows -> splits.
+
+
+def _refuse_odd(train: LabelledFile, known: Collection[str]) -> None:
+    if len(known) < 2:
+        what = f"one label, {next(iter(known))!r}" if known else "no label"
+        raise UserError(f"{train.path}: all texts have {what}; two are the least that can be told apart")
+    if len(known) > FEW and 2 * len(known) > len(train.samples):
+        raise UserError(f"{train.path}: {len(known):,} different labels of {len(train.samples):,} texts; is the label "
+                        "in another column? Without a first line that names them they are text, label")
+
+
+def _held_out(train: LabelledFile, share: float) -> tuple[list[Sample], list[Sample]]:
+    """(what stays, what is held out): of the texts of each label a share, so that none is left without any.
+
+    A text with several counts as one of its rarest.
+    """
+    samples = train.samples
+    share = min(share, HELD_OUT_MOST / len(samples))
+    often = Counter(label for sample in samples for label in sample.labels)
+    alike: dict[str, list[int]] = defaultdict(list)
+    for place, sample in enumerate(samples):
+        alike[min(sample.labels, key=lambda label: often[label], default="")].append(place)
+    chosen: set[int] = set()
+    for places in alike.values():
+        chosen |= {places[i] for i in by_checksum([samples[i].text for i in places], int(share * len(places)))}
+    if not chosen:  # too few of each: the largest group spares one
+        most = max(alike.values(), key=len)
+        if len(most) < 2:
+            raise UserError(f"{train.path}: no label has two texts, one to train on and one to measure by")
+        chosen = {most[by_checksum([samples[i].text for i in most], 1)[0]]}
+    return ([sample for place, sample in enumerate(samples) if place not in chosen],
+            [samples[place] for place in sorted(chosen)])
+
+
+def _shared(splits: Mapping[str, Sequence[Sample]]) -> list[str]:
+    train = {sample.text for sample in splits["train"]}
+    notes = []
+    for split, samples in splits.items():
+        shared = sum(sample.text in train for sample in samples)
+        if shared and split != "train":
+            notes.append(f"{shared:,} of {len(samples):,} texts of {split} also stand in train")
+    return notes

@@ -1,0 +1,70 @@
+"""Texts as a model meets them that was trained on others: with typos, in another case, or shorter."""
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from random import Random
+
+from regard.settings.errors import UserError
+
+__all__ = ["SHIFTS", "shifted", "shifts"]
+
+MISTYPED = 0.2  # of the words
+SHORTEST = 3  # letters of a word that is mistyped: in a shorter one nobody could tell what was meant
+
+
+def shifted(text: str, how: str, *, seed: int = 0) -> str:
+    """The text, changed in one of the ways of `SHIFTS`. What chance decides depends on the text and the seed alone.
+
+    >>> shifted("the acting is wonderful and the plot is clever", "typos", seed=3)
+    'he atcing is wonderful and te plot is clever'
+    """
+    return SHIFTS[how](text, Random(f"{how} {seed} {text}").random)
+
+
+Chance = Callable[[], float]
+"""A number from 0 to 1, another one each time."""
+
+
+def typos(text: str, chance: Chance) -> str:
+    """One word in five has two letters swapped, one dropped, or one doubled. As many words are left."""
+    def mistyped(match: re.Match[str]) -> str:
+        word = match[0]
+        if len(word) < SHORTEST or chance() >= MISTYPED:
+            return word
+        place, kind = int(chance() * (len(word) - 1)), int(chance() * 3)
+        before, one, other, after = word[:place], word[place], word[place + 1], word[place + 2 :]
+        return before + (other + one, other, one + one + other)[kind] + after
+
+    return re.sub(r"\S+", mistyped, text)
+
+
+def case(text: str, chance: Chance) -> str:
+    """All of it in capitals, all in small letters, or each letter in either: a third of the texts each."""
+    kind = int(chance() * 3)
+    if kind < 2:
+        return (text.upper(), text.lower())[kind]
+    return "".join(letter.upper() if chance() < 0.5 else letter.lower() for letter in text)
+
+
+def length(text: str, chance: Chance) -> str:
+    """The first half of its words, one at the least."""
+    words = re.findall(r"[^ \t\r\n]+", text)  # a space that does not break stays in its word
+    return " ".join(words[: (len(words) + 1) // 2])
+
+
+SHIFTS: dict[str, Callable[[str, Chance], str]] = {"typos": typos, "case": case, "length": length}
+
+
+def shifts(names: str) -> list[str]:
+    """
+    >>> shifts("case, typos"), shifts("")
+    (['case', 'typos'], [])
+    """
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    for name in chosen:
+        if name not in SHIFTS:
+            near = get_close_matches(name, SHIFTS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SHIFTS)}"
+            raise UserError(f"--shift {name}: no such shift; {hint}")
+    return list(dict.fromkeys(chosen))

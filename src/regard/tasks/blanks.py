@@ -1,0 +1,247 @@
+"""blanks: raw text becomes rows with hidden tokens, for an encoder to learn from."""
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.data.batch import Batch, Chosen, Plan
+from regard.data.blanks import NOISE, Hider
+from regard.data.builtin import passages
+from regard.data.corpus import Corpus, Found
+from regard.settings.errors import UserError
+from regard.settings.schema import Run
+from regard.tasks.base import Example, Sizes, no_such_split
+from regard.tasks.reading import rows_of, vectors
+from regard.tasks.rows import BROKEN, CONTEXT, IGNORED, Rows
+from regard.tasks.subject import LONGEST, made_up
+
+__all__ = ["BlankBatch", "Blanked", "at"]
+
+LEAST = 8  # tokens of a row: fewer are no text
+FOLLOWS, ELSEWHERE = 0, 1  # as the published heads number them
+SENTENCE_END = re.compile(r"[.?!。？！\n]")
+SCORED = 1 << 13  # tokens that are scored at once
+
+
+@dataclass(frozen=True)
+class BlankBatch(Batch):
+    """Texts with blanks, and what stood there."""
+
+    tokens: Int[Tensor, "rows length"]
+    places: Int[Tensor, "rows asked"]
+    targets: Int[Tensor, "rows asked"]
+    order: Int[Tensor, " rows"] | None = None
+    """Whether the second half of a row follows the first, or is from elsewhere."""
+    replaced: Int[Tensor, "rows length"] | None = None
+    """Which tokens do not belong, where that is given and no blanks are."""
+
+
+class Row(NamedTuple):
+    ids: list[int]
+    order: int
+    """FOLLOWS, ELSEWHERE, or IGNORED where there is no second half."""
+
+
+class Blanked(Rows[BlankBatch]):
+    """A task that hides tokens of a long text: the half of it that is about rows and their blanks."""
+
+    reads_only = True
+    hides = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        how = run.blanks
+        if run.data.longest < LEAST:
+            raise UserError(f"data.longest={run.data.longest}: {run.task} wants rows of at least {LEAST} tokens")
+        if how.hidden + how.replaced > 1:
+            raise UserError(f"blanks.hidden={how.hidden} and blanks.replaced={how.replaced} are more than all")
+        if how.next_sentence and run.model.segments < 2:
+            raise UserError(f"blanks.next_sentence: two sentences want model.segments=2, not {run.model.segments}")
+        self._spans: dict[str, NDArray[np.int64]] = {}
+
+    def corpus(self, found: Sequence[Found]) -> Corpus:
+        return super().corpus(found) if self.run.data.paths else passages.corpus(self.run.data.built_in_size)
+
+    def _sizes(self) -> Sizes:
+        if self.tokens.mask is None:
+            raise UserError(f"{self.run.tokens.file or 'tokenizer.json'}: none of its tokens is a mask, as [MASK] or "
+                            f"<mask>; {self.run.task} needs one")
+        return super()._sizes()
+
+    @cached_property
+    def hider(self) -> Hider:
+        return Hider.of(self.run.blanks, self.tokens)
+
+    # Ids -> rows
+
+    @property
+    def _room(self) -> int:
+        """Tokens of text in a row, besides its start and its end, and the end of its first half."""
+        return self.run.data.longest - (3 if self.run.blanks.next_sentence else 2)
+
+    @property
+    def _is_apart(self) -> bool:
+        return self.run.data.documents == "apart" or self.run.blanks.next_sentence  # a half follows in one document
+
+    def spans(self, split: str) -> Int[np.ndarray, "rows 2"]:
+        """Where the text of each row begins in the split, and how many ids it has."""
+        if split not in self._spans:
+            ids = self.ids[split]
+            if self._is_apart:
+                self._spans[split] = _of_documents(ids.parts, self.tokens.start, self.tokens.end, self._room)
+            else:
+                firsts = np.arange(0, max(1, len(ids) - LEAST // 2), self._room)  # a rest of next to nothing is left
+                self._spans[split] = np.stack([firsts, np.minimum(self._room, len(ids) - firsts)], 1)
+        return self._spans[split]
+
+    def lengths(self, split: str) -> NDArray[np.int64]:
+        counts = self.spans(split)[:, 1]
+        # Rows of a text without ends are of one length; that the last is shorter is not worth a shape of its own.
+        return (counts if self._is_apart else np.full_like(counts, counts.max())) + self.run.data.longest - self._room
+
+    def _text(self, split: str, row: int) -> list[int]:
+        """Documents in one row have an end between them, and no second start."""
+        tokens = self.tokens
+        ids: list[int] = self.ids[split].around(*self.spans(split)[row].tolist()).tolist()
+        if tokens.start != tokens.end:
+            ids = [id for id in ids if id != tokens.start]
+        while ids and ids[-1] == tokens.end:
+            ids.pop()
+        return ids[1:] if ids[:1] == [tokens.end] else ids
+
+    def _row(self, split: str, row: int, random: np.random.Generator) -> Row:
+        tokens, first = self.tokens, self._text(split, row)
+        if not self.run.blanks.next_sentence or len(first) < 2:
+            return Row([tokens.start, *first, tokens.end], IGNORED)
+        first, second = self._halves(first, random)
+        order = FOLLOWS
+        others = len(self.spans(split)) - 1
+        if random.random() < 0.5 and others:
+            other = int(random.integers(others))
+            found = self._text(split, other + (other >= row))
+            second, order = (self._halves(found, random)[1] if len(found) > 1 else found)[: len(second)], ELSEWHERE
+        return Row([tokens.start, *first, tokens.end, *second, tokens.end], order)
+
+    def _halves(self, ids: list[int], random: np.random.Generator) -> tuple[list[int], list[int]]:
+        """Cut at the end of a sentence, or where there is none anywhere."""
+        ends = np.flatnonzero(self._ends_sentence[ids[:-1]])
+        cut = 1 + int(random.choice(ends) if len(ends) else random.integers(len(ids) - 1))
+        return ids[:cut], ids[cut:]
+
+    @cached_property
+    def _ends_sentence(self) -> NDArray[np.bool_]:
+        return np.array([bool(SENTENCE_END.search(text)) for text in self.hider.words.written])
+
+    # Rows -> batches
+
+    def collate(self, split: str, chosen: Chosen) -> BlankBatch:
+        """The blanks of a row are a function of the seed, the row and, where they are to differ, the epoch."""
+        epoch = chosen.epoch if self.run.blanks.dynamic and split == "train" else 0
+        whole = np.full((chosen.rows, chosen.length), self.tokens.pad, dtype=np.int64)
+        noise = np.zeros((chosen.rows, NOISE, chosen.length))
+        orders = np.full(chosen.rows, IGNORED, dtype=np.int64)
+        for number, row in enumerate(chosen.indices.tolist()):
+            random = np.random.Generator(np.random.PCG64([self.run.seed, epoch, row]))
+            ids, orders[number] = self._row(split, row, random)
+            whole[number, : len(ids)] = ids
+            noise[number, :, : len(ids)] = random.random((NOISE, len(ids)))
+        tokens, places, targets = self.hider.hide(whole, noise)
+        return self._batch(tokens, places, targets, orders if self.run.blanks.next_sentence else None)
+
+    def _batch(self, tokens: NDArray[np.int64], places: NDArray[np.int64], targets: NDArray[np.int64],
+               orders: NDArray[np.int64] | None = None) -> BlankBatch:
+        asked = int((targets != IGNORED).sum())
+        counts = {"loss": asked, "nll": asked}
+        if orders is not None:
+            counts["order"] = int((orders != IGNORED).sum())
+        return BlankBatch(counts, torch.from_numpy(tokens), torch.from_numpy(places), torch.from_numpy(targets),
+                          None if orders is None else torch.from_numpy(orders))
+
+    def segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        """What comes after the first end is the second."""
+        ends = tokens == self.tokens.end
+        return ((ends.cumsum(1) - ends.long()) > 0).long()
+
+    def scored(self, split: str, limit: int | None, device: torch.device) -> Iterator[BlankBatch]:
+        """The (first `limit`) rows of a split, each once, and always with the same blanks."""
+        if split not in self.ids:
+            raise no_such_split(split, list(self.ids))
+        how, lengths = self.run.train, self.lengths(split)[:limit]
+        # No more than one piece of a batch: what could be trained can be scored.
+        plan = Plan(lengths, tokens=max(1, min(SCORED, how.batch_tokens // how.accumulate)), seed=0)
+        for step in range(plan.steps_per_epoch):
+            yield self.collate(split, plan[step]).to(device)
+
+    # Ids -> texts
+
+    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+        """From each row some text of one document. The training's text is no example."""
+        others = [name for name in self.ids if name != "train"]
+        if split not in others:
+            raise no_such_split(split, others)
+        every = (self._example(split, row) for row in range(len(self.spans(split))))
+        found = list(islice((example for example in every if example is not None), limit))
+        if not found:
+            raise UserError(f"{split}: its text is too short for an example")
+        return found
+
+    def _example(self, split: str, row: int) -> Example | None:
+        ids = self._text(split, row)
+        ids = ids[: ids.index(self.tokens.end)] if self.tokens.end in ids else ids
+        texts = self.added(ids[:CONTEXT])
+        if len(texts) < 2 or BROKEN in "".join(texts) or not "".join(texts).strip():
+            return None
+        return self.asked(texts, np.random.Generator(np.random.PCG64([self.run.seed, 0, row])))
+
+    @abstractmethod
+    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example | None:
+        """What is asked of a text of these tokens, and what is wanted; None where nothing can be."""
+
+    def added(self, ids: Sequence[int]) -> list[str]:
+        """What each token adds to the text of those before it."""
+        whole = self.tokens.decode([ids[:count] for count in range(len(ids) + 1)])
+        return [after[len(before) :] for before, after in pairwise(whole)]
+
+    # Texts -> what the encoder makes of them
+
+    def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        rows = rows_of(self.tokens, texts, longest=self.run.data.longest)
+        return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.pool)
+
+    def checked_rows(self) -> list[list[int]]:
+        """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""
+        rows = made_up(len(self.tokens))
+        if "val" in self.ids:
+            spans = self.spans("val")
+            rows = [self._text("val", number * len(spans) // len(rows))[: len(row)] or row
+                    for number, row in enumerate(rows)]
+        return [[self.tokens.start, *row[: LONGEST - 2], self.tokens.end] for row in rows]
+
+
+def at(states: Float[Tensor, "rows length width"], places: Int[Tensor, "rows asked"]) -> Float[Tensor, "_ width"]:
+    """The states at these places, row after row."""
+    return states.gather(1, places[..., None].expand(-1, -1, states.shape[2])).flatten(0, 1)
+
+
+def _of_documents(parts: Sequence[NDArray[np.integer]], start: int, end: int, room: int) -> NDArray[np.int64]:
+    """The rows of documents that are cut into as few as there is room for, of about one length each."""
+    before = np.cumsum([0, *map(len, parts)])
+    starts = np.concatenate([np.flatnonzero(part == start) + first for part, first in zip(parts, before, strict=False)])
+    firsts, ends = starts + 1, np.append(starts[1:], before[-1]) - (start != end)
+    firsts, sizes = firsts[ends > firsts], (ends - firsts)[ends > firsts]
+    counts = -(-sizes // room)
+    each = -(-sizes // counts)
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    offsets = number * np.repeat(each, counts)
+    return np.stack([np.repeat(firsts, counts) + offsets,
+                     np.minimum(np.repeat(each, counts), np.repeat(sizes, counts) - offsets)], 1)

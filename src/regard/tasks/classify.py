@@ -1,0 +1,239 @@
+"""classify: a text to its label, or to several."""
+
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.data.labelled import Columns, Sample, read_corpus, read_file, some
+from regard.data.layout import find_splits, find_tests
+from regard.look.choices import Choice, Output
+from regard.models.labelled import Classifier
+from regard.settings.errors import NotFinite, UserError
+from regard.tasks.base import Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
+from regard.tasks.judged import Judged
+from regard.tasks.labelled import IGNORED, LabelBatch, Labelled
+from regard.tasks.reading import alike, seen
+from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder
+
+__all__ = ["Classify"]
+
+BUILT_IN_CHECK = 1_000  # built-in sentences in the validation set and in each test set
+MANY = 64  # examples among which those that are checked are chosen
+BETWEEN = ", "  # several labels of one text
+MARKS = ("", "", "", ".", "!", "?")  # that end a built-in sentence, whatever its kind
+
+
+class Chances(NamedTuple):
+    """Logarithms of the probability that each text has each label, and that it has it not."""
+
+    yes: Float[np.ndarray, "texts labels"]
+    no: Float[np.ndarray, "texts labels"]
+
+
+class Classify(Labelled):
+    """Text to label."""
+
+    counted = "labels"
+
+    # Files -> samples -> ids
+
+    @property
+    def several(self) -> bool:
+        return self.run.data.several_labels
+
+    @property
+    def _columns(self) -> Columns:
+        return Columns(self.run.data.source, self.run.data.target, self.several)
+
+    def files(self) -> list[Path]:
+        paths = [Path(path) for path in self.run.data.paths]
+        return list(find_splits(paths)[0].values()) if paths else []
+
+    def read(self) -> dict[str, Sequence[Sample]]:
+        data = self.run.data
+        if not data.paths:
+            return _sentences(data.built_in_size)
+        corpus = read_corpus([Path(path) for path in data.paths], self._columns, held_out=data.held_out)
+        self.notes += corpus.notes
+        return dict(corpus.splits)
+
+    def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
+        files = [read_file(file, self._columns) for file in find_tests(path)]
+        for file in files:
+            file.refuse_others(self.labels)
+            self.notes += file.notes
+        return {str(file.path): file.samples for file in files}
+
+    def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        rows = self.rows([sample.text for sample in samples])
+        return [(row, self._targets([numbers[label] for label in sample.labels]))
+                for row, sample in zip(rows, samples, strict=True)]
+
+    def _targets(self, has: Sequence[int]) -> list[int]:
+        """The number of the label; of several, whether each is there."""
+        return [int(number in has) for number in range(len(self.labels))] if self.several else list(has)
+
+    def target_places(self, length: int) -> int:
+        return len(self.labels) if self.several else 1
+
+    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+        return [Example(sample.text, BETWEEN.join(sorted(sample.labels))) for sample in self.of(split)[:limit]]
+
+    # Batches -> loss
+
+    def build(self, sizes: Sizes) -> Classifier:
+        return Classifier(self.run.model, vocabulary=sizes["vocabulary"], labels=sizes["labels"])
+
+    def _logits(self, model: nn.Module, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows labels"]:
+        mask = seen(tokens, pad=self.tokens.pad, window=self.run.model.window)
+        return cast(Classifier, model)(tokens, mask=mask).float()  # type: ignore[no-any-return]
+
+    def loss(self, model: nn.Module, batch: LabelBatch) -> Loss:
+        """Cross entropy; of several labels, that of each by itself."""
+        logits, how = self._logits(model, batch.tokens), self.run.train
+        entropy = _of_each if self.several else _of_one
+        plain = entropy(logits.detach(), batch.targets, smoothing=0.0)
+        return Term("loss", entropy(logits, batch.targets, smoothing=how.smoothing)), Term("nll", plain, weight=0.0)
+
+    @torch.no_grad()
+    def likeliest(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:
+        logits = self._logits(model, batch.tokens)
+        given = (logits > 0).long() if self.several else logits.argmax(-1, keepdim=True)
+        return given == batch.targets
+
+    # Texts -> labels
+
+    @torch.no_grad()
+    def _chances(self, model: nn.Module, texts: Sequence[str]) -> Chances:
+        rows, device = self.rows(texts), next(model.parameters()).device
+        yes, no = (np.zeros((len(texts), len(self.labels)), dtype=np.float32) for _ in range(2))
+        for places, tokens in alike(rows, pad=self.tokens.pad, device=device):
+            logits = self._logits(model, tokens)
+            logs = F.logsigmoid(logits) if self.several else logits.log_softmax(-1)
+            yes[places] = logs.cpu().numpy()
+            no[places] = (F.logsigmoid(-logits) if self.several else torch.log1p(-logs.exp())).cpu().numpy()
+        if np.isnan(yes).any():
+            raise NotFinite("the model's probabilities are not numbers: its training went wrong")
+        return Chances(yes, no)
+
+    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+        """The likeliest label, scored by its log-probability, and the next ones; or all that are likelier than not.
+
+        A set of labels is scored by the log-probability of all decisions together, and has no next best.
+        """
+        yes, no = self._chances(model, inputs)
+        if self.several:
+            return [Answer(self._said(np.flatnonzero(row > not_row)), float(np.maximum(row, not_row).sum()),
+                           probabilities=self._probabilities(row)) for row, not_row in zip(yes, no, strict=True)]
+        answers = []
+        for row in yes:
+            first, *others = np.argsort(-row, kind="stable")[: self.run.search.best].tolist()
+            answers.append(Answer(self.labels[first], float(row[first]),
+                                  tuple(Answer(self.labels[number], float(row[number])) for number in others),
+                                  self._probabilities(row)))
+        return answers
+
+    def _said(self, numbers: Sequence[int] | np.ndarray) -> str:
+        return BETWEEN.join(self.labels[number] for number in numbers)
+
+    def _probabilities(self, logs: Float[np.ndarray, " labels"]) -> dict[str, float]:
+        """The likeliest label first."""
+        return {self.labels[number]: math.exp(logs[number]) for number in np.argsort(-logs, kind="stable")}
+
+    def judge(self, model: nn.Module, samples: Sequence[Sample]) -> Judged:
+        """What the model says of labelled texts."""
+        yes, no = self._chances(model, [sample.text for sample in samples])
+        wanted = np.array([[label in sample.labels for label in self.labels] for sample in samples])
+        return Judged(self.labels, yes, no, wanted, self.several)
+
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+        return self.judge(model, self.of(split)[:limit]).scores()
+
+    def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
+        if self.several:  # none of them is given in place of another
+            return None
+        judged = self.judge(model, self.of(split)[:limit])
+        return Confusion(self.labels, judged.wanted.T.astype(np.int64) @ judged.given.astype(np.int64))
+
+    # Given labels -> batches
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[LabelBatch]:
+        rows, targets = self.rows(inputs), [self._targets(self._numbers(output)) for output in outputs]
+        for places, tokens in alike(rows, pad=self.tokens.pad, device=torch.device("cpu")):
+            yield self.batch([rows[i] for i in places], [targets[i] for i in places],
+                             shape=(len(places), tokens.shape[1]))
+
+    def _numbers(self, output: str) -> list[int]:
+        names = [name.strip() for name in output.split(",") if name.strip()] if self.several else [output]
+        if unknown := next((name for name in names if name not in self.labels), None):
+            raise UserError(f"{unknown!r}: no such label; there are {some(self.labels)}")
+        return [self.labels.index(name) for name in names]
+
+    # A look inside
+
+    def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+                best: int = 5) -> list[Output]:
+        """One choice: the label, or all of them, among the likeliest labels."""
+        yes, no = self._chances(model, inputs)
+        told = outputs or [answer.text for answer in self.predict(model, inputs)]
+        found = []
+        for row, not_row, text in zip(yes, no, told, strict=True):
+            has = np.isin(np.arange(len(self.labels)), self._numbers(text))
+            chance = math.exp(np.where(has, row, not_row).sum() if self.several else row[has][0])
+            likeliest = tuple(self._probabilities(row).items())[:best]
+            found.append(Output(text, (Choice(text, chance, likeliest),)))
+        return found
+
+    def subject(self, model: nn.Module) -> Subject:
+        """Of the validation set, of all lengths; or made up, where a run has come without its data."""
+        split, classifier = next(iter(self.samples), None), cast(Classifier, model)
+        chosen = of_all_lengths([] if split is None else self.examples(split, MANY))
+        rows = [[*row[: LONGEST - 1], self.tokens.end] for row in self.rows([example.input for example in chosen])]
+        return of_encoder(model, classifier.encoder, rows or made_up(len(self.tokens)), pad=self.tokens.pad,
+                          logits=lambda read: self._logits(model, read)[:, None])
+
+
+def _of_one(logits: Float[Tensor, "rows labels"], targets: Int[Tensor, "rows 1"], *,
+            smoothing: float) -> Float[Tensor, ""]:
+    """Summed over the rows. Smoothed, a share of the target's probability is spread over all labels."""
+    wanted = targets[:, 0]
+    each = F.cross_entropy(logits, wanted.clamp(min=0), reduction="none", label_smoothing=smoothing)
+    # Not by `ignore_index`: a gradient that is not a number must not be lost in a part of a batch that counts nothing.
+    return (each * (wanted != IGNORED)).sum()
+
+
+def _of_each(logits: Float[Tensor, "rows labels"], targets: Int[Tensor, "rows labels"], *,
+             smoothing: float) -> Float[Tensor, ""]:
+    """Summed over rows and labels. Smoothed, a share of a yes or no is spread over both."""
+    wanted = (1 - smoothing) * targets.clamp(min=0).float() + smoothing / 2
+    each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+    return (each * (targets != IGNORED)).sum()
+
+
+def _sentences(size: int) -> dict[str, Sequence[Sample]]:
+    """English sentences and their kinds. The mark that ends one says nothing: the words and their order must tell."""
+    from regard.data.builtin import phrasebook  # a lexicon that few runs need
+
+    splits: dict[str, Sequence[Sample]] = {}
+    trained: set[str] = set()
+    for split in phrasebook.SPLITS:
+        count = size if split == "train" else min(BUILT_IN_CHECK, size)
+        every = {phrase.target.removesuffix("?"): phrase.kind for phrase in phrasebook.phrases(split, count)}
+        # Several French sentences have one English: the book's splits keep only the French apart.
+        splits[split] = [Sample(text + _mark(text), (kind,)) for text, kind in every.items() if text not in trained]
+        trained |= every.keys() if split == "train" else set()
+    return splits
+
+
+def _mark(text: str) -> str:
+    """None at the end of half of the sentences, and any at the others: people write them, so they must be known."""
+    return MARKS[zlib.crc32(text.encode()) % len(MARKS)]

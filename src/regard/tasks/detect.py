@@ -1,0 +1,266 @@
+"""detect: raw text to an encoder that finds the tokens that do not belong."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.data.batch import Chosen
+from regard.look.choices import Choice, Output
+from regard.look.record import Record
+from regard.models.detector import Detector
+from regard.models.masked import Masked
+from regard.nn.loss import cross_entropy
+from regard.settings.errors import UserError
+from regard.settings.schema import Run
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
+from regard.tasks.blanks import BlankBatch, Blanked, at
+from regard.tasks.reading import alike, attention, padded, rows_of, seen
+from regard.tasks.rows import IGNORED
+from regard.tasks.subject import Subject, of_encoder
+
+__all__ = ["Detect", "drawn"]
+
+MARKS = "[[", "]]"  # around what does not belong
+DRAWN = {"cpu": 2**21, "cuda": 2**27}  # logits that are drawn from at once
+TRIED = 100  # tokens among which a word is looked for
+REPLACED = "(another)"  # what the detector believes to have stood there
+
+
+class Filled(NamedTuple):
+    """A batch after the generator has filled its blanks."""
+
+    tokens: Int[Tensor, "rows length"]
+    replaced: Bool[Tensor, "rows length"]
+    """Where a filling is not what stood there: one that is right counts as the original (Clark et al. 2020, 3.1)."""
+    features: Float[Tensor, "places vectors"]
+    """What the generator's logits are made of, blank after blank."""
+
+
+class Word(NamedTuple):
+    text: str
+    places: range
+    """Of its tokens in the row."""
+
+
+class Detect(Blanked):
+    """A small generator fills the blanks, and a detector finds what it filled wrongly (ELECTRA, Clark et al. 2020)."""
+
+    focus = acting = "encoder.*"
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        if run.blanks.next_sentence:
+            raise UserError("blanks.next_sentence: of mask alone; detect reads one text at a time")
+
+    # Rows -> loss
+
+    def build(self, sizes: Sizes) -> Detector:
+        return Detector(self.run.model, vocabulary=sizes["vocabulary"], generator=self.run.blanks.generator)
+
+    def collate(self, split: str, chosen: Chosen) -> BlankBatch:
+        """The detector is asked of every token, its start and its end included."""
+        batch = super().collate(split, chosen)
+        return replace(batch, counts={**batch.counts, "detector": int((batch.tokens != self.tokens.pad).sum())})
+
+    def loss(self, model: nn.Module, batch: BlankBatch) -> Loss:
+        """Both learn from the same batch (eq. 1); nothing of what the detector says goes back into the generator."""
+        detector = cast(Detector, model)
+        if batch.replaced is not None:
+            total = _errors(self._logits(detector, batch.tokens), batch.replaced > 0, batch.replaced != IGNORED)
+            return Term("loss", total), Term("nll", total.detach(), weight=0.0)
+        filled, output = self._filled(detector, batch), _generator(detector).words.output
+        total, plain = cross_entropy(filled.features, output.weight, batch.targets.flatten(), ignore=IGNORED,
+                                     smoothing=self.run.train.smoothing, bias=output.bias)
+        found = _errors(self._logits(detector, filled.tokens), filled.replaced, batch.tokens != self.tokens.pad)
+        return (Term("loss", total), Term("nll", plain, weight=0.0),
+                Term("detector", found, weight=self.run.blanks.detector_weight))
+
+    def _filled(self, model: Detector, batch: BlankBatch) -> Filled:
+        generator = _generator(model)
+        mask = seen(batch.tokens, pad=self.tokens.pad, window=generator.encoder.window)
+        features = generator.words.features(at(model.fill(batch.tokens, mask=mask), batch.places))
+        with torch.no_grad():
+            new = drawn(features, generator.words.output).view_as(batch.places)
+        asked = batch.targets != IGNORED
+        # Where nothing is asked, the place is that of the first token, and it is written over by itself.
+        new = new.where(asked, batch.tokens.gather(1, batch.places))
+        replaced = torch.zeros_like(batch.tokens, dtype=torch.bool)
+        return Filled(batch.tokens.scatter(1, batch.places, new),
+                      replaced.scatter(1, batch.places, asked & (new != batch.targets)), features)
+
+    def _logits(self, model: Detector, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length"]:
+        """Of each token having been replaced."""
+        logits = model(tokens, mask=seen(tokens, pad=self.tokens.pad, window=model.encoder.window))
+        return logits.float()  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+        """Every row once, always with the same blanks and the same draws. `limit` counts rows."""
+        detector, device = cast(Detector, model), next(model.parameters()).device
+        generated, detected = torch.zeros(3, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self.run.seed)
+            for batch in self.scored(split, limit, device):
+                filled, real = self._filled(detector, batch), batch.tokens != self.tokens.pad
+                asked, targets = batch.targets.flatten() != IGNORED, batch.targets.flatten()
+                said = _generator(detector).words.output(filled.features).float()[asked]
+                generated += _sums(F.cross_entropy(said, targets[asked], reduction="sum"),
+                                   (said.argmax(-1) == targets[asked]).sum(), asked.sum())
+                logits = self._logits(detector, filled.tokens)
+                found, wrong = (logits > 0) & real, filled.replaced
+                detected += _sums(_errors(logits, wrong, real), ((found == wrong) & real).sum(), real.sum(),
+                                  (found & wrong).sum(), found.sum(), wrong.sum())
+        loss, right, blanks = generated.tolist()
+        errors, agree, tokens, both, marked, replaced = detected.tolist()
+        return {"loss": loss / blanks, "perplexity": math.exp(min(700.0, loss / blanks)),
+                "generator_accuracy": right / blanks, "detector_loss": errors / tokens,
+                "detector_accuracy": agree / tokens, "precision": both / max(1.0, marked),
+                "recall": both / max(1.0, replaced), "replaced": replaced / tokens,
+                "blanks": int(blanks), "tokens": int(tokens)}
+
+    # Texts -> what does not belong in them
+
+    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
+        return rows_of(self.tokens, texts, longest=self.run.data.longest)
+
+    def _words(self, row: Sequence[int]) -> list[Word]:
+        """Of a row between its start and its end, each with the space before it."""
+        starts = np.flatnonzero(self.hider.words.starts(np.array([row[:-1]]))[0])[1:].tolist()
+        spans = [range(*ends) for ends in pairwise([*starts, len(row) - 1])]
+        texts = [self.hider.words.text([row[place] for place in span]) for span in spans]
+        return [Word(text if number else text.removeprefix(" "), span)
+                for number, (text, span) in enumerate(zip(texts, spans, strict=True))]
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+        """Each text with [[marks]] around words with a token that is likelier not to belong, and how likely each is."""
+        answers, rows, detector = [Answer("") for _ in inputs], self._rows(inputs), cast(Detector, model)
+        for places, tokens in alike(rows, pad=self.tokens.pad, device=next(model.parameters()).device):
+            for place, chances in zip(places, self._logits(detector, tokens).sigmoid().tolist(), strict=True):
+                row = rows[place]
+                choices = [Choice(piece, chance, ()) for piece, chance in zip(self.tokens.pieces(row), chances,
+                                                                              strict=False)]
+                text = "".join(_marked(word.text) if word.text.strip() and max(chances[i] for i in word.places) > 0.5
+                               else word.text for word in self._words(row))
+                answers[place] = Answer(text, choices=tuple(choices[1:-1]))
+        return answers
+
+    # Examples, and given outputs
+
+    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example | None:
+        """One word of a text is replaced by another."""
+        [row] = self._rows(["".join(texts)])
+        words = [word.text for word in self._words(row)]
+        if not (letters := [place for place, word in enumerate(words) if word.strip(" ").isalpha()]):
+            return None
+        place, ids = int(random.choice(letters)), self.hider.ordinary
+        others = [word for word in (self.hider.words.written[id].strip(" ") for id in random.permutation(ids)[:TRIED])
+                  if word.isalpha() and word != words[place].strip(" ")]
+        if not others:
+            return None
+        before, new = "".join(words[:place]), words[place].replace(words[place].strip(" "), others[0])
+        text = "".join([before, new, *words[place + 1 :]])
+        # Read anew: the other may be more than one token.
+        now = [word.text for word in self._words(self._rows([text])[0])]
+        ends = np.cumsum([0, *map(len, now)]).tolist()
+        if "".join(now) != text or len(before) not in ends[:-1]:
+            return None
+        marked = ends.index(len(before))
+        return Example(text, "".join([*now[:marked], _marked(now[marked]), *now[marked + 1 :]]))
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[BlankBatch]:
+        """Every token counts: whether it is marked."""
+        rows = self._rows(inputs)
+        given = [self._given(row, output) for row, output in zip(rows, outputs, strict=True)]
+        for places, tokens in alike(rows, pad=self.tokens.pad, device=torch.device("cpu")):
+            none = torch.zeros(len(places), 1, dtype=torch.long)
+            replaced = padded([given[i] for i in places], pad=IGNORED)
+            count = int((replaced != IGNORED).sum())
+            yield BlankBatch({"loss": count, "nll": count}, tokens, none, none + IGNORED, replaced=replaced)
+
+    def _given(self, row: Sequence[int], output: str) -> list[int]:
+        """Which tokens of a row an output marks."""
+        found, left = [0] * len(row), output
+        for word in self._words(row):
+            is_marked = left.startswith(_marked(word.text))
+            text = _marked(word.text) if is_marked else word.text
+            if not left.startswith(text):
+                raise UserError(f"{output}: is not the text with {' '.join(MARKS)} around some of its words")
+            found[word.places.start : word.places.stop] = [int(is_marked)] * len(word.places)
+            left = left[len(text) :]
+        return found
+
+    def said(self, batch: BlankBatch) -> range:
+        return range(batch.tokens.shape[1])
+
+    @torch.no_grad()
+    def likeliest(self, model: nn.Module, batch: BlankBatch) -> Bool[Tensor, "rows length"]:
+        assert batch.replaced is not None
+        found = self._logits(cast(Detector, model), batch.tokens) > 0
+        return (found == (batch.replaced > 0)) & (batch.replaced != IGNORED)
+
+    # A look inside
+
+    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+        """What the tokens look at in the detector; it is the same whatever is marked."""
+        return attention(model, self.tokens, self._rows(inputs), only=only, heads=heads)
+
+    @torch.no_grad()
+    def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+                best: int = 5) -> list[Output]:
+        """For each token: that it belongs, or that another stood there."""
+        device, found = next(model.parameters()).device, list[Output]()
+        answers = outputs or [answer.text for answer in self.predict(model, inputs)]
+        for row, text in zip(self._rows(inputs), answers, strict=True):
+            chances = self._logits(cast(Detector, model), torch.tensor([row], device=device))[0].sigmoid().tolist()
+            found.append(Output(text, tuple(
+                Choice(piece, 1 - chance, tuple(sorted([(piece, 1 - chance), (REPLACED, chance)], key=lambda x: -x[1])))
+                for piece, chance in zip(self.tokens.pieces(row), chances, strict=True))))
+        return found
+
+    def subject(self, model: nn.Module) -> Subject:
+        detector = cast(Detector, model)
+        return of_encoder(model, detector.encoder, self.checked_rows(), pad=self.tokens.pad,
+                          logits=lambda read: self._logits(detector, read)[..., None])
+
+
+def drawn(features: Float[Tensor, "places vectors"], output: nn.Linear) -> Int[Tensor, " places"]:
+    """Tokens by their probabilities: the largest of softmax(logits) / −log(u) is one, u even between 0 and 1."""
+    rows = max(1, DRAWN.get(features.device.type, 2**24) // output.out_features)
+    found = []
+    for piece in features.split(rows):
+        logits = output(piece).float()
+        found.append((logits - torch.rand_like(logits).log().neg().clamp(min=1e-20).log()).argmax(-1))
+    return torch.cat(found)
+
+
+def _generator(model: Detector) -> Masked:
+    if model.generator is None:
+        raise UserError("the detector has come without the generator that it learned from; it finds words that do not "
+                        "belong, and neither learns nor is scored")
+    return model.generator
+
+
+def _errors(logits: Float[Tensor, "rows length"], wrong: Bool[Tensor, "rows length"],
+            real: Bool[Tensor, "rows length"]) -> Float[Tensor, ""]:
+    """The sum of −log of the probability of what is the case, over the real tokens."""
+    return (F.binary_cross_entropy_with_logits(logits, wrong.float(), reduction="none") * real).sum()
+
+
+def _sums(*values: Tensor) -> Float[Tensor, " values"]:
+    return torch.stack([value.double() for value in values]).cpu()
+
+
+def _marked(word: str) -> str:
+    """A space stays outside."""
+    bare = word.lstrip(" ")
+    return f"{word[: len(word) - len(bare)]}{MARKS[0]}{bare}{MARKS[1]}"

@@ -1,0 +1,253 @@
+"""mask: raw text to an encoder that fills its blanks."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.data.published import MASKS
+from regard.look.choices import Output
+from regard.look.record import Record
+from regard.models.masked import Masked
+from regard.nn.loss import cross_entropy
+from regard.settings.errors import UserError
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
+from regard.tasks.blanks import BlankBatch, Blanked, at
+from regard.tasks.reading import alike, attention, padded, seen
+from regard.tasks.rows import IGNORED
+from regard.tasks.subject import Subject, of_encoder
+from regard.tasks.watched import weighed
+
+__all__ = ["Fill"]
+
+BLANK = re.compile("|".join(map(re.escape, MASKS)))
+SEPARATOR = re.compile(r"\[SEP\]|</s>")
+
+
+class Asked(NamedTuple):
+    """A text with blanks, as it is read."""
+
+    text: str
+    ids: list[int]
+    blanks: list[int]
+    """Their places among the ids."""
+
+
+class Fill(Blanked):
+    """Text with blanks to the tokens that stood there (Devlin et al. 2019, 3.1; Liu et al. 2019)."""
+
+    # Rows -> loss
+
+    def build(self, sizes: Sizes) -> Masked:
+        return Masked(self.run.model, vocabulary=sizes["vocabulary"], sentences=self.run.blanks.next_sentence)
+
+    def _states(self, model: Masked, tokens: Int[Tensor, "rows length"],
+                segments: Int[Tensor, "rows length"] | None) -> Float[Tensor, "rows length width"]:
+        mask = seen(tokens, pad=self.tokens.pad, window=model.encoder.window)
+        return model(tokens, mask=mask, segments=segments)  # type: ignore[no-any-return]
+
+    def _trained(self, model: Masked, batch: BlankBatch) -> Float[Tensor, "rows length width"]:
+        """A second half is told apart only where there are halves: elsewhere, ends may part whole documents."""
+        return self._states(model, batch.tokens, self.segments(batch.tokens) if batch.order is not None else None)
+
+    def loss(self, model: nn.Module, batch: BlankBatch) -> Loss:
+        """Only the logits of the places that are asked for are worked out."""
+        masked = cast(Masked, model)
+        states, output = self._trained(masked, batch), masked.words.output
+        total, plain = cross_entropy(masked.words.features(at(states, batch.places)), output.weight,
+                                     batch.targets.flatten(), ignore=IGNORED, smoothing=self.run.train.smoothing,
+                                     bias=output.bias)
+        terms = Term("loss", total), Term("nll", plain, weight=0.0)
+        if batch.order is None:
+            return terms
+        assert masked.head is not None
+        order = F.cross_entropy(masked.head(states[:, 0]).float(), batch.order, ignore_index=IGNORED, reduction="sum")
+        return *terms, Term("order", order)
+
+    @torch.no_grad()
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+        """Every row once, always with the same blanks. `limit` counts rows."""
+        masked, device = cast(Masked, model), next(model.parameters()).device
+        total, right, stood, ordered = 0.0, 0, list[Tensor](), list[Tensor]()
+        for batch in self.scored(split, limit, device):
+            states, targets = self._trained(masked, batch), batch.targets.flatten()
+            asked = targets != IGNORED
+            logits = masked.logits(at(states, batch.places)[asked]).float()
+            total += float(F.cross_entropy(logits, targets[asked], reduction="sum"))
+            right += int((logits.argmax(-1) == targets[asked]).sum())
+            stood.append(targets[asked].cpu())
+            if batch.order is not None and masked.head is not None:
+                known = batch.order != IGNORED
+                ordered.append((masked.head(states[:, 0]).argmax(-1) == batch.order)[known].cpu())
+        tokens = torch.cat(stood)
+        loss = total / len(tokens)
+        scores: Scores = {"loss": loss, "perplexity": math.exp(min(700.0, loss)),
+                          "accuracy": right / len(tokens),
+                          # What saying the most frequent token everywhere would get.
+                          "most_frequent": int(tokens.bincount().max()) / len(tokens), "blanks": len(tokens)}
+        if ordered:
+            scores["next_sentence"] = float(torch.cat(ordered).float().mean())
+        return scores
+
+    # Texts with blanks -> texts without
+
+    def _read(self, text: str) -> Asked:
+        """[SEP] parts a text from a second one. Both names of a blank are understood, whatever the tokenizer's own."""
+        mask, row = cast(int, self.tokens.mask), [self.tokens.start]
+        for sentence in SEPARATOR.split(text):
+            first, *others = self.tokens.between(BLANK.split(sentence.strip(" ")))
+            row += [*first, *(id for ids in others for id in (mask, *ids)), self.tokens.end]
+        if len(row) > (most := self.run.data.longest):
+            self.notes.append(f"a text of {len(row):,} tokens cut to {most:,} (data.longest)")
+            row = [*row[: most - 1], self.tokens.end]
+        return Asked(text, row, [place for place, id in enumerate(row) if id == mask])
+
+    def _read_blanks(self, text: str) -> Asked:
+        asked = self._read(text)
+        if len(asked.blanks) != len(BLANK.findall(text)):
+            raise UserError(f"a blank lies beyond the first data.longest={self.run.data.longest} tokens of the text")
+        if not asked.blanks:
+            raise UserError(f"no blank in the text: write {MASKS[1]} where a word is to be filled in")
+        return asked
+
+    def _segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"] | None:
+        return self.segments(tokens) if self.run.model.segments > 1 else None
+
+    @torch.no_grad()
+    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+        """Each blank is filled by itself, as if the others stayed blank. `search.best` are told of each."""
+        asked = [self._read_blanks(text) for text in inputs]
+        answers = [Answer("") for _ in inputs]
+        for places, logits in self._logits(model, asked):
+            for place, own in zip(places, logits, strict=True):
+                answers[place] = self._answer(asked[place], own)
+        return answers
+
+    def _logits(self, model: nn.Module,
+                asked: Sequence[Asked]) -> Iterator[tuple[list[int], list[Float[Tensor, "_ vocabulary"]]]]:
+        """Of the blanks of some texts at a time."""
+        masked, device = cast(Masked, model), next(model.parameters()).device
+        for places, tokens in alike([one.ids for one in asked], pad=self.tokens.pad, device=device):
+            blanks = tokens.eq(cast(int, self.tokens.mask))
+            logits = masked.logits(self._states(masked, tokens, self._segments(tokens))[blanks])
+            yield places, list(logits.split(blanks.sum(1).tolist()))
+
+    def _answer(self, asked: Asked, logits: Float[Tensor, "blanks vocabulary"]) -> Answer:
+        best = self._best(logits)
+        choices = weighed(self.tokens, logits, best, never=self._never(logits.shape[1]), best=self.run.search.best)
+        score = math.fsum(math.log(max(choice.probability, 1e-300)) for choice in choices) / len(choices)
+        return Answer(self._filled(asked.text, best), score, choices=choices)
+
+    def _best(self, logits: Float[Tensor, "blanks vocabulary"]) -> list[int]:
+        never = torch.tensor(self._never(logits.shape[1]), device=logits.device)
+        best: list[int] = logits.index_fill(1, never, -math.inf).argmax(1).tolist()
+        return best
+
+    def _never(self, vocabulary: int) -> list[int]:
+        """Ids that fill no blank: special ones, unknown words, and those that only round the vocabulary up."""
+        never = {*self.hider.words.special, *range(len(self.tokens), vocabulary)}
+        return sorted(never if self.tokens.unknown is None else {*never, self.tokens.unknown})
+
+    def _filled(self, text: str, ids: Sequence[int]) -> str:
+        found, *parts = BLANK.split(text)
+        for id, part in zip(ids, parts, strict=True):
+            new, before = self.hider.words.written[id], self._before(found)
+            found = (before + new if before else new.lstrip(" ")) + part
+        return found
+
+    def _before(self, part: str) -> str:
+        """What comes before a blank: most words bring their space along."""
+        return part if self.tokens.has_spaces else part.rstrip(" ")
+
+    def _fillings(self, text: str, output: str) -> list[int]:
+        """The tokens that stand in an output where the text has blanks."""
+        *parts, last = BLANK.split(text)
+        pattern = "(.+?)".join([*(re.escape(self._before(part)) for part in parts), re.escape(last)])
+        if (match := re.fullmatch(pattern, output, re.DOTALL)) is None:
+            raise UserError(f"{output}: is not the text with its blanks filled")
+        return [self._id(new, begins=match.start(number) == 0) for number, new in enumerate(match.groups(), 1)]
+
+    def _id(self, new: str, *, begins: bool) -> int:
+        """The token that is written so; of several the first. A text may begin with another than goes on with it."""
+        known = None if begins else self.hider.words.id_of(new)
+        ids = [known] if known is not None else self.tokens.between([new] if begins else ["", new])[-1]
+        if not ids:
+            raise UserError(f"{new!r}: no token of the model's")
+        return ids[0]
+
+    # Examples, and given outputs
+
+    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example:
+        """One blank in a text."""
+        place = int(random.choice([place for place, text in enumerate(texts) if text.strip()]))
+        space = " " * (texts[place].startswith(" ") and not self.tokens.has_spaces)
+        [name] = self.tokens.pieces([cast(int, self.tokens.mask)])
+        return Example("".join([*texts[:place], space, name, *texts[place + 1 :]]), "".join(texts))
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[BlankBatch]:
+        """Only the blanks count."""
+        asked = [self._read_blanks(text) for text in inputs]
+        filled = [self._fillings(text, output) for text, output in zip(inputs, outputs, strict=True)]
+        for places, tokens in alike([one.ids for one in asked], pad=self.tokens.pad, device=torch.device("cpu")):
+            blanks = padded([asked[i].blanks for i in places], pad=0)
+            targets = padded([filled[i] for i in places], pad=IGNORED)
+            yield self._batch(tokens.numpy(), blanks.numpy(), targets.numpy())
+
+    def said(self, batch: BlankBatch) -> list[int]:
+        found: list[int] = batch.places[0].tolist()
+        return found
+
+    @torch.no_grad()
+    def likeliest(self, model: nn.Module, batch: BlankBatch) -> Bool[Tensor, "rows asked"]:
+        masked = cast(Masked, model)
+        states = at(self._states(masked, batch.tokens, self._segments(batch.tokens)), batch.places)
+        best = torch.tensor(self._best(masked.logits(states)), device=states.device)
+        return (best == batch.targets.flatten()).view_as(batch.targets)
+
+    # A look inside
+
+    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+        """A row is named by what the model says there: a blank's by its filling, and any other by itself."""
+        told = self._told(model, inputs, outputs)
+        return attention(model, self.tokens, [asked.ids for asked, _ in told], only=only, heads=heads,
+                         said=[said for _, said in told], segments=self._segments)
+
+    @torch.no_grad()
+    def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+                best: int = 5) -> list[Output]:
+        """A choice for each token, blank or not: what the model would say there."""
+        masked, device, found = cast(Masked, model), next(model.parameters()).device, list[Output]()
+        for asked, said in self._told(model, inputs, outputs):
+            read = torch.tensor([asked.ids], device=device)
+            logits = masked.logits(self._states(masked, read, self._segments(read)))[0]
+            text = self._filled(asked.text, [said[place] for place in asked.blanks])
+            found.append(Output(text, weighed(self.tokens, logits, said, never=self._never(logits.shape[1]),
+                                              best=best)))
+        return found
+
+    @torch.no_grad()
+    def _told(self, model: nn.Module, inputs: Sequence[str],
+              outputs: Sequence[str] | None) -> list[tuple[Asked, list[int]]]:
+        """Each text as it is read, and the same with its blanks filled: as in these outputs, or by the model."""
+        found = []
+        for number, asked in enumerate(map(self._read, inputs)):
+            if outputs is not None:
+                fillings = self._fillings(asked.text, outputs[number])
+            else:
+                [(_, [logits])] = self._logits(model, [asked])
+                fillings = self._best(logits)
+            filled = dict(zip(asked.blanks, fillings, strict=True))
+            found.append((asked, [filled.get(place, id) for place, id in enumerate(asked.ids)]))
+        return found
+
+    def subject(self, model: nn.Module) -> Subject:
+        masked = cast(Masked, model)
+        return of_encoder(model, masked.encoder, self.checked_rows(), pad=self.tokens.pad,
+                          logits=lambda read: masked.logits(self._states(masked, read, self._segments(read))))

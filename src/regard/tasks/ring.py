@@ -1,0 +1,95 @@
+"""ring: the text of a split, cut into rows of equal length without regard for where a document ends."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batch import Batch, Chosen
+from regard.data.builtin import standard_library
+from regard.settings.errors import UserError
+from regard.tasks.base import Example, no_such_split
+from regard.tasks.rows import BROKEN, CONTEXT, IGNORED, Rows
+
+__all__ = ["WANTED", "Ring", "RowBatch"]
+
+WANTED = 8  # tokens of an example that are to follow
+
+
+@dataclass(frozen=True)
+class RowBatch(Batch):
+    """What the decoder reads, and what it should write: the same shifted by one."""
+
+    read: Int[Tensor, "rows length"]
+    write: Int[Tensor, "rows length"]
+
+
+class Ring(Rows[RowBatch]):
+    """A task whose examples are places in a long text: the half of it that is about rows and batches."""
+
+    def built_in_files(self) -> list[Path]:
+        return standard_library.files(self.run.data.built_in_size)
+
+    # Ids -> rows
+
+    def lengths(self, split: str) -> NDArray[np.int64]:
+        whole, length = len(self.ids[split]), self._length(split)
+        return np.full(-(-whole // length), length)
+
+    def _length(self, split: str) -> int:
+        """Of a row; a text that is shorter is one row by itself."""
+        return min(self.run.data.longest, len(self.ids[split]))
+
+    def collate(self, split: str, chosen: Chosen) -> RowBatch:
+        """Rows of the ring that the split is. The last goes on past where the first began; there, nothing counts."""
+        ids, length = self.ids[split], self._length(split)
+        first = self._offset(chosen.epoch, length)
+        whole = np.full((chosen.rows, chosen.length + 1), self.tokens.start, dtype=np.int64)
+        write = np.full((chosen.rows, chosen.length), IGNORED, dtype=np.int64)
+        for row, index in enumerate(chosen.indices.tolist()):
+            whole[row, : length + 1] = ids.around(first + index * length, length + 1)
+            once = min(length, len(ids) - index * length)
+            write[row, :once] = whole[row, 1 : once + 1]
+        if self.tokens.start != self.tokens.end:
+            write[write == self.tokens.start] = IGNORED  # what follows an end is no news, and no text
+        count = int((write != IGNORED).sum())
+        return RowBatch({"loss": count, "nll": count}, torch.from_numpy(whole[:, :-1].copy()), torch.from_numpy(write))
+
+    def _offset(self, epoch: int, length: int) -> int:
+        """Where the first row of an epoch begins: at the beginning of the text, and then elsewhere each time."""
+        order = np.random.default_rng(self.run.seed).permutation(length)
+        return int(order[epoch % length] - order[0]) % length
+
+    # Ids -> texts
+
+    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+        """From the beginning of each row some text, and what follows it. The training's text is no example."""
+        others = [name for name in self.ids if name != "train"]
+        if split not in others:
+            raise no_such_split(split, others)
+        every = (self._example(split, place) for place in range(0, len(self.ids[split]), self._length(split)))
+        found = list(itertools.islice((example for example in every if example is not None), limit))
+        if not found:
+            raise UserError(f"{split}: its text is too short for an example")
+        return found
+
+    def _example(self, split: str, place: int) -> Example | None:
+        """Of one document; None where one ends just there, or a character is cut in two."""
+        ids = self.ids[split].around(place, CONTEXT + WANTED).tolist()
+        ends = [i for i, id in enumerate(ids) if id in (self.tokens.start, self.tokens.end)]
+        begin = max((i + 1 for i in ends if i < CONTEXT), default=0)
+        end = min((i for i in ends if i >= CONTEXT), default=len(ids))
+        text, wanted = self.tokens.decode([ids[begin:CONTEXT]])[0], self._added(ids[begin:CONTEXT], ids[CONTEXT:end])
+        is_whole = text.strip() and wanted.strip() and BROKEN not in text + wanted
+        return Example(text, wanted) if is_whole else None
+
+    def _added(self, before: Sequence[int], new: Sequence[int]) -> str:
+        """What the new tokens add to a text: by themselves, they might lose a space at their beginning."""
+        text, whole = self.tokens.decode([list(before), [*before, *new]])
+        return whole[len(text) :]

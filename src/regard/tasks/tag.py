@@ -1,0 +1,305 @@
+"""tag: words, and a tag for each of them, such as its part of speech."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.checkpoint import read_json, write_json
+from regard.data.conllu import Tagged, find_treebank, read_sentences, read_treebank
+from regard.data.layout import find_tests
+from regard.look.choices import Choice, Output
+from regard.look.record import Record
+from regard.models.labelled import Tagger
+from regard.settings.errors import UserError
+from regard.settings.schema import Run
+from regard.tasks.base import Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
+from regard.tasks.labelled import IGNORED, LabelBatch, Labelled, Sample
+from regard.tasks.reading import alike, attention, seen
+from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder
+from regard.tasks.words import Words, pieces, plain_words, told_words
+
+__all__ = ["Tag"]
+
+BUILT_IN_CHECK = 1_000  # built-in sentences in the validation set and in each test set
+USUAL = "usual.json"  # in the cache: the most frequent tag of each word
+MANY = 64  # examples among which those that are checked are chosen
+BEST = 5  # tags told of each word, where no number is asked for
+
+
+class Row(NamedTuple):
+    """A sentence as the model reads it, from its start to its end."""
+
+    ids: list[int]
+    targets: list[int]
+    is_cut: bool
+
+
+class Tag(Labelled):
+    """A tag for each word.
+
+    The words of a `Sample` have single spaces between them, and a space inside a word does not break. A word may be
+    several tokens: the first one has its tag, the others none (Devlin et al. 2019, 5.3).
+    """
+
+    counted = "words"
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        if run.data.longest < 3:
+            raise UserError(f"data.longest={run.data.longest}: has no room for a word between start and end; three "
+                            "tokens are the least")
+        self.usual: dict[str, str] = {}
+        self.most_usual = ""
+
+    # Files -> ids
+
+    def files(self) -> Iterable[Path]:
+        paths = [Path(path) for path in self.run.data.paths]
+        return find_treebank(paths)[0].values() if paths else ()
+
+    def read(self) -> dict[str, Sequence[Sample]]:
+        data = self.run.data
+        if not data.paths:
+            from regard.data.builtin import phrasebook  # a lexicon that few runs need
+
+            check = min(BUILT_IN_CHECK, data.built_in_size)
+            sizes = {split: data.built_in_size if split == "train" else check for split in phrasebook.SPLITS}
+            return {split: [Sample(" ".join(one.words), one.tags) for one in phrasebook.taggings(split, size)]
+                    for split, size in sizes.items()}
+        found = read_treebank([Path(path) for path in data.paths], column=data.target, held_out=data.held_out)
+        self.notes += found.notes
+        return {split: _samples(sentences) for split, sentences in found.splits.items()}
+
+    def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
+        found: dict[str, Sequence[Sample]] = {
+            str(file): _samples(read_sentences(file, self.run.data.target)) for file in find_tests(path)}
+        self._note_unknown(found)
+        return found
+
+    def changed(self, sample: Sample, text: str) -> Sample:
+        """The words that are left have the tags they had."""
+        return Sample(text, sample.labels[: len(text.split(" "))])
+
+    def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
+        """Those of the training data. A test may have others: no model could give them, and so they count as wrong."""
+        super()._learn_labels({"train": splits["train"]})
+        self._note_unknown(splits)
+
+    def _note_unknown(self, splits: Mapping[str, Sequence[Sample]]) -> None:
+        known = set(self.labels)
+        for split, samples in splits.items():
+            tags = Counter(tag for sample in samples for tag in sample.labels)
+            unknown = [tag for tag in tags if tag not in known]
+            if len(unknown) == len(tags):
+                raise UserError(f"{split}: train has none of its tags, such as {unknown[0]}; are they of one column?")
+            if unknown:
+                self.notes.append(f"{sum(tags[tag] for tag in unknown):,} of {tags.total():,} words of {split} have a "
+                                  f"tag that train has not, such as {unknown[0]}: they count as wrong")
+
+    def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
+        tags = Counter(pair for sample in splits["train"]
+                       for pair in zip(sample.text.split(" "), sample.labels, strict=True))
+        self.usual = {}
+        for word, tag in sorted(tags, key=lambda pair: (-tags[pair], pair)):
+            self.usual.setdefault(word, tag)
+        self.most_usual = Counter(self.usual.values()).most_common(1)[0][0]  # a new word is like most words, not tokens
+        write_json(cache / USUAL, {"words": self.usual, "otherwise": self.most_usual})
+
+    def restore(self, folder: Path) -> Sizes:
+        if (folder / "data" / USUAL).exists():
+            kept = read_json(folder / "data" / USUAL)
+            self.usual, self.most_usual = kept["words"], kept["otherwise"]
+        return super().restore(folder)
+
+    def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
+        rows = self._encoded([sample.text.split(" ") for sample in samples], [sample.labels for sample in samples])
+        if cut := sum(row.is_cut for row in rows):
+            self.notes.append(f"{cut:,} of {len(rows):,} sentences cut to data.longest={self.run.data.longest} tokens "
+                              "for the loss; a tag is given to all of their words")
+        return [(row.ids, row.targets) for row in rows]
+
+    def _encoded(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> list[Row]:
+        places, longest, found = {tag: place for place, tag in enumerate(self.labels)}, self.run.data.longest, []
+        for words, wanted in zip(self.tokens.encode_words(sentences), tags, strict=True):
+            ids, targets = [self.tokens.start], [IGNORED]
+            for word, tag in zip(words, wanted, strict=True):
+                ids += word
+                targets += [places.get(tag, IGNORED), *[IGNORED] * (len(word) - 1)]
+            found.append(Row([*ids[: longest - 1], self.tokens.end], [*targets[: longest - 1], IGNORED],
+                             len(ids) >= longest))
+        return found
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._rows([plain_words(text) for text in texts])
+
+    def _rows(self, sentences: Sequence[Words]) -> list[list[int]]:
+        return [row.ids for row in self._encoded(sentences, [[""] * len(words) for words in sentences])]
+
+    # Batches -> loss
+
+    def target_places(self, length: int) -> int:
+        return length
+
+    def build(self, sizes: Sizes) -> Tagger:
+        return Tagger(self.run.model, vocabulary=sizes["vocabulary"], labels=sizes["labels"])
+
+    def _logits(self, model: nn.Module, tokens: Tensor) -> Float[Tensor, "rows length labels"]:
+        return model(tokens, mask=seen(tokens, pad=self.tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
+
+    def loss(self, model: nn.Module, batch: LabelBatch) -> Loss:
+        logs, smoothing = self._logits(model, batch.tokens).float().log_softmax(-1), self.run.train.smoothing
+        # By a product, not left out: a piece in which nothing counts must pass on that its gradient is not finite.
+        counted = (batch.targets != IGNORED).float()
+        plain = -(logs.gather(-1, batch.targets.clamp(min=0)[..., None])[..., 0] * counted).sum()
+        spread = -(logs.mean(-1) * counted).sum()
+        return Term("loss", (1 - smoothing) * plain + smoothing * spread), Term("nll", plain.detach(), weight=0.0)
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[LabelBatch]:
+        tags = [output.split(" ") for output in outputs]
+        rows = self._encoded([told_words(*told) for told in zip(inputs, tags, strict=True)], tags)
+        for places, tokens in alike([row.ids for row in rows], pad=self.tokens.pad, device=torch.device("cpu")):
+            yield self.batch([rows[i].ids for i in places], [rows[i].targets for i in places],
+                             shape=(len(places), tokens.shape[1]))
+
+    @torch.no_grad()
+    def likeliest(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:
+        return self._logits(model, batch.tokens).argmax(-1) == batch.targets
+
+    # Words -> tags
+
+    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+        """Of each text its words with their tags, as in `the/DET cat/NOUN`; `plain_words` says what a word is."""
+        sentences, best = [plain_words(text) for text in inputs], self.run.search.best
+        return [self._answer(words, logs, best if best > 1 else BEST)
+                for words, logs in zip(sentences, self._logs(model, sentences), strict=True)]
+
+    def _answer(self, words: Words, logs: Float[Tensor, "words labels"], best: int) -> Answer:
+        tags = self._likeliest(logs)
+        score = float(logs.amax(-1).mean()) if words else None
+        return Answer(_together(words, tags), score, choices=self._choices(words, tags, logs, best))
+
+    def attempts(self, model: nn.Module, examples: Sequence[Example]) -> list[str]:
+        """The tags alone, of the words as they stand in the examples."""
+        sentences = [example.input.split(" ") for example in examples]
+        return [" ".join(self._likeliest(logs)) for logs in self._logs(model, sentences)]
+
+    @torch.no_grad()
+    def _logs(self, model: nn.Module, sentences: Sequence[Words]) -> list[Float[Tensor, "words labels"]]:
+        """The log-probability of each tag for each word. A sentence that is too long is read in `pieces`."""
+        room, device = self.run.data.longest - 2, next(model.parameters()).device
+        found = [torch.zeros(len(words), len(self.labels)) for words in sentences]
+        rows, told = list[list[int]](), list[tuple[int, range, list[int]]]()
+        for sentence, words in enumerate(self.tokens.encode_words(sentences)):
+            for piece in pieces([min(len(word), room) for word in words], room):
+                row, firsts = [self.tokens.start], list[int]()
+                for place in piece.read:
+                    firsts += [len(row)] if place in piece.told else []
+                    row += words[place][:room]
+                rows.append([*row, self.tokens.end])
+                told.append((sentence, piece.told, firsts))
+        for places, tokens in alike(rows, pad=self.tokens.pad, device=device):
+            logs = self._logits(model, tokens).float().log_softmax(-1).cpu()
+            for place, of_row in zip(places, logs, strict=True):
+                sentence, words_told, firsts = told[place]
+                found[sentence][words_told.start : words_told.stop] = of_row[firsts]
+        return found
+
+    def _likeliest(self, logs: Float[Tensor, "words labels"]) -> list[str]:
+        return [self.labels[place] for place in logs.argmax(-1).tolist()]
+
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+        """Shares of the words; `baseline` is what the most frequent tag of each word in training comes to."""
+        samples = self.of(split)[:limit]
+        sentences = [sample.text.split(" ") for sample in samples]
+        logs = self._logs(model, sentences)
+        given, places = [self._likeliest(each) for each in logs], {tag: place for place, tag in enumerate(self.labels)}
+        wanted = [tag for sample in samples for tag in sample.labels]
+        usual = [self.usual.get(word, self.most_usual) for words in sentences for word in words]
+        targets = torch.tensor([places.get(tag, IGNORED) for tag in wanted])
+        loss = F.nll_loss(torch.cat(logs), targets, ignore_index=IGNORED, reduction="sum")
+        words = Counter(wanted)
+        right = Counter(tag for tag, said in zip(wanted, chain.from_iterable(given), strict=True) if tag == said)
+        return {
+            "loss": float(loss) / max(1, int((targets != IGNORED).sum())),
+            "accuracy": right.total() / words.total(),
+            "baseline": sum(map(str.__eq__, usual, wanted)) / words.total(),
+            "sentences_right": sum(tuple(tags) == sample.labels for tags, sample in zip(
+                given, samples, strict=True)) / len(samples),
+            "words": words.total(),
+            "sentences": len(samples),
+            "accuracy_per_tag": {tag: right[tag] / words[tag] for tag in sorted(words)},
+        }
+
+    def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion:
+        """Of words, not of texts. A tag that training has not has no row."""
+        samples = self.of(split)[:limit]
+        given = self._logs(model, [sample.text.split(" ") for sample in samples])
+        places, counts = {tag: place for place, tag in enumerate(self.labels)}, np.zeros((len(self.labels),) * 2, int)
+        for sample, logs in zip(samples, given, strict=True):
+            for tag, said in zip(sample.labels, logs.argmax(-1).tolist(), strict=True):
+                if tag in places:
+                    counts[places[tag], said] += 1
+        return Confusion(self.labels, counts)
+
+    # Answers, seen through
+
+    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+        """What the tokens look at; it is the same whatever the tags are."""
+        sentences = self._sentences(inputs, outputs)
+        rows = self._encoded(sentences, [[""] * len(words) for words in sentences])
+        if any(row.is_cut for row in rows):
+            self.notes.append(f"only the first data.longest={self.run.data.longest} tokens are shown")
+        return attention(model, self.tokens, [row.ids for row in rows], only=only, heads=heads)
+
+    def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+                best: int = 5) -> list[Output]:
+        sentences, found = self._sentences(inputs, outputs), list[Output]()
+        for place, (words, logs) in enumerate(zip(sentences, self._logs(model, sentences), strict=True)):
+            tags = self._likeliest(logs) if outputs is None else outputs[place].split(" ")
+            for tag in tags:
+                if tag not in self.labels:
+                    raise UserError(f"{tag}: no such tag; there are {', '.join(self.labels)}")
+            found.append(Output(_together(words, tags), self._choices(words, tags, logs, best)))
+        return found
+
+    def _choices(self, words: Words, tags: Sequence[str], logs: Float[Tensor, "words labels"],
+                 best: int) -> tuple[Choice, ...]:
+        """Of each word the probability of its tag, and the likeliest tags with theirs."""
+        chances = logs.exp()
+        top = chances.topk(min(best, len(self.labels)))
+        return tuple(Choice(word, float(of_word[self.labels.index(tag)]), tuple(
+            (self.labels[place], chance) for place, chance in zip(places, values, strict=True)))
+            for word, tag, of_word, places, values in zip(
+                words, tags, chances, top.indices.tolist(), top.values.tolist(), strict=True))
+
+    def _sentences(self, inputs: Sequence[str], outputs: Sequence[str] | None) -> list[list[str]]:
+        if outputs is None:
+            return [plain_words(text) for text in inputs]
+        return [told_words(text, output.split(" ")) for text, output in zip(inputs, outputs, strict=True)]
+
+    def subject(self, model: nn.Module) -> Subject:
+        """Of the validation set, of all lengths; or made up, where a run has come without its data."""
+        split = next(iter(self.samples), None)
+        chosen = of_all_lengths([] if split is None else self.examples(split, MANY))
+        start, end = self.tokens.start, self.tokens.end
+        rows = [[*row[: LONGEST - 1], end] for row in self._rows([one.input.split(" ") for one in chosen])]
+        tagger = cast(Tagger, model)
+        return of_encoder(tagger, tagger.encoder, pad=self.tokens.pad, logits=lambda read: self._logits(tagger, read),
+                          rows=rows or [[start, *row, end] for row in made_up(len(self.tokens))])
+
+
+def _samples(sentences: Iterable[Tagged]) -> list[Sample]:
+    return [Sample(" ".join(words), tags) for words, tags in sentences]
+
+
+def _together(words: Words, tags: Sequence[str]) -> str:
+    return " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True))

@@ -1,0 +1,89 @@
+"""A model takes over what another one has learned: all but the output that is its own."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoint import named_tensors, refuse_misfits
+from regard.convert.body import body_of
+from regard.nn.lora import INSIDE
+from regard.settings.schema import Run
+from regard.tasks.base import Sizes
+from regard.training.parallel import World
+
+__all__ = ["is_new", "take_over", "taken"]
+
+MAY_LACK = ("head.", "words.", "generator.")  # what stands on a body, and learns from the beginning if it must
+OF_TOKENS = ("tag", "detect")  # tasks whose head reads each token
+ROUND = 64  # vocabularies are rounded up to multiples of this
+
+
+def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Callable[[str], None]) -> None:
+    """Every weight that the model of `train.start` has, too, from there."""
+    own, found = named_tensors(model), taken(model, run, sizes)
+    model.load_state_dict(world.spread(found, own), strict=False)
+    say(_told(str(run.train.start), own, found))
+
+
+def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
+    """What a model takes over; its body has to be there whole, or what does not fit is named."""
+    assert run.train.start is not None
+    body, own = body_of(Path(run.train.start)), named_tensors(model)
+    theirs = {name: _filled(tensor, sizes["vocabulary"]) if name in own and _is_longer(own[name], tensor, sizes)
+              else tensor for name, tensor in body.weights.items()}
+    new = {name for name in own if is_new(name, task=run.task, before=body.task, sizes=sizes)}
+    found = {name: theirs[name] for name, tensor in own.items()
+             if name in theirs and name not in new and theirs[name].shape == tensor.shape}
+    missing = [name for name in own if name not in found and name not in new and not name.startswith(MAY_LACK)]
+    refuse_misfits({name: own[name] for name in missing},
+                   {name: theirs[name] for name in missing if name in theirs}, origin=run.train.start)
+    return found
+
+
+def is_new(name: str, *, task: str, before: str, sizes: Sizes) -> bool:
+    """Whether a weight is not to be taken over, even if there is one of its name.
+
+    Labels are a run's own, even where another had as many; and a head that has read every token by itself knows
+    nothing of whole texts.
+
+    >>> how = {"task": "classify", "sizes": {"labels": 2}}
+    >>> is_new("head.output.bias", before="classify", **how)
+    True
+    >>> is_new("head.hidden.bias", before="mask", **how), is_new("head.hidden.bias", before="detect", **how)
+    (False, True)
+    """
+    if name.startswith("head."):
+        is_other = (task in OF_TOKENS) != (before in OF_TOKENS)
+        return is_other or ("labels" in sizes and name.startswith("head.output."))
+    return INSIDE in name
+
+
+def _is_longer(own: Tensor, theirs: Tensor, sizes: Sizes) -> bool:
+    """Whether ours has a row for every token, and theirs lacks those by which the vocabulary is rounded up."""
+    return len(own) == sizes["vocabulary"] and 0 < len(own) - len(theirs) < ROUND
+
+
+def _filled(table: Tensor, rows: int) -> Tensor:
+    """With so many rows: ids that no text has are as the mean of all, and so no likelier than others."""
+    mean = table.mean(0, keepdim=True)
+    return torch.cat([table, mean.expand(rows - len(table), *table.shape[1:])])
+
+
+def _told(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+    """
+    >>> three, four = torch.ones(3), torch.ones(4)
+    >>> own = {"encoder.norm.weight": three, "head.output.weight": four, "head.output.bias": torch.ones(2)}
+    >>> _told("runs/mask", own, {"encoder.norm.weight": three})
+    '3 of 9 weights from runs/mask; new: head.output (6)'
+    """
+    new = Counter[str]()
+    for name, tensor in own.items():
+        if name not in found:
+            first = name.rpartition(".")[0] if name.startswith("head.") else name.partition(".")[0]
+            new["adapters" if INSIDE in name else first] += tensor.numel()
+    taken, all_of_them = (sum(own[name].numel() for name in names) for names in (found, own))
+    named = ", ".join(f"{name} ({count:,})" for name, count in new.items())
+    return f"{taken:,} of {all_of_them:,} weights from {origin}; new: {named or 'none'}"

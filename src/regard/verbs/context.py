@@ -1,0 +1,92 @@
+"""`regard explain --word` with several texts: how the vector of a word moves with its context."""
+
+import json as jsons
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.settings.errors import UserError
+from regard.verbs.runs import chosen, prepare_to_draw
+
+if TYPE_CHECKING:
+    from regard.data.tokenizer import Tokenizer
+    from regard.look.context import Word
+
+__all__ = ["main", "places"]
+
+
+def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | None, device: str,
+         json: bool) -> None:
+    if word is None:
+        raise UserError(f"{len(texts)} texts: --word says which word of theirs to look at")
+    for number, text in enumerate(texts, 1):
+        _found(word, text, number)  # before a model is read
+    if plot is not None:
+        prepare_to_draw(plot)
+    folder = chosen(run)
+    found = _word(word, texts, folder, device)
+    if plot is not None:
+        from regard.look.heatmap import save
+        from regard.verbs.ways import picture
+
+        save(picture(found), plot)
+        print(f"drawn: {plot}", file=sys.stderr)
+    if json:
+        print(jsons.dumps({"run": str(folder), "word": word, "texts": list(texts),
+                           "cosines": found.cosines.round(6).tolist()}, ensure_ascii=False))
+    else:
+        print(table(found))
+
+
+def _word(word: str, texts: Sequence[str], folder: Path, device: str) -> "Word":
+    import numpy as np
+
+    from regard.look.context import Word
+    from regard.tasks.predictor import load
+    from regard.tasks.reading import layers, rows_of
+
+    predictor = load(folder, device=device)
+    task: Any = predictor.task
+    if not task.reads_only:
+        raise UserError(f"{folder}: a model of {predictor.run.task} is no encoder alone; one of classify, tag, mask, "
+                        "detect or encode shows a word in its contexts")
+    states = []
+    for number, text in enumerate(texts, 1):
+        [row] = rows_of(task.tokens, [text], longest=predictor.run.data.longest)
+        where = [1 + place for place in places(word, text, task.tokens, number=number)]  # after the start
+        if where[-1] >= len(row) - 1:
+            raise UserError(f"text {number}: {word!r} stands beyond the first {len(row) - 2} tokens, which are all "
+                            "that is read (data.longest)")
+        states.append(layers(predictor.model, row, pad=task.tokens.pad)[:, where].mean(1).numpy())
+    return Word(word, texts, np.stack(states))
+
+
+def places(word: str, text: str, tokens: "Tokenizer", *, number: int = 1) -> list[int]:
+    """Which tokens of a text a word is made of, where it first stands there."""
+    first, last = _found(word, text, number)
+    return [place for place, (start, end) in enumerate(tokens.spans(text)) if start < last and end > first]
+
+
+def _found(word: str, text: str, number: int) -> tuple[int, int]:
+    """
+    >>> _found("bank", "Banks? The bank!", 1)
+    (11, 15)
+    """
+    match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE)
+    if not word.strip() or match is None:
+        raise UserError(f"text {number}: has no word {word!r}: {' '.join(text.split())[:80]}")
+    return match.span()
+
+
+def table(found: "Word") -> str:
+    """A row for each layer, a column for every two texts."""
+    cosines = found.cosines
+    lines = [f"“{found.word}”: the cosine between its vectors in", ""]
+    lines += [f"  {number}  {' '.join(text.split())}" for number, text in enumerate(found.texts, 1)]
+    lines += ["", " " * 14 + "".join(f"{f'{a + 1} and {b + 1}':>10}" for a, b in found.pairs)]
+    for layer, row in enumerate(cosines):
+        name = f"after block {layer}" if layer else "before them"
+        lines.append(f"{name:<14}" + "".join(f"{row[pair]:>10.3f}" for pair in found.pairs))
+    return "\n".join(lines)

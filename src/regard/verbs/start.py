@@ -1,0 +1,37 @@
+"""`regard train --from`: the settings of a run that goes on from a model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from regard.settings.errors import UserError
+from regard.settings.presets import PRESETS, tuned
+from regard.settings.schema import Run
+
+__all__ = ["begun"]
+
+READERS = {"classify", "tag", "mask", "detect", "encode"}  # tasks of an encoder alone
+SUMMED_UP = {"classify", "encode"}  # tasks that make one vector of a text, as the next one may do
+
+
+def begun(plain: Run, source: Path, *, tune: str) -> Run:
+    """What a run of the plain one's task has where nobody says anything, given the model that it goes on from."""
+    task, reads = plain.task, plain.task in READERS
+    if not reads and task != "language":
+        raise UserError(f"--from {source}: {task} learns from the beginning alone; language and the tasks of an "
+                        "encoder go on from others")
+    if tune == "head" and not reads:
+        raise UserError(f"--tune head: a model of {task} has no head besides its body; take all or lora")
+    if not source.is_dir():
+        raise UserError(f"--from {source}: no such folder")
+
+    from regard.convert.body import body_of
+
+    body = body_of(source)
+    if (body.task in READERS) != reads or body.task == "translate":
+        raise UserError(f"--from {source}: its model is of the task {body.task}, and {task} needs "
+                        f"{'an encoder' if reads else 'a language model'}")
+    model = body.tower
+    if body.task not in SUMMED_UP:  # how a text becomes one vector was not learned there
+        usual = plain.model if model.preset is None else PRESETS[model.preset]()
+        model = replace(model, pool=usual.pool, head=usual.head)
+    return tuned(plain, model, start=str(source), tokens=str(body.tokens), longest=body.longest, tune=tune)

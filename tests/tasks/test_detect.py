@@ -1,0 +1,259 @@
+"""A generator fills blanks, a detector finds what it filled wrongly."""
+
+import re
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.data.batch import Chosen
+from regard.models.detector import Detector
+from regard.nn.init import initialize
+from regard.settings.errors import UserError
+from regard.settings.load import load
+from regard.settings.presets import base
+from regard.settings.schema import Run
+from regard.tasks.blanks import BlankBatch
+from regard.tasks.checks import checks
+from regard.tasks.detect import Detect, drawn
+from regard.tasks.mistakes import mistakes
+from regard.tasks.rows import IGNORED
+from regard.training.loop import train
+from regard.training.update import Update
+
+DOCUMENTS = ["the cat sat on the mat.\nit was a small cat.\nthe mat was red.\n" * 2, "a dög barks.\n",
+             "why does it bark? nobody knows, for it is a dog.\n" * 4]
+
+
+def tiny(data: Path, *overrides: str) -> Run:
+    return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
+                       "train.steps=2", "train.batch_tokens=64", "data.longest=24", "device=cpu", "blanks.share=0.3",
+                       "train.precision=float32", f"data.paths={data}", *overrides],
+                base=base("detect", built_in=False))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for number, text in enumerate(DOCUMENTS):
+        (folder / f"{number}.txt").write_text(text, encoding="utf-8")
+    (folder / "val.txt").write_text(DOCUMENTS[0] + DOCUMENTS[2], encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Detect, Detector]:
+    task = Detect(tiny(data))
+    model = task.build(task.prepare(tmp_path_factory.mktemp("run")))
+    initialize(model, seed=0)
+    return task, model.eval()
+
+
+def everything(task: Detect, split: str = "train") -> BlankBatch:
+    """All rows, and an empty one besides."""
+    lengths = task.lengths(split)
+    return task.collate(split, Chosen(np.arange(len(lengths)), len(lengths) + 1, int(lengths.max()) + 2))
+
+
+def original(batch: BlankBatch) -> torch.Tensor:
+    asked = batch.targets != IGNORED
+    return batch.tokens.scatter(1, batch.places, batch.targets.where(asked, batch.tokens.gather(1, batch.places)))
+
+
+# What the detector reads.
+
+
+def test_all_that_is_asked_for_is_hidden_from_the_generator(made: tuple[Detect, Detector]) -> None:
+    task, _ = made
+    batch = everything(task)
+    asked = batch.targets != IGNORED
+    assert (batch.tokens.gather(1, batch.places)[asked] == task.tokens.mask).all()
+    assert int((batch.tokens == task.tokens.mask).sum()) == int(asked.sum()) == batch.counts["nll"]
+
+
+def test_a_filling_that_is_what_stood_there_counts_as_the_original(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    batch = everything(task)
+    asked = batch.targets != IGNORED
+    whole = original(batch)
+
+    def half_right(features: torch.Tensor, output: object) -> torch.Tensor:
+        targets = batch.targets.flatten()
+        return targets.where(torch.arange(len(targets)) % 2 == 0, (targets + 1) % 300)
+
+    with patch("regard.tasks.detect.drawn", half_right), torch.no_grad():
+        filled = task._filled(model, batch)
+    wrong = asked & (torch.arange(asked.numel()).view_as(asked) % 2 == 1)
+    assert torch.equal(filled.replaced, filled.tokens != whole)
+    assert int(filled.replaced.sum()) == int(wrong.sum())
+    assert filled.replaced.gather(1, batch.places)[asked].tolist() == wrong[asked].tolist()
+
+
+def test_only_blanks_are_filled_and_a_label_says_whether_a_token_differs(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    batch = everything(task)
+    with torch.no_grad():
+        filled = task._filled(model, batch)
+    whole = original(batch)
+    assert torch.equal(filled.replaced, filled.tokens != whole)
+    assert filled.replaced.any()
+    hidden = batch.tokens == task.tokens.mask
+    assert (filled.tokens == whole)[~hidden].all()
+
+
+def test_tokens_are_drawn_by_their_probabilities() -> None:
+    output = torch.nn.Linear(1, 4)
+    with torch.no_grad():
+        output.weight.zero_()
+        output.bias.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]).log())
+        counts = drawn(torch.zeros(200_000, 1), output).bincount(minlength=4) / 200_000
+    assert counts.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.005)
+
+
+# The loss.
+
+
+def test_the_loss_is_the_generator_s_at_the_blanks_and_the_detector_s_at_every_token(
+        made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    batch = everything(task)
+    with torch.no_grad():
+        torch.manual_seed(7)
+        filled = task._filled(model, batch)
+        torch.manual_seed(7)
+        loss, nll, detector = task.loss(model, batch)
+        generated = found = tokens = 0.0
+        for row, places, targets, read, wrong in zip(batch.tokens, batch.places, batch.targets, filled.tokens,
+                                                     filled.replaced, strict=True):
+            real = row != task.tokens.pad
+            if not real.any():
+                continue
+            logits = model.generator.logits(model.generator(row[real][None]))[0]
+            asked = targets != IGNORED
+            generated += float(F.cross_entropy(logits[places[asked]], targets[asked], reduction="sum"))
+            chances = model(read[real][None])[0].sigmoid()
+            found -= float(torch.where(wrong[real], chances, 1 - chances).log().sum())
+            tokens += int(real.sum())
+    assert batch.counts["detector"] == tokens
+    assert float(loss.total) == pytest.approx(generated, rel=1e-4)
+    assert float(nll.total) == pytest.approx(generated, rel=1e-4)
+    assert float(detector.total) == pytest.approx(found, rel=1e-4)
+    assert (loss.weight, nll.weight, detector.weight) == (1.0, 0.0, 50.0)
+
+
+def test_the_detector_teaches_the_generator_nothing_but_the_tokens_that_they_share(
+        made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    detector = task.loss(model, everything(task))[2]
+    names = dict(model.named_parameters())
+    gradients = torch.autograd.grad(detector.total, list(names.values()), allow_unused=True)
+    taught = {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
+    assert not any(name.startswith("generator.") for name in taught)
+    assert taught == {name for name in names if not name.startswith("generator.")}
+
+
+# Scores.
+
+
+def test_scores_are_the_same_each_time_and_leave_the_dice_alone(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    torch.manual_seed(3)
+    first = task.score(model, "val")
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.rand(1) == after
+    assert first == task.score(model, "val")
+    assert first["blanks"] == everything(task, "val").counts["nll"]
+    assert first["tokens"] == everything(task, "val").counts["detector"]
+    assert all(0 <= first[name] <= 1 for name in ("generator_accuracy", "detector_accuracy", "precision", "recall"))
+    assert 0 < first["replaced"] <= 0.3
+
+
+# What does not belong.
+
+
+def test_a_text_comes_back_with_marks_around_what_does_not_belong(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    texts = ["the cat sat", "a dög barks.\nwhy?  nobody", "x", ""]
+    for text, answer in zip(texts, task.predict(model, texts), strict=True):
+        assert re.sub(r"\[\[(.+?)\]\]", r"\1", answer.text) == text
+        assert all(0 <= choice.probability <= 1 for choice in answer.choices)
+        [ids] = task.tokens.encode([text])
+        assert [choice.token for choice in answer.choices] == task.tokens.pieces(ids)
+        [alone] = task.predict(model, [text])
+        assert alone.text == answer.text
+    with patch.object(Detector, "forward", lambda self, tokens, **_: torch.full(tokens.shape, 3.0)):
+        assert task.predict(model, ["the cat sat.\nit"])[0].text == "[[the]] [[cat]] [[sat]][[.]]\n[[it]]"
+
+
+def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    examples = task.examples("val")
+    assert examples
+    answers = task.attempts(model, examples)
+    for example, answer in zip(examples, answers, strict=True):
+        [batch] = task.batches([example.input], [example.wanted])
+        assert example.wanted.count("[[") == 1
+        assert example.wanted.replace("[[", "").replace("]]", "") == example.input
+        assert batch.counts["nll"] == batch.tokens.shape[1]
+        assert 1 <= int(batch.replaced.sum()) < batch.counts["nll"] - 2
+        [own] = task.batches([example.input], [answer])
+        assert task.likeliest(model, own).shape == own.tokens.shape
+        loss, nll = task.loss(model, own)
+        assert float(loss.total.detach()) == float(nll.total)
+    with pytest.raises(UserError, match="around some of its words"):
+        list(task.batches(["the cat"], ["a [[cat]]"]))
+    assert mistakes(task, model, "val", limit=3).sentences == 3
+
+
+def test_a_look_and_the_choices_are_of_the_detector(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    [record], [output] = task.look(model, ["the cat sat"], only=task.acting), task.choices(model, ["the cat sat"])
+    assert all(site.startswith("encoder.") for site in record)
+    labels = next(iter(record.labels.values()))
+    assert labels.targets == tuple(choice.token for choice in output.choices)
+    assert all(sum(chance for _, chance in choice.best) == pytest.approx(1) for choice in output.choices)
+    assert all(check.holds for check in checks(task.subject(model)))
+    assert task.embed(model, ["the cat", "a"]).shape == (2, 16)
+
+
+# Runs.
+
+
+class Killed(BaseException):
+    """As if the process had been killed."""
+
+
+def test_a_run_that_was_killed_draws_what_it_would_have_drawn(data: Path, tmp_path: Path) -> None:
+    run = tiny(data, "train.steps=5", "train.save_every=2", "train.evaluate_every=2", "model.dropout=0.2",
+               "train.accumulate=2")
+    whole = Update.__call__
+
+    def call(self: Update, batch: object, step: int, counts: object) -> object:
+        if step == 3:
+            raise Killed
+        return whole(self, batch, step, counts)  # type: ignore[arg-type]
+
+    with patch.object(Update, "__call__", call), pytest.raises(Killed):
+        train(run, tmp_path / "killed", quiet=True)
+    for folder in ("killed", "whole"):
+        train(run, tmp_path / folder, quiet=True)
+    for name in ("model.safetensors", "scores.json", "checkpoints/step-00000005/optimizer.safetensors"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_second_sentence_is_refused(data: Path) -> None:
+    with pytest.raises(UserError, match="next_sentence: of mask alone"):
+        Detect(tiny(data, "blanks.next_sentence=true"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_built_in_run_finds_what_does_not_belong(tmp_path: Path) -> None:
+    run = load(None, ["device=cpu", "train.steps=300"], base=base("detect", built_in=True))
+    scores = train(run, tmp_path, quiet=True)["test"]
+    assert scores["precision"] > 3 * scores["replaced"]
+    assert scores["detector_accuracy"] > 1 - scores["replaced"]

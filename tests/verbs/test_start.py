@@ -1,0 +1,98 @@
+"""`regard train --from`: what cannot be gone on from is said in one line, before anything is written."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.settings.errors import UserError
+from regard.settings.load import load, to_json
+from regard.training.loop import train
+from regard.verbs.train import settled
+
+SMALL = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=1",
+         "train.batch_tokens=64", "device=cpu", "data.longest=16", "search.longest=2"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier and a language model."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "a.tsv").write_text("".join(f"the text {n}\t{'ab'[n % 2]}\n" for n in range(40)))
+    (folder / "a.txt").write_text("the cat sees the dog\n" * 60)
+    for task, file in (("classify", "a.tsv"), ("language", "a.txt")):
+        train(settled(task, [folder / file], None, None, None, SMALL), folder / task, quiet=True)
+    (folder / "empty").mkdir()
+    (folder / "half").mkdir()
+    (folder / "half" / "run.json").write_bytes((folder / "classify" / "run.json").read_bytes())
+    (folder / "strange").mkdir()
+    (folder / "strange" / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    return folder
+
+
+@pytest.mark.parametrize(("task", "source", "more", "says"), [
+    ("classify", "nowhere", [], "no such folder"),
+    ("classify", "a.tsv", [], "no such folder"),
+    ("classify", "empty", [], "not a Hugging Face directory (it has no config.json)"),
+    ("classify", "half", [], "the run has not ended yet"),
+    ("classify", "strange", [], "model_type='t5': no family that regard knows"),
+    ("classify", "language", [], "its model is of the task language, and classify needs an encoder"),
+    ("language", "classify", [], "its model is of the task classify, and language needs a language model"),
+    ("translate", "language", [], "translate learns from the beginning alone"),
+    ("language", "language", ["train.tune=head"], "--tune head: a model of language has no head besides its body"),
+    ("classify", "classify", ["train.frozen=2"], "train.frozen=2: there are no more blocks than model.depth=1"),
+])
+def test_a_source_that_cannot_be_gone_on_from_is_named(
+    runs: Path, task: str, source: str, more: list[str], says: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        settled(task, [], None, None, None, [f"train.start={runs / source}", *more])
+    assert says in str(error.value)
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    (["--from", "nowhere"], "regard: --from nowhere: no such folder"),
+    (["--tune", "lora"], "regard: train.tune=lora: the rest of the model would never learn"),
+    (["--from", ".", "--tune", "some"], "regard: Invalid value for '--tune': "),
+])
+@pytest.mark.parametrize("verb", ["train", "plan"])
+def test_wrong_options_are_refused_before_torch_is_imported(verb: str, options: list[str], says: str) -> None:
+    script = ("import sys; from regard.cli import main\n"
+              f"sys.argv = ['regard', {verb!r}, 'classify', *{options!r}]\n"
+              "try: main()\n"
+              "except SystemExit as end: print(end.code, 'torch' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"]
+    assert done.stderr.startswith(says)
+
+
+def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(runs: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "tune.toml"
+    recipe.write_text(f'task = "classify"\n[train]\nstart = "{runs / "classify"}"\ntune = "lora"\nsteps = 7\n')
+    run = settled(None, [], None, None, recipe, ["train.warmup=3"])
+    assert run.model == load(runs / "classify" / "run.json").model
+    assert (run.train.steps, run.train.warmup, run.train.rate, run.train.tune) == (7, 3, 1e-3, "lora")
+    assert run.tokens.file == str(runs / "classify" / "tokenizer.json")
+    assert run.data.longest == 16
+    assert settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"]).train.rate == 5e-5 * 48
+
+
+def test_none_takes_back_what_a_recipe_starts_from(runs: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "tune.toml"
+    recipe.write_text(f'task = "classify"\n[train]\nstart = "{runs / "classify"}"\n')
+    assert settled(None, [], None, None, recipe, ["train.start=none"]).train.start is None
+    assert settled(None, [], None, None, recipe, ["train.start=none"]).tokens.file is None
+    recipe.write_text('task = "classify"\n[train]\nstart = "none"\n')
+    assert settled(None, [], None, None, recipe, []).train.start is None
+
+
+def test_a_saved_run_is_the_run_it_was_though_its_source_is_gone(runs: Path, tmp_path: Path) -> None:
+    run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", "train.rate=1e-4"])
+    saved = json.loads(json.dumps(to_json(run)).replace(str(runs), "gone"))
+    (tmp_path / "run.json").write_text(json.dumps(saved))
+    again = settled(None, [], None, None, tmp_path / "run.json", [])
+    assert again.train.start == "gone/classify"
+    assert again.model == run.model
