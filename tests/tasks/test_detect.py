@@ -263,7 +263,7 @@ def test_a_second_sentence_is_refused(data: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_built_in_run_finds_what_does_not_belong(tmp_path: Path) -> None:
-    run = load(None, ["device=cpu", "train.steps=300"], base=base("detect", built_in=True))
+    run = load(None, ["device=cpu", "train.steps=400"], base=base("detect", built_in=True))
     scores = train(run, tmp_path, quiet=True)["test"]
     assert scores["precision"] > 3 * scores["replaced"]
     assert scores["detector_accuracy"] > 100 - scores["replaced"]
