@@ -155,6 +155,16 @@ def test_the_detector_teaches_the_generator_nothing_but_the_tokens_that_they_sha
     assert taught == {name for name in names if not name.startswith("generator.")}
 
 
+@pytest.mark.parametrize("rough", [False, True])
+def test_every_parameter_learns_from_the_loss(made: tuple[Detect, Detector], rough: bool) -> None:
+    task, model = made
+    with torch.autocast("cpu", torch.bfloat16, enabled=rough):
+        terms = task.loss(model, everything(task))
+    sum(term.weight * term.total for term in terms).backward()
+    assert [name for name, each in model.named_parameters() if each.grad is None or not each.grad.any()] == []
+    model.zero_grad()
+
+
 # Scores.
 
 
@@ -253,7 +263,7 @@ def test_a_second_sentence_is_refused(data: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_built_in_run_finds_what_does_not_belong(tmp_path: Path) -> None:
-    run = load(None, ["device=cpu", "train.steps=300"], base=base("detect", built_in=True))
+    run = load(None, ["device=cpu", "train.steps=400"], base=base("detect", built_in=True))
     scores = train(run, tmp_path, quiet=True)["test"]
     assert scores["precision"] > 3 * scores["replaced"]
     assert scores["detector_accuracy"] > 1 - scores["replaced"]

@@ -51,28 +51,31 @@ class Hider:
     def hide(self, rows: Int[np.ndarray, "rows length"], noise: Float[np.ndarray, "rows noise length"]) -> Hidden:
         """What is hidden of a row depends on its own noise alone, which is even between 0 and 1."""
         which, fate, other = noise[:, 0], noise[:, 1], noise[:, 2]
-        real = ~self.special[rows]
-        counts = _counts(self.how.share, real.sum(1))
-        places = np.zeros((len(rows), self.most(rows.shape[1])), dtype=np.int64)
-        if self.how.whole_words:
-            starts = self.words.starts(rows)
-            first = np.maximum.accumulate(np.where(starts, np.arange(rows.shape[1]), 0), axis=1)
-            order = np.where(real, np.take_along_axis(which, first, 1), np.inf).argsort(1, kind="stable")
-            for row, count in enumerate(counts.tolist()):
-                chosen = _whole_words(order[row, : int(real[row].sum())], first[row], count)
-                places[row, : len(chosen)], counts[row] = chosen, len(chosen)
-        else:
-            order = np.where(real, which, np.inf).argsort(1, kind="stable")
-            places = order[:, : places.shape[1]]
+        places, counts = self._chosen(rows, which)
         asked = np.arange(places.shape[1]) < counts[:, None]
         places = np.where(asked, places, 0)  # the first token, which stays as it is
-        stood, chance = np.take_along_axis(rows, places, 1), np.take_along_axis(fate, places, 1)
-        any_token = self.ordinary[(np.take_along_axis(other, places, 1) * len(self.ordinary)).astype(np.int64)]
+        stood, chance, lot = (np.take_along_axis(each, places, 1) for each in (rows, fate, other))
+        any_token = self.ordinary[(lot * len(self.ordinary)).astype(np.int64)]
         new = np.where(chance < self.how.hidden, self.mask,
                        np.where(chance < self.how.hidden + self.how.replaced, any_token, stood))
         hidden = rows.copy()
         np.put_along_axis(hidden, places, np.where(asked, new, stood), 1)
         return Hidden(hidden, places, np.where(asked, stood, IGNORED))
+
+    def _chosen(self, rows: Int[np.ndarray, "rows length"], which: Float[np.ndarray, "rows length"],
+                ) -> tuple[Int[np.ndarray, "rows asked"], Int[np.ndarray, " rows"]]:
+        """Places of each row, and how many of them, the first, are asked for: those whose noise is the least."""
+        real, most = ~self.special[rows], self.most(rows.shape[1])
+        counts = _counts(self.how.share, real.sum(1))
+        if not self.how.whole_words:
+            return np.where(real, which, np.inf).argsort(1, kind="stable")[:, :most], counts
+        starts = np.where(self.words.starts(rows), np.arange(rows.shape[1]), 0)
+        first = np.maximum.accumulate(starts, axis=1)  # of each token's word, whose noise is that of all its tokens
+        order = np.where(real, np.take_along_axis(which, first, 1), np.inf).argsort(1, kind="stable")
+        chosen = [_whole_words(order[row, :size], first[row], count)
+                  for row, (size, count) in enumerate(zip(real.sum(1).tolist(), counts.tolist(), strict=True))]
+        places = np.array([[*some, *[0] * (most - len(some))] for some in chosen], dtype=np.int64)
+        return places.reshape(len(rows), most), np.array(list(map(len, chosen)), dtype=np.int64)
 
 
 def _counts(share: float, tokens: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:

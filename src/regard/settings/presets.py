@@ -190,7 +190,6 @@ def reader(task: str, *, built_in: bool) -> Run:
     data, train = replace(plain.data, built_in_size=20_000), replace(train, steps=400)
     if task in ("mask", "detect"):
         data = replace(data, longest=64, documents="apart")  # passages of a few lines
-        plain = replace(plain, blanks=replace(plain.blanks, generator=0.5))  # of 128 numbers, less says too little
         train = replace(train, steps=600)
     return replace(
         plain, data=data,

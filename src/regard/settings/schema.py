@@ -30,7 +30,7 @@ class Data:
     held_out: float = knob(
         0.1, "share of the text, its end, kept for validation where no file is named so", above=0, below=1)
     documents: Literal["joined", "apart"] = knob(
-        "joined", "whether a text sees the one before it in the same row of a language model")
+        "joined", "whether a text sees the one before it in the same row; apart, a row of mask or detect holds one")
     several_labels: bool = knob(
         False, "an example may have several labels or none, with commas between them; each is decided by itself")
 
