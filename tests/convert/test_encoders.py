@@ -221,21 +221,12 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
     folder = published(tmp_path / "in", peer(name, kind), tokens)
     import_run(folder, tmp_path / "run")
     one, other = body_of(folder), body_of(tmp_path / "run")
-    assert (one.tower, one.vocabulary, one.longest) == (other.tower, other.vocabulary, other.longest)
+    assert (one.task, one.tower, one.longest) == (other.task, other.tower, other.longest)
     assert one.weights.keys() == other.weights.keys()
     assert all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)
     assert Tokenizer.load(one.tokens).encode(["the"]) == Tokenizer.load(other.tokens).encode(["the"])
-    bare = Shape(tower=replace(one.tower, head="linear"), vocabulary=one.vocabulary, kind="encode").model()
+    bare = Shape(tower=replace(one.tower, head="linear"), vocabulary=VOCABULARY, kind="encode").model()
     load_weights(bare, {key: tensor for key, tensor in one.weights.items() if key.startswith("encoder.")}, origin="")
-
-
-def test_a_decoder_is_no_body(tmp_path: Path, tokens: Tokenizer) -> None:
-    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=VOCABULARY, n_positions=9)
-    folder = published(tmp_path / "in", shaken(transformers.GPT2LMHeadModel(config)), tokens)
-    with pytest.raises(UserError, match="has no encoder by itself"):
-        body_of(folder)
-    with pytest.raises(UserError, match="no such folder"):
-        body_of(tmp_path / "none")
 
 
 # What is refused
