@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from towers import close, shaken
 
@@ -248,6 +250,21 @@ def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: di
         FAMILIES[name].tower(SMALL[name] | config, "mask", origin="config.json")
     assert str(caught.value).startswith("config.json: ")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@settings(max_examples=60)
+@given(key=st.text(max_size=5) | st.sampled_from([*SMALL["longformer"], *SMALL["distilbert"], "pad_token_id"]),
+       value=st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+                          lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner,
+                                                                                      max_size=2)))
+def test_any_config_is_read_or_refused(name: str, key: str, value: object) -> None:
+    said = ""
+    try:
+        FAMILIES[name].tower(SMALL[name] | {key: value}, "mask", origin="config.json")
+    except UserError as error:
+        said = str(error)
+    assert not said or said.startswith("config.json: ")
 
 
 @pytest.mark.parametrize(("kind", "harm", "said"), [
