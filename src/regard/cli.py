@@ -196,7 +196,9 @@ def convert(
         "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Turn published weights (GPT-2, Llama, Qwen3) into a run, or a run into a directory that transformers opens.
+    """Turn published weights into a run, or a run into a directory that transformers opens.
+
+    Known are GPT-2, Llama and Qwen3; BERT, RoBERTa, ELECTRA, DistilBERT and Longformer, bare or with what they learned.
 
     A run directory becomes a Hugging Face directory, all else a run directory. A run of a known family needs no
     conversion: transformers opens it as it is.

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from towers import close, shaken
 
@@ -221,21 +223,12 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
     folder = published(tmp_path / "in", peer(name, kind), tokens)
     import_run(folder, tmp_path / "run")
     one, other = body_of(folder), body_of(tmp_path / "run")
-    assert (one.tower, one.vocabulary, one.longest) == (other.tower, other.vocabulary, other.longest)
+    assert (one.task, one.tower, one.longest) == (other.task, other.tower, other.longest)
     assert one.weights.keys() == other.weights.keys()
     assert all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)
     assert Tokenizer.load(one.tokens).encode(["the"]) == Tokenizer.load(other.tokens).encode(["the"])
-    bare = Shape(tower=replace(one.tower, head="linear"), vocabulary=one.vocabulary, kind="encode").model()
+    bare = Shape(tower=replace(one.tower, head="linear"), vocabulary=VOCABULARY, kind="encode").model()
     load_weights(bare, {key: tensor for key, tensor in one.weights.items() if key.startswith("encoder.")}, origin="")
-
-
-def test_a_decoder_is_no_body(tmp_path: Path, tokens: Tokenizer) -> None:
-    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=VOCABULARY, n_positions=9)
-    folder = published(tmp_path / "in", shaken(transformers.GPT2LMHeadModel(config)), tokens)
-    with pytest.raises(UserError, match="has no encoder by itself"):
-        body_of(folder)
-    with pytest.raises(UserError, match="no such folder"):
-        body_of(tmp_path / "none")
 
 
 # What is refused
@@ -257,6 +250,21 @@ def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: di
         FAMILIES[name].tower(SMALL[name] | config, "mask", origin="config.json")
     assert str(caught.value).startswith("config.json: ")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@settings(max_examples=60)
+@given(key=st.text(max_size=5) | st.sampled_from([*SMALL["longformer"], *SMALL["distilbert"], "pad_token_id"]),
+       value=st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+                          lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner,
+                                                                                      max_size=2)))
+def test_any_config_is_read_or_refused(name: str, key: str, value: object) -> None:
+    said = ""
+    try:
+        FAMILIES[name].tower(SMALL[name] | {key: value}, "mask", origin="config.json")
+    except UserError as error:
+        said = str(error)
+    assert not said or said.startswith("config.json: ")
 
 
 @pytest.mark.parametrize(("kind", "harm", "said"), [

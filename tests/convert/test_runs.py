@@ -107,3 +107,38 @@ def test_a_wrong_call_is_one_line_and_leaves_nothing(
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said in err
     assert list(tmp_path.iterdir()) == []
+
+
+ENCODERS = ["model.width=15", "model.depth=2", "model.heads=3", "model.hidden_width=21", "model.longest=40",
+            "data.longest=32", "data.built_in_size=60", "train.steps=1", "train.batch_tokens=256", "device=cpu",
+            "tokens.vocabulary=300"]
+
+
+@pytest.mark.parametrize(("task", "preset", "kind", "architecture"), [
+    ("classify", "bert-base", "AutoModelForSequenceClassification", "BertForSequenceClassification"),
+    ("classify", "distilbert", "AutoModelForSequenceClassification", "DistilBertForSequenceClassification"),
+    ("tag", "roberta-base", "AutoModelForTokenClassification", "RobertaForTokenClassification"),
+    ("mask", "roberta-base", "AutoModelForMaskedLM", "RobertaForMaskedLM"),
+    ("detect", "electra-base", "AutoModelForPreTraining", "ElectraForPreTraining"),
+])
+def test_an_encoder_trained_here_is_a_directory_that_transformers_opens(
+    tmp_path: Path, task: str, preset: str, kind: str, architecture: str
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    settings = regard.recipe(overrides=[f"task={task}", f"model.preset={preset}", *ENCODERS])
+    regard.train(settings, tmp_path / "run", quiet=True)
+    predictor = regard.load(tmp_path / "run", device="cpu")
+    theirs = getattr(transformers, kind).from_pretrained(tmp_path / "run").eval()
+    assert type(theirs).__name__ == architecture
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path / "run")("the dog sees the cat", return_tensors="pt")
+    with torch.no_grad():
+        ours = predictor.model(read["input_ids"])
+        close(theirs(**read).logits, predictor.model.logits(ours) if task == "mask" else ours)
+    if task in ("classify", "tag"):
+        assert list(theirs.config.id2label.values()) == predictor.task.labels
+    text = "the [MASK] sees the cat" if task == "mask" else "the dog sees the cat"
+    code, answer, _ = run("predict", text, "--run", str(tmp_path / "run"))
+    assert code == 0
+    run("convert", str(tmp_path / "run"), "--out", str(tmp_path / "out"))
+    run("convert", str(tmp_path / "out"), "--out", str(tmp_path / "again"))
+    assert run("predict", text, "--run", str(tmp_path / "again"))[:2] == (0, answer)

@@ -148,12 +148,14 @@ def pad_of(config: Mapping[str, Any], family: Family, *, origin: str) -> int:
 
 def share_of(generator: Shape, tower: Tower, *, origin: str) -> float:
     """How narrow a generator is beside its detector."""
-    share, there = generator.tower.width / tower.width, generator.canonical
-    if generator.kind != "mask" or share > 1 or there != replace(
-            canonical(smaller(tower, share)), head=there.head, pool=there.pool, unit=there.unit):
-        raise UserError(f"{origin}: is no generator for the model beside it: regard has those that are as deep and "
-                        "in all else narrower by one share")
-    return share
+    there, here = generator.canonical, canonical(tower)
+    # Heads are whole, and so is the hidden width: of a share that was rounded the one or the other says more.
+    for share in (there.width / here.width, (there.hidden_width or 1) / (here.hidden_width or 1)):
+        narrow = replace(canonical(smaller(tower, share)), head=there.head, pool=there.pool, unit=there.unit)
+        if generator.kind == "mask" and share <= 1 and there == narrow:
+            return share
+    raise UserError(f"{origin}: is no generator for the model beside it: regard has those that are as deep and "
+                    "in all else narrower by one share")
 
 
 def _refuse_kinds(tensors: Mapping[str, Tensor], folder: Path) -> None:

@@ -89,9 +89,8 @@ class Family:
         idle, has = IDLE[kind], self.heads[kind].has
         asked = {key: value for key, value in config.items() if key != "tie_word_embeddings" or "tied" not in idle}
         tower = replace(self.keys.tower(self.plain(asked), origin=origin), preset=self.preset)
-        said = {*self.keys.same.values(), *(name for name, _ in self.keys.words.values())}
         for name, values in has.items():
-            if name not in said:
+            if name not in self._said:
                 tower = replace(tower, **{name: values[0]})  # type: ignore[arg-type]
             elif getattr(tower, name) not in values:
                 raise UserError(f"{origin}: {name}={shown(getattr(tower, name))}: for {self.heads[kind].architecture} "
@@ -113,13 +112,14 @@ class Family:
         """The settings that this family has no word for; none: its files hold all of such a model."""
         tower, base = shape.canonical, self.keys.base
         has = self.heads[shape.kind].has
-        idle = {name: getattr(base, name) for name in (*IDLE[shape.kind], *has) if name not in self._said(has)}
+        idle = {name: getattr(base, name) for name in (*IDLE[shape.kind], *has) if name not in self._said}
         unsaid = self.keys.unsaid(replace(tower, **idle)) + self.lacks(tower)
         return unsaid + [name for name, values in has.items() if getattr(tower, name) not in values]
 
-    def _said(self, has: Mapping[str, Any]) -> set[str]:
-        """Of the settings that a head decides, those that the config has a word for besides."""
-        return {name for name, _ in self.keys.words.values()} & set(has)
+    @property
+    def _said(self) -> set[str]:
+        """The settings that a config has a word for."""
+        return {*self.keys.same.values(), *(name for name, _ in self.keys.words.values())}
 
     # Tensors
 

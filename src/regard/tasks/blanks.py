@@ -216,7 +216,8 @@ class Blanked(Rows[BlankBatch]):
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
         rows = rows_of(self.tokens, texts, longest=self.run.data.longest)
-        return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.pool)
+        return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.pool,
+                       unit=self.run.model.unit)
 
     def checked_rows(self) -> list[list[int]]:
         """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""

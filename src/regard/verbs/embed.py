@@ -5,8 +5,9 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from regard.settings.errors import Failure, UserError
 from regard.verbs.predict import batched, texts_of
@@ -65,7 +66,7 @@ def _file(place: Path, width: int) -> Iterator[Sink]:
 
 
 @contextmanager
-def _lines(file: IO[bytes]) -> Iterator[Sink]:
+def _lines(file: BinaryIO | BufferedIOBase) -> Iterator[Sink]:
     class Lines:
         def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None:
             for text, vector in zip(texts, vectors, strict=True):
@@ -77,7 +78,7 @@ def _lines(file: IO[bytes]) -> Iterator[Sink]:
 
 
 @contextmanager
-def _array(file: IO[bytes], width: int) -> Iterator[Sink]:
+def _array(file: BinaryIO | BufferedIOBase, width: int) -> Iterator[Sink]:
     """numpy's file, whose header says how many rows there are: it is written again when they are counted."""
     import numpy as np
 
