@@ -365,17 +365,10 @@ def read_outside_settings() -> set[str]:
     return {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
-UNREAD = {"preset": "it acts while the settings are read"}
-
-
 @pytest.mark.parametrize("section", [Data, Tokens, Tower, Train, Blanks, Search, Run])
 def test_every_setting_is_read_by_some_code(section: type) -> None:
     unread = {field.name for field in fields(section)} - read_outside_settings()
-    assert unread <= set(UNREAD)
-
-
-def test_a_setting_said_to_be_unread_is() -> None:
-    assert not read_outside_settings() & set(UNREAD)
+    assert not unread
 
 
 # Runs beside each other, and folders that hold one already.
