@@ -114,8 +114,10 @@ def draw(curves: dict[str, list[Point]], file: str) -> None:
         "KiB per token": lambda point: point.kib_per_token}
     for axes, (title, of) in zip(figure.subplots(1, 2), figures.items(), strict=True):
         for colour, (kind, points) in zip(COLOURS, curves.items(), strict=False):
-            axes.loglog([point.length for point in points], [of(point) for point in points], color=colour, marker="o",
-                        markersize=4, linewidth=1.8, base=2, label=kind)
+            axes.plot([point.length for point in points], [of(point) for point in points], color=colour, marker="o",
+                      markersize=4, linewidth=1.8, label=kind)
+        axes.set_xscale("log", base=2)
+        axes.set_ylim(0, 1.1 * max(of(point) for points in curves.values() for point in points))
         lengths = [point.length for point in next(iter(curves.values()))]
         axes.set_xticks(lengths, [f"{length:,}" for length in lengths], fontsize=8)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
