@@ -67,6 +67,16 @@ def test_columns_have_a_tab_or_spaces_between_them(tmp_path: Path, between: str)
     assert found.splits == {"train": [Tagged(("Marie", "sleeps"), ("NAME", "O"))], "val": [Tagged(("#",), ("O",))]}
 
 
+def test_a_number_may_be_the_first_word_of_a_file_of_columns(tmp_path: Path) -> None:
+    found = read(tmp_path, "1995\tNUM\nwas\tAUX\n\nit\tPRON\n", name="words.tsv")
+    assert found.splits["train"] == [Tagged(("1995", "was"), ("NUM", "AUX"))]
+
+
+def test_conllu_of_another_name_may_begin_with_an_empty_node(tmp_path: Path) -> None:
+    found = read(tmp_path, row("0.1", "there", "ADV") + row(1, "go", "VERB") + f"\n{GO}", name="words.txt")
+    assert found.splits["train"] == [Tagged(("go",), ("VERB",))]
+
+
 def test_of_many_columns_the_last_is_the_tag_or_the_one_that_is_named(tmp_path: Path) -> None:
     text = "Marie NNP B-NP B-PER\n\nsleeps VBZ B-VP O\n"
     assert read(tmp_path, text, name="words.txt").splits["train"][0].tags == ("B-PER",)

@@ -23,6 +23,7 @@ __all__ = ["Tagged", "Treebank", "find_treebank", "read_sentences", "read_treeba
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAGS = COLUMNS[2:]
 NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # the ids of ranges and of empty nodes
+FIRST = re.compile(r"\d+([-.]\d+)?(\t[^\t]*){9}")  # line of CoNLL-U
 ENDINGS = ("conllu", "conll", "tsv", "txt")  # of a folder's files, the first that there is a split of
 BETWEEN = re.compile(r"[ \t]+")
 NEW_DOCUMENT = "-DOCSTART-"
@@ -107,7 +108,8 @@ def read_sentences(file: Path, column: str | None = None) -> list[Tagged]:
     first = next((line for line in lines if line.text.strip() and not line.text.startswith("#")), None)
     if first is None:
         raise UserError(f"{file}: no word in it, only blank lines and comments ({len(lines):,} of them)")
-    is_conllu = kind(file) == "conllu" or re.match(r"\d+(-\d+)?\t", first.text) is not None
+    # A word may be a number: without the name, only all ten columns tell that it is an id.
+    is_conllu = kind(file) == "conllu" or FIRST.fullmatch(first.text) is not None
     words = _of_conllu(lines, column) if is_conllu else _of_columns(lines, column)
     found = list(_grouped(words))
     if not found:
