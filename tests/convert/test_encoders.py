@@ -31,6 +31,9 @@ from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Blanks, Data, Run, Tower
+from regard.tasks.predictor import load as predictor_of
+from regard.verbs.evaluate import Others
+from regard.verbs.evaluate import main as measure
 
 transformers.utils.logging.enable_propagation()
 every = pytest.mark.parametrize(("name", "kind"), KINDS)
@@ -349,3 +352,48 @@ def test_other_ways_to_a_vector_are_refused(tmp_path: Path, tokens: Tokenizer, p
 def test_a_tower_has_one_spelling_whatever_it_does_not_use() -> None:
     tower = Tower(decoder_depth=7)
     assert Shape(tower=tower, vocabulary=9, kind="tag").canonical.depth == tower.depth
+
+
+# Measured
+
+
+def test_a_published_classifier_is_measured_on_files_by_its_own_order_of_labels(
+    tmp_path: Path, tokens: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {0: "zebra", 1: "ant", 2: "mole"}
+    there = peer("bert", "classify", id2label=names, label2id={name: id for id, name in names.items()})
+    folder, data = published(tmp_path / "in", there, tokens), tmp_path / "texts.tsv"
+    import_run(folder, tmp_path / "run", data=[data])
+    texts = [f"the {word} of {other}" for word in ("theory", "theme", "it") for other in ("it", "then", "the theme")]
+    said = predictor_of(tmp_path / "run").predict(texts)
+    data.write_text("".join(f"{text}\t{label}\n" for text, label in zip(texts, said, strict=True)))
+    measure(tmp_path / "run", [], None, "cpu", "float32", None, True, Others([data]))
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 1
+
+    other = next(name for name in names.values() if name != said[0])
+    data.write_text("".join(f"{text} {n}\t{label}\n" for n in range(4) for text, label in (
+        *zip(texts, said, strict=True), ("it", other))))
+    predictor = predictor_of(tmp_path / "run")
+    predictor.read_data()
+    assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"labels": list(names.values())}
+    [wanted] = predictor.task.examples("val", 1)
+    [batch] = predictor.task.batches([wanted.input], predictor.predict([wanted.input]))
+    assert predictor.task.likeliest(predictor.model, batch).all()
+
+
+def test_a_published_classifier_without_data_of_its_own_says_how_it_is_measured(
+    tmp_path: Path, tokens: Tokenizer
+) -> None:
+    import_run(published(tmp_path / "in", peer("bert", "classify"), tokens), tmp_path / "run")
+    with pytest.raises(UserError, match=r"the built-in data: has the labels .*; the run has learned .*eval --data FILE"):
+        predictor_of(tmp_path / "run").read_data()
+
+
+def test_a_published_tagger_is_measured_without_a_baseline(
+    tmp_path: Path, tokens: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_run(published(tmp_path / "in", peer("roberta", "tag"), tokens), tmp_path / "run")
+    (tmp_path / "words.tsv").write_text("the\tneither\ntheory\tSpaß\n", encoding="utf-8")
+    measure(tmp_path / "run", [], None, "cpu", "float32", None, True, Others([tmp_path / "words.tsv"]))
+    said = json.loads(capsys.readouterr().out)
+    assert (said["words"], "baseline" in said) == (2, False)

@@ -57,6 +57,16 @@ def test_columns_of_other_files_are_named(run: Path, tmp_path: Path, capsys: pyt
     assert splits[str(tmp_path / "other.csv")]["accuracy"] == 1.0
 
 
+def test_a_column_that_is_not_named_is_the_runs_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.csv").write_text("words,kind\n" + "".join(f"{n} cars,{'ab'[n % 2]}\n" for n in range(12)))
+    settings = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=1",
+                "device=cpu", f"data.paths={tmp_path / 'train.csv'}", "data.source=words", "data.target=kind"]
+    train(load(None, settings, base=base("classify", built_in=False)), tmp_path / "run", quiet=True)
+    (tmp_path / "other.csv").write_text("review,kind\na car,a\n")
+    splits = told(capsys, tmp_path / "run", data=[tmp_path / "other.csv"], source="review")
+    assert splits[str(tmp_path / "other.csv")]["examples"] == 1
+
+
 def test_a_shifted_copy_drops_against_its_own(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     splits = told(capsys, run, shift="length,case")
     assert list(splits) == ["test", "test length", "test case"]

@@ -86,7 +86,8 @@ class Classify(Labelled):
         return len(self.labels) if self.several else 1
 
     def examples(self, split: str, limit: int | None = None) -> list[Example]:
-        return [Example(sample.text, BETWEEN.join(sorted(sample.labels))) for sample in self.of(split)[:limit]]
+        return [Example(sample.text, BETWEEN.join(sorted(sample.labels, key=self.labels.index)))
+                for sample in self.of(split)[:limit]]
 
     # Batches -> loss
 

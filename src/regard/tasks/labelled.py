@@ -153,9 +153,11 @@ class Labelled(Task[LabelBatch]):
     def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
         """Those of the training data. A test may not have others: no model could give them."""
         known = {label for sample in splits["train"] for label in sample.labels}
-        if self.labels and self.labels != sorted(known):  # a run that has come without its data
-            raise UserError(f"train: has the labels {some(sorted(known))}; the run has learned {some(self.labels)}")
-        self.labels = sorted(known)
+        if not known.issubset(self.labels or known):  # a run that has come without its data
+            origin = "train" if self.run.data.paths else "the built-in data"
+            raise UserError(f"{origin}: has the labels {some(sorted(known))}; the run has learned {some(self.labels)}; "
+                            "`regard eval --data FILE` measures it on others")
+        self.labels = self.labels or sorted(known)  # what was trained elsewhere has an order of its own
         if len(known) < 2:
             raise UserError(f"train: {len(known)} different labels ({', '.join(known) or 'none'}); two are the least")
         for split, samples in splits.items():

@@ -216,7 +216,7 @@ class Tag(Labelled):
         return [self.labels[place] for place in logs.argmax(-1).tolist()]
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
-        """Shares of the words; `baseline` is what the most frequent tag of each word in training comes to."""
+        """Shares of the words; `baseline` is what the most frequent tag of each word in training comes to, if known."""
         samples = self.of(split)[:limit]
         sentences = [sample.text.split(" ") for sample in samples]
         logs = self._logs(model, sentences)
@@ -227,10 +227,11 @@ class Tag(Labelled):
         loss = F.nll_loss(torch.cat(logs), targets, ignore_index=IGNORED, reduction="sum")
         words = Counter(wanted)
         right = Counter(tag for tag, said in zip(wanted, chain.from_iterable(given), strict=True) if tag == said)
+        baseline = {"baseline": sum(map(str.__eq__, usual, wanted)) / words.total()} if self.usual else {}
         return {
             "loss": float(loss) / max(1, int((targets != IGNORED).sum())),
             "accuracy": right.total() / words.total(),
-            "baseline": sum(map(str.__eq__, usual, wanted)) / words.total(),
+            **baseline,
             "sentences_right": sum(tuple(tags) == sample.labels for tags, sample in zip(
                 given, samples, strict=True)) / len(samples),
             "words": words.total(),

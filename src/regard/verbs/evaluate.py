@@ -46,7 +46,8 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
 
     predictor = load(folder, device=device, precision=precision)
     print(f"evaluating {folder}", file=sys.stderr)
-    predictor.read_data()  # before that, a run that has come without it does not know its tests
+    if splits or not others.data:  # what was trained elsewhere may have no data of its own, and be measured on others
+        predictor.read_data()  # before that, it does not know its tests
     known = len(predictor.task.notes)
     against = _asked(predictor, splits, others, how)
     scores = {split: predictor.evaluate(split, limit=limit) for split in against}
@@ -79,12 +80,13 @@ def _asked(predictor: "Predictor", splits: Sequence[str], others: Others, shifts
     """The splits to measure, each with the one that its drop is against: a shifted one's own, or else the first."""
     task = predictor.task
     if others.source or others.target:
-        data = replace(task.run.data, source=others.source, target=others.target)
+        own = task.run.data
+        data = replace(own, source=others.source or own.source, target=others.target or own.target)
         task.run = replace(task.run, data=data)
-    own = [*splits]
-    if not own and not others.data:
-        own = [split for split in task.splits() if split.startswith("test")] or ["val"]
-    every = [*own, *(name for path in others.data for name in task.more(path))]
+    first = [*splits]
+    if not first and not others.data:
+        first = [split for split in task.splits() if split.startswith("test")] or ["val"]
+    every = [*first, *(name for path in others.data for name in task.more(path))]
     against = dict.fromkeys(every, every[0])
     return against | {task.shift(split, how, seed=others.seed): split for split in every for how in shifts}
 
