@@ -83,6 +83,7 @@ class Tokenizer:
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the token of each id that `encode` gives stands in a text: its first character, and the one after."""
         return self._library.encode(text, add_special_tokens=False).offsets
+
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
         """The ids of each word of each sentence: put together, those of the words with spaces between them.
 
