@@ -35,7 +35,7 @@ class Words:
     @cached_property
     def written(self) -> list[str]:
         """What each token adds to a text, with the space before it: ` fried`, `ing`, `!`."""
-        return [self._written(text) for text in self.tokens.texts()]
+        return self.tokens.texts()
 
     def text(self, ids: Sequence[int]) -> str:
         """What the tokens of a word add to a text together."""
@@ -68,14 +68,6 @@ class Words:
         ends = [bool(text) and (_is_letter(text[-1]) or text[-1] == " " or bool(BYTE.match(text[-4:])))
                 for text in texts]
         return np.array(begins), np.array(ends)
-
-    def _written(self, text: str) -> str:
-        mark = self.tokens.continuing
-        if mark is None:
-            return text
-        if text.startswith(mark):
-            return text.removeprefix(mark)
-        return f" {text}" if _is_letter(text[0]) else text
 
 
 def _is_letter(character: str) -> bool:
