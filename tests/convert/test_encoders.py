@@ -354,6 +354,12 @@ def test_a_tower_has_one_spelling_whatever_it_does_not_use() -> None:
     assert Shape(tower=tower, vocabulary=9, kind="tag").canonical.depth == tower.depth
 
 
+def test_a_comma_in_a_label_is_refused_where_it_stands_between_labels(tmp_path: Path, tokens: Tokenizer) -> None:
+    several = peer("bert", "classify", problem_type="multi_label_classification")
+    with pytest.raises(UserError, match=r"config.json: id2label: .*a, b.* has a comma, which stands between"):
+        read_directory(published(tmp_path, several, tokens))
+
+
 # Measured
 
 
@@ -385,7 +391,7 @@ def test_a_published_classifier_without_data_of_its_own_says_how_it_is_measured(
     tmp_path: Path, tokens: Tokenizer
 ) -> None:
     import_run(published(tmp_path / "in", peer("bert", "classify"), tokens), tmp_path / "run")
-    with pytest.raises(UserError, match=r"the built-in data: has the labels .*; the run has learned .*eval --data FILE"):
+    with pytest.raises(UserError, match=r"the built-in data: has the labels .*; the run has .*eval --data FILE"):
         predictor_of(tmp_path / "run").read_data()
 
 

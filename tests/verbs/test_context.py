@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -87,6 +88,18 @@ def test_what_cannot_be_shown_is_said_in_a_line(run: Path, texts: list[str], wor
         main(texts, word, run, None, "cpu", False)
     assert says in str(error.value)
     assert error.value.exit_code == 2
+
+
+def test_a_word_that_gives_no_token_is_named(run: Path, tmp_path: Path) -> None:
+    """As BERT's tokenizer drops some signs."""
+    copytree(run, tmp_path / "run")
+    file = tmp_path / "run" / "tokenizer.json"
+    tokens = json.loads(file.read_text(encoding="utf-8"))
+    drop = {"type": "Replace", "pattern": {"String": "~"}, "content": ""}
+    tokens["normalizer"] = {"type": "Sequence", "normalizers": [drop, tokens["normalizer"]]}
+    file.write_text(json.dumps(tokens), encoding="utf-8")
+    with pytest.raises(UserError, match=r"text 1: '~~' is no token of the model's"):
+        main(["a ~~ bank", "~~"], "~~", tmp_path / "run", None, "cpu", False)
 
 
 def test_a_text_without_the_word_is_refused_before_torch_is_imported() -> None:

@@ -28,6 +28,8 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
     if plot is not None:
         prepare_to_draw(plot)
     questions, pool = _read(data, source, target)
+    if not questions or not pool:
+        raise UserError(f"{data}: all its texts are empty")
     others = len(pool) - (questions is pool)
     if (most := max(wanted)) > others:
         raise UserError(f"--shots {most}: {data} has examples for {others:,} at the most")
