@@ -349,6 +349,19 @@ def test_other_ways_to_a_vector_are_refused(tmp_path: Path, tokens: Tokenizer, p
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(("file", "about"), [
+    ("sentence_bert_config.json", {"do_lower_case": True}),
+    ("config_sentence_transformers.json", {"prompts": {"query": "query: "}, "default_prompt_name": "query"}),
+])
+def test_texts_that_would_be_changed_before_they_are_read_are_refused(tmp_path: Path, tokens: Tokenizer, file: str,
+                                                                      about: dict[str, Any]) -> None:
+    folder = published(tmp_path, peer("bert", "encode"), tokens)
+    sentence_files(folder, pool={"pooling_mode": "mean"}, normal=False)
+    (folder / file).write_text(json.dumps(about))
+    with pytest.raises(UserError, match=rf"{file}: {[*about][-1]}="):
+        read_directory(folder)
+
+
 def test_a_tower_has_one_spelling_whatever_it_does_not_use() -> None:
     tower = Tower(decoder_depth=7)
     assert Shape(tower=tower, vocabulary=9, kind="tag").canonical.depth == tower.depth

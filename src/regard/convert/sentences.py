@@ -30,10 +30,24 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
             raise UserError(f"{folder / 'modules.json'}: {shown(kind)} as part {number}: regard has Transformer, "
                             "Pooling and Normalize, in this order")
         unit = unit or kind == "Normalize"
-    about = folder / "sentence_bert_config.json"
-    longest = read_json(about).get("max_seq_length") if about.is_file() else None
+    _refuse_changes(folder)
+    longest = _said(folder / "sentence_bert_config.json").get("max_seq_length")
     good = isinstance(longest, int) and 2 <= longest <= shape.tower.longest
     return replace(shape, tower=replace(shape.tower, pool=pool, unit=unit)), longest if good else None
+
+
+def _refuse_changes(folder: Path) -> None:
+    """What is done to a text before the tokenizer has it, vectors depend on."""
+    place = folder / "sentence_bert_config.json"
+    if _said(place).get("do_lower_case") is True:
+        raise UserError(f"{place}: do_lower_case=true: regard leaves that to the tokenizer; if it does so, say false")
+    place = folder / "config_sentence_transformers.json"
+    if prompt := _said(place).get("default_prompt_name"):
+        raise UserError(f"{place}: default_prompt_name={shown(prompt)}: regard has no prompts")
+
+
+def _said(place: Path) -> dict[str, Any]:
+    return read_json(place) if place.is_file() else {}
 
 
 def _pool(place: Path) -> Pool:
