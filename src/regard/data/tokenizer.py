@@ -182,7 +182,7 @@ class Tokenizer:
     @property
     def continuing(self) -> str | None:
         """What a token begins with that goes on with a word, where one without it begins a word, such as ##."""
-        return getattr(self._library.model, "continuing_subword_prefix", None) or None
+        return self._goes_on or None
 
     @cached_property
     def cuts_at_spaces(self) -> bool:

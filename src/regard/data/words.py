@@ -70,12 +70,9 @@ class Words:
         return np.array(begins), np.array(ends)
 
     def _written(self, text: str) -> str:
-        mark = self.tokens.continuing
-        if mark is None:
-            return text
-        if text.startswith(mark):
-            return text.removeprefix(mark)
-        return f" {text}" if _is_letter(text[0]) else text
+        """Of word pieces, all that go on with no word have a space; but signs are written without one."""
+        is_sign = text.startswith(" ") and not (len(text) > 1 and _is_letter(text[1]))
+        return text[1:] if self.tokens.continuing is not None and is_sign else text
 
 
 def _is_letter(character: str) -> bool:
