@@ -144,6 +144,22 @@ def test_the_loss_is_the_generator_s_at_the_blanks_and_the_detector_s_at_every_t
     assert (loss.weight, nll.weight, detector.weight) == (1.0, 0.0, 50.0)
 
 
+def test_padding_that_the_generator_draws_is_seen_as_any_other_token_is(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    batch, bias, total = everything(task), model.generator.words.output.bias, 0.0
+    before = bias.detach().clone()
+    with torch.no_grad():
+        bias[task.tokens.pad] = 1e3
+        filled, detector = task._filled(model, batch), task.loss(model, batch)[2]
+        bias.copy_(before)
+        for row, read, wrong in zip(batch.tokens, filled.tokens, filled.replaced, strict=True):
+            if (real := row != task.tokens.pad).any():
+                logits = model(read[real][None])[0]
+                total += float(F.binary_cross_entropy_with_logits(logits, wrong[real].float(), reduction="sum"))
+    assert (filled.tokens[batch.tokens == task.tokens.mask] == task.tokens.pad).all()
+    assert float(detector.total) == pytest.approx(total, rel=1e-5)
+
+
 def test_the_detector_teaches_the_generator_nothing_but_the_tokens_that_they_share(
         made: tuple[Detect, Detector]) -> None:
     task, model = made
@@ -197,6 +213,15 @@ def test_a_text_comes_back_with_marks_around_what_does_not_belong(made: tuple[De
         assert alone.text == answer.text
     with patch.object(Detector, "forward", lambda self, tokens, **_: torch.full(tokens.shape, 3.0)):
         assert task.predict(model, ["the cat sat.\nit"])[0].text == "[[the]] [[cat]] [[sat]][[.]]\n[[it]]"
+
+
+def test_that_a_text_was_cut_is_said(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    for read in (task.predict, task.embed):
+        task.notes.clear()
+        read(model, ["x" * 100, "a cat"])
+        assert task.notes == ["1 of 2 texts cut to data.longest=24 tokens"]
+    task.notes.clear()
 
 
 def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detector]) -> None:

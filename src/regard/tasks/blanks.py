@@ -215,7 +215,7 @@ class Blanked(Rows[BlankBatch]):
     # Texts -> what the encoder makes of them
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        rows = rows_of(self.tokens, texts, longest=self.run.data.longest)
+        rows = rows_of(self.tokens, texts, longest=self.run.data.longest, notes=self.notes)
         return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.pool,
                        unit=self.run.model.unit)
 
