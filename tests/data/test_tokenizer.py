@@ -283,7 +283,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: bytes) 
 
 
 def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    assert "has no tokenizer.json, nor vocab.json and merges.txt" in refusal(tmp_path)
+    assert "has no tokenizer.json, vocab.txt, or vocab.json and merges.txt" in refusal(tmp_path)
     assert "No such file" in refusal(tmp_path / "none")
 
 
