@@ -244,6 +244,16 @@ def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detect
     assert mistakes(task, model, "val", limit=3).sentences == 3
 
 
+def test_a_mistake_shows_all_that_each_token_looked_at_where_the_first_has_an_attention_of_its_own(
+        data: Path, tmp_path: Path) -> None:
+    task = Detect(tiny(data, "model.window=2", "model.global_projections=true"))
+    model = task.build(task.prepare(tmp_path))
+    initialize(model, seed=0)
+    [worst, *_] = mistakes(task, model.eval(), "val").worst
+    assert len(worst.labels.targets) > 5
+    assert np.allclose(worst.weights.sum(1), 1, atol=1e-5)
+
+
 def test_a_look_and_the_choices_are_of_the_detector(made: tuple[Detect, Detector]) -> None:
     task, model = made
     [record], [output] = task.look(model, ["the cat sat"], only=task.acting), task.choices(model, ["the cat sat"])

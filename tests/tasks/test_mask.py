@@ -405,6 +405,15 @@ def test_a_look_names_a_blank_s_row_by_its_filling(made: tuple[Fill, Masked]) ->
     assert len(set(map(str, plain.labels.values()))) == 1
 
 
+def test_a_first_token_s_own_attention_has_one_row(data: Path, tmp_path: Path) -> None:
+    task, model = prepared(tiny(data, "model.window=2", "model.global_projections=true"), tmp_path)
+    [record] = task.look(model, ["the [MASK] sat on the mat."])
+    near, whole = "encoder.blocks.0.self", "encoder.blocks.0.self.global_attend"
+    assert {site: (len(record.labels[site].targets), len(record.labels[site].sources)) for site in record} == {
+        near: record[near].shape[1:], whole: (1, record[near].shape[2])}
+    assert record.labels[whole].targets == record.labels[near].targets[:1]
+
+
 def test_a_text_has_a_vector(made: tuple[Fill, Masked]) -> None:
     task, model = made
     vectors = task.embed(model, ["the cat", "a dog barks", "the cat"])

@@ -132,8 +132,10 @@ def attention(model: nn.Module, tokens: Tokenizer, rows: Sequence[Sequence[int]]
         with watch(model, only, heads=heads) as watched:
             encoder(encoder.embed(read, segments=segments(read)),
                     mask=seen(read, pad=tokens.pad, window=encoder.window))
-        labels = Labels(tuple(tokens.pieces(output)), tuple(tokens.pieces(row)))
-        found += records(watched, [dict.fromkeys(watched, labels)])
+        targets, sources = tuple(tokens.pieces(output)), tuple(tokens.pieces(row))
+        # A first token that looks by projections of its own is the one row of that attention.
+        rows_at = {site: sum(piece.weights.shape[2] for piece in watched.pieces[site]) for site in watched}
+        found += records(watched, [{site: Labels(targets[:count], sources) for site, count in rows_at.items()}])
     return found
 
 
