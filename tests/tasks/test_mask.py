@@ -303,13 +303,31 @@ def test_a_filled_text_is_the_text_around_its_fillings(made: tuple[Fill, Masked]
         task._fillings("the [MASK] sat", "a cat sat")
 
 
-def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_path: Path) -> None:
+def published(folder: Path) -> tuple[list[str], str]:
+    """Word pieces as BERT has them: their names, and the setting that takes them."""
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "a", "##s", "small", "."]
     library = Library(models.WordPiece({name: id for id, name in enumerate(names)}, unk_token="[UNK]"))
     library.normalizer, library.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     library.add_special_tokens(names[:5])
-    library.save(str(tmp_path / "tokenizer.json"))
-    task, model = prepared(tiny(data, f"tokens.file={tmp_path / 'tokenizer.json'}"), tmp_path / "run")
+    library.save(str(folder / "tokenizer.json"))
+    return names, f"tokens.file={folder / 'tokenizer.json'}"
+
+
+def test_a_test_of_which_no_token_is_known_is_refused(tmp_path: Path) -> None:
+    _, setting = published(tmp_path)
+    (tmp_path / "train.txt").write_text("the cat sat on the mat. " * 9, encoding="utf-8")
+    (tmp_path / "val.txt").write_text("zzz", encoding="utf-8")
+    run = tiny(tmp_path / "train.txt", f"data.paths={tmp_path / 'train.txt'},{tmp_path / 'val.txt'}", setting)
+    task, model = prepared(run, tmp_path / "run")
+    with pytest.raises(UserError, match="val: none of its tokens can be asked for"):
+        task.score(model, "val")
+    with pytest.raises(UserError, match="val: nothing in it is asked of the model"):
+        train(run, tmp_path / "run", quiet=True)
+
+
+def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_path: Path) -> None:
+    names, setting = published(tmp_path)
+    task, model = prepared(tiny(data, setting), tmp_path / "run")
     asked = task._read("The [MASK] sat. [SEP] A small <mask>.")
     assert task.tokens.pieces(asked.ids) == ["[CLS]", " the", "[MASK]", " sat", " .", "[SEP]", " a", " small", "[MASK]",
                                              " .", "[SEP]"]

@@ -182,6 +182,9 @@ class Blanked(Rows[BlankBatch]):
         for step in range(plan.steps_per_epoch):
             yield self.collate(split, plan[step]).to(device)
 
+    def nothing_asked(self, split: str) -> UserError:
+        return UserError(f"{split}: none of its tokens can be asked for: the tokenizer does not know its words")
+
     # Ids -> texts
 
     def examples(self, split: str, limit: int | None = None) -> list[Example]:

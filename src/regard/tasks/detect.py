@@ -122,6 +122,8 @@ class Detect(Blanked):
                 detected += _sums(_errors(logits, wrong, real), ((found == wrong) & real).sum(), real.sum(),
                                   (found & wrong).sum(), found.sum(), wrong.sum())
         loss, right, blanks = generated.tolist()
+        if not blanks:
+            raise self.nothing_asked(split)
         errors, agree, tokens, both, marked, replaced = detected.tolist()
         return {"loss": loss / blanks, "perplexity": math.exp(min(700.0, loss / blanks)),
                 "generator_accuracy": right / blanks, "detector_loss": errors / tokens,

@@ -85,7 +85,8 @@ class Fill(Blanked):
             if batch.order is not None and masked.head is not None:
                 known = batch.order != IGNORED
                 ordered.append((masked.head(states[:, 0]).argmax(-1) == batch.order)[known].cpu())
-        tokens = torch.cat(stood)
+        if not len(tokens := torch.cat(stood)):
+            raise self.nothing_asked(split)
         loss = total / len(tokens)
         scores: Scores = {"loss": loss, "perplexity": math.exp(min(700.0, loss)),
                           "accuracy": right / len(tokens),
