@@ -329,8 +329,8 @@ def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_p
     names, setting = published(tmp_path)
     task, model = prepared(tiny(data, setting), tmp_path / "run")
     asked = task._read("The [MASK] sat. [SEP] A small <mask>.")
-    assert task.tokens.pieces(asked.ids) == ["[CLS]", " the", "[MASK]", " sat", " .", "[SEP]", " a", " small", "[MASK]",
-                                             " .", "[SEP]"]
+    assert task.tokens.pieces(asked.ids) == ["[CLS]", " the", "[MASK]", " sat", ".", "[SEP]", " a", " small", "[MASK]",
+                                             ".", "[SEP]"]
     cat, s, dot = (names.index(name) for name in ("cat", "##s", "."))
     assert task._filled("The [MASK] sat on cat[MASK] [MASK]", [cat, s, dot]) == "The cat sat on cats."
     assert task._fillings("The [MASK] sat on cat[MASK] [MASK]", "The cat sat on cats.") == [cat, s, dot]

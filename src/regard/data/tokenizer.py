@@ -179,11 +179,6 @@ class Tokenizer:
         texts = self.texts()
         return " " in texts and not any(re.match(r" \S", text) for text in texts)
 
-    @property
-    def continuing(self) -> str | None:
-        """What a token begins with that goes on with a word, where one without it begins a word, such as ##."""
-        return self._goes_on or None
-
     @cached_property
     def cuts_at_spaces(self) -> bool:
         """Whether a text can be cut at a space: no token reaches over the end of a word."""
@@ -196,7 +191,9 @@ class Tokenizer:
                 return token
             return bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
         if self._goes_on:
-            return token.removeprefix(self._goes_on) if token.startswith(self._goes_on) else f" {token}"
+            if token.startswith(self._goes_on):
+                return token.removeprefix(self._goes_on)
+            return f" {token}" if token[:1].isalnum() else token  # a sign follows without a space, mostly
         if byte := ONE_BYTE.fullmatch(token):
             return bytes.fromhex(byte[1]).decode("utf-8", errors="backslashreplace")
         return token.replace("▁", " ")

@@ -35,7 +35,7 @@ class Words:
     @cached_property
     def written(self) -> list[str]:
         """What each token adds to a text, with the space before it: ` fried`, `ing`, `!`."""
-        return [self._written(text) for text in self.tokens.texts()]
+        return self.tokens.texts()
 
     def text(self, ids: Sequence[int]) -> str:
         """What the tokens of a word add to a text together."""
@@ -68,11 +68,6 @@ class Words:
         ends = [bool(text) and (_is_letter(text[-1]) or text[-1] == " " or bool(BYTE.match(text[-4:])))
                 for text in texts]
         return np.array(begins), np.array(ends)
-
-    def _written(self, text: str) -> str:
-        """Of word pieces, all that go on with no word have a space; but signs are written without one."""
-        is_sign = text.startswith(" ") and not (len(text) > 1 and _is_letter(text[1]))
-        return text[1:] if self.tokens.continuing is not None and is_sign else text
 
 
 def _is_letter(character: str) -> bool:

@@ -55,11 +55,14 @@ def _ways(axes: Axes, word: Word) -> None:
         axes.plot(x, y, color=colour, linewidth=1.4, alpha=0.7)
         axes.scatter(x, y, s=np.linspace(14, 60, len(way)), color=colour, zorder=3,
                      label=f"{place + 1}  {_cut(text)}")
-        axes.annotate(str(place + 1), way[-1], textcoords="offset points", xytext=(7, -3), color=colour, fontsize=10,
-                      weight="bold")
+        # Numbers of ways that end at one place stand beside each other.
+        beside = int((np.linalg.norm(word.plane[:place, -1] - way[-1], axis=1) < 0.05 * np.ptp(word.plane)).sum())
+        axes.annotate(str(place + 1), way[-1], textcoords="offset points", xytext=(7 + 10 * beside, -3), color=colour,
+                      fontsize=10, weight="bold")
     axes.annotate("before the first block", word.plane[:, 0].mean(0), textcoords="offset points", xytext=(8, 8),
                   color=GREY, fontsize=8)
     axes.set_title("the way of its vector, a dot after each block", loc="left", color=INK, fontsize=10)
+    axes.margins(0.12)
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xticks([])
     axes.set_yticks([])
