@@ -144,6 +144,22 @@ def test_the_loss_is_the_generator_s_at_the_blanks_and_the_detector_s_at_every_t
     assert (loss.weight, nll.weight, detector.weight) == (1.0, 0.0, 50.0)
 
 
+def test_padding_that_the_generator_draws_is_seen_as_any_other_token_is(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    batch, bias, total = everything(task), model.generator.words.output.bias, 0.0
+    before = bias.detach().clone()
+    with torch.no_grad():
+        bias[task.tokens.pad] = 1e3
+        filled, detector = task._filled(model, batch), task.loss(model, batch)[2]
+        bias.copy_(before)
+        for row, read, wrong in zip(batch.tokens, filled.tokens, filled.replaced, strict=True):
+            if (real := row != task.tokens.pad).any():
+                logits = model(read[real][None])[0]
+                total += float(F.binary_cross_entropy_with_logits(logits, wrong[real].float(), reduction="sum"))
+    assert (filled.tokens[batch.tokens == task.tokens.mask] == task.tokens.pad).all()
+    assert float(detector.total) == pytest.approx(total, rel=1e-5)
+
+
 def test_the_detector_teaches_the_generator_nothing_but_the_tokens_that_they_share(
         made: tuple[Detect, Detector]) -> None:
     task, model = made
@@ -199,6 +215,15 @@ def test_a_text_comes_back_with_marks_around_what_does_not_belong(made: tuple[De
         assert task.predict(model, ["the cat sat.\nit"])[0].text == "[[the]] [[cat]] [[sat]][[.]]\n[[it]]"
 
 
+def test_that_a_text_was_cut_is_said(made: tuple[Detect, Detector]) -> None:
+    task, model = made
+    for read in (task.predict, task.embed):
+        task.notes.clear()
+        read(model, ["x" * 100, "a cat"])
+        assert task.notes == ["1 of 2 texts cut to data.longest=24 tokens"]
+    task.notes.clear()
+
+
 def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detector]) -> None:
     task, model = made
     examples = task.examples("val")
@@ -217,6 +242,16 @@ def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detect
     with pytest.raises(UserError, match="around some of its words"):
         list(task.batches(["the cat"], ["a [[cat]]"]))
     assert mistakes(task, model, "val", limit=3).sentences == 3
+
+
+def test_a_mistake_shows_all_that_each_token_looked_at_where_the_first_has_an_attention_of_its_own(
+        data: Path, tmp_path: Path) -> None:
+    task = Detect(tiny(data, "model.window=2", "model.global_projections=true"))
+    model = task.build(task.prepare(tmp_path))
+    initialize(model, seed=0)
+    [worst, *_] = mistakes(task, model.eval(), "val").worst
+    assert len(worst.labels.targets) > 5
+    assert np.allclose(worst.weights.sum(1), 1, atol=1e-5)
 
 
 def test_a_look_and_the_choices_are_of_the_detector(made: tuple[Detect, Detector]) -> None:

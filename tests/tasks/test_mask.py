@@ -27,6 +27,7 @@ from regard.tasks.mask import Fill
 from regard.tasks.mistakes import mistakes
 from regard.tasks.predictor import Predictor
 from regard.tasks.rows import IGNORED
+from regard.training.estimate import estimate
 from regard.training.loop import train
 from regard.training.update import Update
 from regard.verbs.predict import main
@@ -162,6 +163,16 @@ def test_every_parameter_learns_from_the_loss(paired: tuple[Fill, Masked]) -> No
     model.zero_grad()
 
 
+def test_a_step_with_a_window_waits_for_no_number(data: Path, tmp_path: Path) -> None:
+    run = tiny(data, "model.window=2")
+    task = Fill(run)
+    sizes = task.prepare(tmp_path)
+    batch = task.collate("train", everything(task))
+    # It is traced without any; a step that is recorded on a GPU could not wait, either.
+    foretold = estimate(task, sizes, batch, run.train, device="cuda", precision=torch.bfloat16)
+    assert foretold.traced.operations > 0
+
+
 # Next sentences.
 
 
@@ -204,6 +215,20 @@ def test_segments_and_the_order_s_loss_are_those_of_the_definition(paired: tuple
         total -= float(model.head(state).log_softmax(-1)[0, wanted].detach())
     assert batch.counts["order"] == len(batch.order)
     assert float(order.total.detach()) == pytest.approx(total, rel=1e-5)
+
+
+def test_a_batch_in_which_no_row_has_a_second_half_is_learned_from(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "yes"}\n' * 8, encoding="utf-8")
+    (tmp_path / "val.jsonl").write_text('{"text": "yes, it is so."}\n', encoding="utf-8")
+    run = tiny(tmp_path, "blanks.next_sentence=true")
+    task, model = prepared(run, tmp_path / "run")
+    batch = task.collate("train", everything(task))
+    assert batch.counts["order"] == 0
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    before = model.words.output.bias.detach().clone()
+    report = Update(model, task, optimizer, run.train, precision=torch.float32)(batch, 0)
+    assert report.norm.isfinite()
+    assert not torch.equal(model.words.output.bias, before)
 
 
 # Scores.
@@ -278,13 +303,31 @@ def test_a_filled_text_is_the_text_around_its_fillings(made: tuple[Fill, Masked]
         task._fillings("the [MASK] sat", "a cat sat")
 
 
-def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_path: Path) -> None:
+def published(folder: Path) -> tuple[list[str], str]:
+    """Word pieces as BERT has them: their names, and the setting that takes them."""
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "a", "##s", "small", "."]
     library = Library(models.WordPiece({name: id for id, name in enumerate(names)}, unk_token="[UNK]"))
     library.normalizer, library.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     library.add_special_tokens(names[:5])
-    library.save(str(tmp_path / "tokenizer.json"))
-    task, model = prepared(tiny(data, f"tokens.file={tmp_path / 'tokenizer.json'}"), tmp_path / "run")
+    library.save(str(folder / "tokenizer.json"))
+    return names, f"tokens.file={folder / 'tokenizer.json'}"
+
+
+def test_a_test_of_which_no_token_is_known_is_refused(tmp_path: Path) -> None:
+    _, setting = published(tmp_path)
+    (tmp_path / "train.txt").write_text("the cat sat on the mat. " * 9, encoding="utf-8")
+    (tmp_path / "val.txt").write_text("zzz", encoding="utf-8")
+    run = tiny(tmp_path / "train.txt", f"data.paths={tmp_path / 'train.txt'},{tmp_path / 'val.txt'}", setting)
+    task, model = prepared(run, tmp_path / "run")
+    with pytest.raises(UserError, match="val: none of its tokens can be asked for"):
+        task.score(model, "val")
+    with pytest.raises(UserError, match="val: nothing in it is asked of the model"):
+        train(run, tmp_path / "run", quiet=True)
+
+
+def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_path: Path) -> None:
+    names, setting = published(tmp_path)
+    task, model = prepared(tiny(data, setting), tmp_path / "run")
     asked = task._read("The [MASK] sat. [SEP] A small <mask>.")
     assert task.tokens.pieces(asked.ids) == ["[CLS]", " the", "[MASK]", " sat", ".", "[SEP]", " a", " small", "[MASK]",
                                              ".", "[SEP]"]
@@ -303,6 +346,11 @@ def test_what_cannot_be_filled_is_said(made: tuple[Fill, Masked]) -> None:
         task.predict(model, ["the cat sat"])
     with pytest.raises(UserError, match="a blank lies beyond"):
         task.predict(model, ["the cat " * 40 + "[MASK]"])
+    with pytest.raises(UserError, match="a blank lies beyond"):
+        task.choices(model, ["the cat " * 40 + "[MASK]"])
+    with pytest.raises(UserError, match="a blank lies beyond"):
+        task.look(model, ["the cat " * 40 + "[MASK]"], ["the cat " * 40 + "sat"])
+    task.notes.clear()
     [answer] = task.predict(model, ["the [MASK] " + "cat " * 40])
     assert "cut to 24" in task.notes.pop()
     assert len(answer.choices) == 1
@@ -375,11 +423,21 @@ def test_a_look_names_a_blank_s_row_by_its_filling(made: tuple[Fill, Masked]) ->
     assert len(set(map(str, plain.labels.values()))) == 1
 
 
+def test_a_first_token_s_own_attention_has_one_row(data: Path, tmp_path: Path) -> None:
+    task, model = prepared(tiny(data, "model.window=2", "model.global_projections=true"), tmp_path)
+    [record] = task.look(model, ["the [MASK] sat on the mat."])
+    near, whole = "encoder.blocks.0.self", "encoder.blocks.0.self.global_attend"
+    assert {site: (len(record.labels[site].targets), len(record.labels[site].sources)) for site in record} == {
+        near: record[near].shape[1:], whole: (1, record[near].shape[2])}
+    assert record.labels[whole].targets == record.labels[near].targets[:1]
+
+
 def test_a_text_has_a_vector(made: tuple[Fill, Masked]) -> None:
     task, model = made
     vectors = task.embed(model, ["the cat", "a dog barks", "the cat"])
     assert vectors.shape == (3, 16)
     assert np.allclose(vectors[0], vectors[2], atol=1e-6)
+    assert task.embed(model, []).shape == (0, 16)
 
 
 # Runs.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.data.batch import Batch
 from regard.models.decoder import Decoder
+from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.nn.loss import cross_entropy
@@ -77,9 +78,9 @@ def test_it_moves_the_products_of_the_blocks_and_nothing_else() -> None:
 
 
 def test_queries_keys_values_and_gates_are_matrices_of_their_own() -> None:
-    model = Decoder(MODERN, vocabulary=40)
+    model = Encoder(replace(MODERN, window=2, global_projections=True), vocabulary=40)
     rows = {name: muon_matrices(model)[p] for name, p in model.named_parameters() if p in muon_matrices(model)}
-    assert rows["blocks.0.self.qkv.weight"] == (16, 8, 8)
+    assert rows["blocks.0.self.qkv.weight"] == rows["blocks.0.self.global_qkv.weight"] == (16, 8, 8)
     assert rows["blocks.1.feed_forward.up.weight"] == (24, 24)
     assert rows["blocks.1.feed_forward.down.weight"] == (16,)
 

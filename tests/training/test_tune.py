@@ -17,10 +17,11 @@ from torch import Tensor
 from regard.checkpoint import Checkpoint, read_json
 from regard.convert.run import saved
 from regard.data.batch import Batch
+from regard.models.detector import Detector
 from regard.nn.lora import merged
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, load
-from regard.settings.schema import Run, Train
+from regard.settings.schema import Run, Tower, Train
 from regard.tasks import make
 from regard.tasks.predictor import load as load_run
 from regard.training import loop
@@ -168,6 +169,17 @@ def test_frozen_blocks_and_what_is_below_them_stay(data: Path, source: Path, tmp
     assert {name for name in changed if name.startswith("encoder.")} == {
         name for name in tensors(source) if name.startswith("encoder.blocks.1.")}
     assert {"head.hidden.weight", "head.output.weight"} <= changed
+
+
+@pytest.mark.parametrize("how", [Train(start="runs/mask", frozen=2), Train(start="runs/mask", tune="head"),
+                                 Train(start="runs/mask", tune="lora")])
+def test_a_generator_that_a_detector_s_body_came_without_learns_whatever_of_the_body_does(how: Train) -> None:
+    with torch.device("meta"):
+        model = Detector(Tower(width=16, depth=2, heads=2), vocabulary=32, generator=0.5)
+    names = [name for name, _ in model.named_parameters() if name.startswith("generator.")]
+    assert all(learns(name, how) for name in names)
+    assert set(layer_ratios(names, 0.5).values()) == {1.0}
+    assert not learns("encoder.blocks.1.self.out.weight", how)
 
 
 def test_an_adapter_of_a_frozen_block_does_not_learn() -> None:

@@ -24,7 +24,7 @@ class Encoder(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__()
-        self.window, width = tower.window, input_width(tower)
+        self.window, self.width, width = tower.window, tower.width, input_width(tower)
         self.tokens = tokens(tower, vocabulary)
         self.positions = input_positions(tower)
         self.segments = Segments(tower.segments, width) if tower.segments else None

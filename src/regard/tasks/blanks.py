@@ -182,6 +182,9 @@ class Blanked(Rows[BlankBatch]):
         for step in range(plan.steps_per_epoch):
             yield self.collate(split, plan[step]).to(device)
 
+    def nothing_asked(self, split: str) -> UserError:
+        return UserError(f"{split}: none of its tokens can be asked for: the tokenizer does not know its words")
+
     # Ids -> texts
 
     def examples(self, split: str, limit: int | None = None) -> list[Example]:
@@ -215,7 +218,7 @@ class Blanked(Rows[BlankBatch]):
     # Texts -> what the encoder makes of them
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        rows = rows_of(self.tokens, texts, longest=self.run.data.longest)
+        rows = rows_of(self.tokens, texts, longest=self.run.data.longest, notes=self.notes)
         return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.pool,
                        unit=self.run.model.unit)
 

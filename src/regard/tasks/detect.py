@@ -79,7 +79,8 @@ class Detect(Blanked):
         filled, output = self._filled(detector, batch), _generator(detector).words.output
         total, plain = cross_entropy(filled.features, output.weight, batch.targets.flatten(), ignore=IGNORED,
                                      smoothing=self.run.train.smoothing, bias=output.bias)
-        found = _errors(self._logits(detector, filled.tokens), filled.replaced, batch.tokens != self.tokens.pad)
+        found = _errors(self._logits(detector, filled.tokens, like=batch.tokens), filled.replaced,
+                        batch.tokens != self.tokens.pad)
         return (Term("loss", total), Term("nll", plain, weight=0.0),
                 Term("detector", found, weight=self.run.blanks.detector_weight))
 
@@ -96,9 +97,11 @@ class Detect(Blanked):
         return Filled(batch.tokens.scatter(1, batch.places, new),
                       replaced.scatter(1, batch.places, asked & (new != batch.targets)), features)
 
-    def _logits(self, model: Detector, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length"]:
-        """Of each token having been replaced."""
-        logits = model(tokens, mask=seen(tokens, pad=self.tokens.pad, window=model.encoder.window))
+    def _logits(self, model: Detector, tokens: Int[Tensor, "rows length"], *,
+                like: Int[Tensor, "rows length"] | None = None) -> Float[Tensor, "rows length"]:
+        """Of each token having been replaced; `like` are the rows before, where padding can be drawn as well."""
+        mask = seen(tokens if like is None else like, pad=self.tokens.pad, window=model.encoder.window)
+        logits = model(tokens, mask=mask)
         return logits.float()  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -114,11 +117,13 @@ class Detect(Blanked):
                 said = _generator(detector).words.output(filled.features).float()[asked]
                 generated += _sums(F.cross_entropy(said, targets[asked], reduction="sum"),
                                    (said.argmax(-1) == targets[asked]).sum(), asked.sum())
-                logits = self._logits(detector, filled.tokens)
+                logits = self._logits(detector, filled.tokens, like=batch.tokens)
                 found, wrong = (logits > 0) & real, filled.replaced
                 detected += _sums(_errors(logits, wrong, real), ((found == wrong) & real).sum(), real.sum(),
                                   (found & wrong).sum(), found.sum(), wrong.sum())
         loss, right, blanks = generated.tolist()
+        if not blanks:
+            raise self.nothing_asked(split)
         errors, agree, tokens, both, marked, replaced = detected.tolist()
         return {"loss": loss / blanks, "perplexity": math.exp(min(700.0, loss / blanks)),
                 "generator_accuracy": right / blanks, "detector_loss": errors / tokens,
@@ -129,7 +134,7 @@ class Detect(Blanked):
     # Texts -> what does not belong in them
 
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return rows_of(self.tokens, texts, longest=self.run.data.longest)
+        return rows_of(self.tokens, texts, longest=self.run.data.longest, notes=self.notes)
 
     def _words(self, row: Sequence[int]) -> list[Word]:
         """Of a row between its start and its end, each with the space before it."""

@@ -85,7 +85,8 @@ class Fill(Blanked):
             if batch.order is not None and masked.head is not None:
                 known = batch.order != IGNORED
                 ordered.append((masked.head(states[:, 0]).argmax(-1) == batch.order)[known].cpu())
-        tokens = torch.cat(stood)
+        if not len(tokens := torch.cat(stood)):
+            raise self.nothing_asked(split)
         loss = total / len(tokens)
         scores: Scores = {"loss": loss, "perplexity": math.exp(min(700.0, loss)),
                           "accuracy": right / len(tokens),
@@ -99,19 +100,20 @@ class Fill(Blanked):
 
     def _read(self, text: str) -> Asked:
         """[SEP] parts a text from a second one. Both names of a blank are understood, whatever the tokenizer's own."""
-        mask, row = cast(int, self.tokens.mask), [self.tokens.start]
+        mask, most, row = cast(int, self.tokens.mask), self.run.data.longest, [self.tokens.start]
         for sentence in SEPARATOR.split(text):
             first, *others = self.tokens.between(BLANK.split(sentence.strip(" ")))
             row += [*first, *(id for ids in others for id in (mask, *ids)), self.tokens.end]
-        if len(row) > (most := self.run.data.longest):
+        if len(row) > most:
             self.notes.append(f"a text of {len(row):,} tokens cut to {most:,} (data.longest)")
             row = [*row[: most - 1], self.tokens.end]
-        return Asked(text, row, [place for place, id in enumerate(row) if id == mask])
+        blanks = [place for place, id in enumerate(row) if id == mask]
+        if len(blanks) != len(BLANK.findall(text)):
+            raise UserError(f"a blank lies beyond the first data.longest={most} tokens of the text")
+        return Asked(text, row, blanks)
 
     def _read_blanks(self, text: str) -> Asked:
         asked = self._read(text)
-        if len(asked.blanks) != len(BLANK.findall(text)):
-            raise UserError(f"a blank lies beyond the first data.longest={self.run.data.longest} tokens of the text")
         if not asked.blanks:
             raise UserError(f"no blank in the text: write {MASKS[1]} where a word is to be filled in")
         return asked

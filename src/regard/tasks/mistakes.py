@@ -36,7 +36,10 @@ def _mistake(task: Task[Any], model: nn.Module, loss: float, example: Example, a
     [record] = task.look(model, [example.input], [answer], only=task.focus)
     [batch] = task.batches([example.input], [answer])
     said = list(task.said(batch))
-    labels = next(iter(record.labels.values()))
-    weights = np.mean([each.mean(0) for each in record.values()], axis=0)
+    labels = max(record.labels.values(), key=lambda each: len(each.targets))
+    weights = np.zeros((len(labels.targets), len(labels.sources)), np.float32)
+    for each in record.values():
+        weights[: each.shape[1]] += each.mean(0)  # a global token's own attention has the first rows alone
+    weights /= sum(each.shape[1] == len(weights) for each in record.values())
     return Mistake(example.input, example.wanted, answer, loss, len(labels.sources),
                    Labels(tuple(labels.targets[row] for row in said), labels.sources), weights[said])

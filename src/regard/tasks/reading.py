@@ -81,7 +81,8 @@ def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) ->
         return Mask() if can_look and bool(real.all()) else Mask(keys=real)
     first = torch.zeros_like(real)
     first[:, 0] = True
-    return Mask(keys=real, globals=first & real)
+    # That it is one at the most is said here: to count them, a GPU would have to be waited for.
+    return Mask(keys=real, globals=first & real, most_globals=1)
 
 
 @torch.no_grad()
@@ -95,7 +96,7 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
         states = encoder(encoder.embed(tokens), mask=mask)
         for place, vector in zip(places, pooled(states, tokens != pad, how=pool).float().cpu(), strict=True):
             found[place] = vector
-    stacked = np.stack([vector.numpy() for vector in found])
+    stacked = np.stack([vector.numpy() for vector in found]) if found else np.empty((0, encoder.width), np.float32)
     if not np.isfinite(stacked).all():
         raise NotFinite("the model's states are not numbers: its training went wrong")
     return stacked / np.linalg.norm(stacked, axis=1, keepdims=True).clip(min=SMALLEST) if unit else stacked
@@ -131,8 +132,10 @@ def attention(model: nn.Module, tokens: Tokenizer, rows: Sequence[Sequence[int]]
         with watch(model, only, heads=heads) as watched:
             encoder(encoder.embed(read, segments=segments(read)),
                     mask=seen(read, pad=tokens.pad, window=encoder.window))
-        labels = Labels(tuple(tokens.pieces(output)), tuple(tokens.pieces(row)))
-        found += records(watched, [dict.fromkeys(watched, labels)])
+        targets, sources = tuple(tokens.pieces(output)), tuple(tokens.pieces(row))
+        # A first token that looks by projections of its own is the one row of that attention.
+        rows_at = {site: sum(piece.weights.shape[2] for piece in watched.pieces[site]) for site in watched}
+        found += records(watched, [{site: Labels(targets[:count], sources) for site, count in rows_at.items()}])
     return found
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from regard.data.batch import Plan
+from regard.settings.errors import UserError
 from regard.tasks.base import Task
 from regard.training.parallel import World
 from regard.training.stop import Stop
@@ -32,4 +33,6 @@ def validation_loss(model: nn.Module, task: Task[Any], split: str, *, tokens: in
     finally:
         model.train()
     total, count = world.sum([total, count])
+    if not count:
+        raise UserError(f"{split}: nothing in it is asked of the model, so there is no loss to judge it by")
     return total / count

@@ -205,7 +205,7 @@ class Learning:
         log.count(step + 1, int(whole["nll"]), waited)
         self.stopping = asked > 0 or (world.size == 1 and self.stop.asked)
         if due or self.stopping:
-            loss = world.sum([float(report.totals["nll"])])[0] / whole["nll"]
+            loss = world.sum([float(report.totals["nll"])])[0] / max(1, whole["nll"])
             log.step(step + 1, loss=loss, norm=float(report.norm))
 
     def evaluate(self) -> bool:

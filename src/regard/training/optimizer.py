@@ -79,7 +79,7 @@ def muon_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
 
 def _rows(name: str, rows: int, owner: Any) -> tuple[int, ...]:
     match name:
-        case "qkv":
+        case "qkv" | "global_qkv":
             return owner.query_width, owner.key_width, owner.key_width
         case "kv":
             return owner.key_width, owner.key_width

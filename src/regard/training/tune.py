@@ -12,7 +12,8 @@ from regard.tasks.base import Sizes, Task
 
 __all__ = ["learner", "learns", "level", "scale_of"]
 
-HEADS = ("head.", "words.")  # what reads the states: the labels, the tokens
+TEACHER = "generator."  # of a detector: no part of its body, and as new as a head where it has come without one
+HEADS = ("head.", "words.", TEACHER)  # what reads the states: the labels, the tokens
 INPUT = {"tokens", "positions", "segments", "input_norm", "widen"}  # what makes them, before the first block
 
 
@@ -53,6 +54,8 @@ def level(name: str) -> int | None:
     >>> [level(name) for name in ("encoder.tokens.table.weight", "encoder.blocks.3.self.out.bias", "encoder.norm.bias")]
     [0, 4, None]
     """
+    if name.startswith(TEACHER):
+        return None
     if block := re.search(r"(?:^|\.)blocks\.(\d+)\.", name):
         return int(block[1]) + 1
     return 0 if INPUT & set(name.split(".")) else None

@@ -77,8 +77,8 @@ class Update:
                 group["lr"] = height
 
     def shares(self, counts: Mapping[str, float]) -> dict[str, Tensor]:
-        """What one counted thing weighs in each term."""
-        shares = 1 / torch.tensor(list(counts.values()), dtype=torch.float32)
+        """What one counted thing weighs in each term. Where nothing is counted, the term is 0, and is to stay so."""
+        shares = 1 / torch.tensor(list(counts.values()), dtype=torch.float32).clamp(min=1)
         return dict(zip(counts, shares.to(self.device, non_blocking=True), strict=True))
 
     def work(self, batch: Batch, shares: dict[str, Tensor]) -> Report:
