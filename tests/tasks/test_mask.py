@@ -342,7 +342,7 @@ def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_p
 
 def test_what_cannot_be_filled_is_said(made: tuple[Fill, Masked]) -> None:
     task, model = made
-    with pytest.raises(UserError, match="no blank in the text: write \\[MASK\\]"):
+    with pytest.raises(UserError, match=r"no blank in .*: write \[MASK\]"):
         task.predict(model, ["the cat sat"])
     with pytest.raises(UserError, match="a blank lies beyond"):
         task.predict(model, ["the cat " * 40 + "[MASK]"])

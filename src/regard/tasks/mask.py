@@ -17,6 +17,7 @@ from regard.look.record import Record
 from regard.models.masked import Masked
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
+from regard.settings.knobs import shown
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
 from regard.tasks.blanks import BlankBatch, Blanked, at
 from regard.tasks.reading import alike, attention, padded, seen
@@ -115,7 +116,7 @@ class Fill(Blanked):
     def _read_blanks(self, text: str) -> Asked:
         asked = self._read(text)
         if not asked.blanks:
-            raise UserError(f"no blank in the text: write {MASKS[1]} where a word is to be filled in")
+            raise UserError(f"no blank in {shown(text)}: write {MASKS[1]} where a word is to be filled in")
         return asked
 
     def _segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"] | None:
