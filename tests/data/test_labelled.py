@@ -220,7 +220,8 @@ def test_without_validation_a_share_of_every_label_is_held_out(tmp_path: Path) -
     corpus = read_corpus([tmp_path / "a.tsv"], ONE, held_out=0.1)
     counts = {split: Counter(sample.labels[0] for sample in its) for split, its in corpus.splits.items()}
     assert counts == {"train": {"common": 180, "rare": 18, "once": 1}, "val": {"common": 20, "rare": 2}}
-    assert corpus.notes == ("no val split: 22 of 221 texts of train are held out as val",)
+    assert corpus.notes == ("3 labels: common 200, rare 20, once 1",
+                            "no val split: 22 of 221 texts of train are held out as val")
     assert read_corpus([tmp_path / "a.tsv"], ONE, held_out=0.1) == corpus
 
 
@@ -249,7 +250,8 @@ def test_labels_that_cannot_be_learned_are_refused(tmp_path: Path, files: dict[s
 def test_texts_that_train_and_test_share_are_counted(tmp_path: Path) -> None:
     fill(tmp_path, train__tsv="a\tx\nb\ty\n", val__tsv="c\tx\n", test__tsv="a\tx\nd\ty\n\ty\n")
     assert read_corpus([tmp_path], ONE, held_out=0.1).notes == (
-        f"{tmp_path / 'test.tsv'}: 1 of 3 texts are empty", "1 of 3 texts of test also stand in train")
+        f"{tmp_path / 'test.tsv'}: 1 of 3 texts are empty", "2 labels: x 1, y 1",
+        "1 of 3 texts of test also stand in train")
 
 
 def test_an_old_file_in_latin_1_is_read_and_said_to_be(tmp_path: Path) -> None:
@@ -265,3 +267,29 @@ def test_an_old_file_in_latin_1_is_read_and_said_to_be(tmp_path: Path) -> None:
 def test_a_cell_of_a_long_document_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{'word ' * 50_000},x\nshort,y\n")
     assert len(read_file(tmp_path / "a.csv", ONE).samples[0].text) == 250_000
+
+
+# What a person may have meant otherwise.
+
+
+def corpus_of(folder: Path, name: str, lines: list[str]) -> tuple[str, ...]:
+    (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return read_corpus([folder / name], Columns(), held_out=0.1).notes
+
+
+def test_labels_are_counted_for_the_user_and_a_first_line_that_may_be_no_example_is_spoken_of(tmp_path: Path) -> None:
+    rows = [f"text number {n}\t{'good' if n % 2 else 'bad'}" for n in range(60)]
+    assert "2 labels: bad 30, good 30" in corpus_of(tmp_path, "plain.tsv", rows)
+    notes = corpus_of(tmp_path, "named.tsv", ["review\tmood", *rows])
+    assert any("no other text has the label 'mood'" in note and "--source and --target" in note for note in notes)
+
+
+def test_the_usual_names_of_columns_may_be_in_capitals(tmp_path: Path) -> None:
+    rows = [f"text number {n}\t{'good' if n % 2 else 'bad'}" for n in range(60)]
+    assert "2 labels: bad 30, good 30" in corpus_of(tmp_path, "plain.tsv", ["Text\tLabel", *rows])
+
+
+def test_columns_that_seem_to_be_the_other_way_round_are_refused(tmp_path: Path) -> None:
+    rows = [f"{'good' if n % 2 else 'bad'}\tthis is the text with number {n % 12}" for n in range(60)]
+    with pytest.raises(UserError, match="labels of 7 words on average, and texts of 1; is the label in another"):
+        corpus_of(tmp_path, "turned.tsv", rows)

@@ -57,7 +57,7 @@ def test_eval_prints_the_accuracy_of_each_tag_beside_that_of_all(run: Path) -> N
     code, said, _ = regard_says("eval", "--run", run, "--split", "val", "--split", "test")
     assert code == 0
     lines = [line.split() for line in said.splitlines()]
-    assert lines[0] == ["split", "loss", "accuracy", "baseline", "sentences_right", "words", "sentences"]
+    assert lines[0] == ["split", "accuracy", "baseline", "sentences_right", "loss", "words", "sentences"]
     assert lines[4] == ["accuracy", "per", "tag", "val", "test"]
     assert [line[0] for line in lines[5:]] == ["AUX", "INTJ", "PART", "PROPN", "VERB"]
 

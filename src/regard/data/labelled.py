@@ -18,6 +18,8 @@ __all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "read_corpus",
 TEXTS, LABELS = ("text", "sentence"), ("label", "labels")  # what columns and keys are called where nobody says it
 HELD_OUT_MOST = 10_000  # enough to measure by; more would only slow every evaluation
 FEW = 10  # labels: so many may each have a single text
+LONG = 3  # words that a label has on average, hardly more
+MANY = 12  # labels that are counted for a person
 LONGEST_CELL = 2**31 - 1  # of CSV: Python's own limit is shorter than a long document
 
 
@@ -77,6 +79,7 @@ def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> 
     for file in files.values():
         notes += file.notes
         file.refuse_others(known)
+    notes += tuple(_told(files["train"]))
     splits = {split: file.samples for split, file in files.items()}
     if "val" not in splits:
         stays, val = _held_out(files["train"], held_out)
@@ -151,6 +154,8 @@ def _table(rows: Iterator[tuple[int, list[str]]], path: Path, columns: Columns, 
 def _header(cells: Sequence[str], path: Path, columns: Columns) -> tuple[int, int] | None:
     """Which columns the first line says are the text and the label, if it names them."""
     there = [cell.strip() for cell in cells]
+    if columns.source is None and columns.target is None:  # the usual names, however they are written
+        there = [cell.lower() for cell in there]
     text, label = _key(there, columns.source, TEXTS), _key(there, columns.target, LABELS)
     is_named = columns.source is not None or columns.target is not None
     if text in there and label in there:
@@ -224,6 +229,25 @@ def _refuse_odd(train: LabelledFile, known: Collection[str]) -> None:
     if len(known) > FEW and 2 * len(known) > len(train.samples):
         raise UserError(f"{train.path}: {len(known):,} different labels of {len(train.samples):,} texts; is the label "
                         "in another column? Without a first line that names them they are text, label")
+    long, short = _mean_words(known), _mean_words([sample.text for sample in train.samples])
+    if len(known) > FEW and long > LONG and short < 2:
+        raise UserError(f"{train.path}: labels of {long:.0f} words on average, and texts of {short:.0f}; is the label "
+                        "in another column? Without a first line that names them they are text, label")
+
+
+def _mean_words(texts: Collection[str]) -> float:
+    return sum(len(text.split()) for text in texts) / len(texts)
+
+
+def _told(train: LabelledFile) -> Iterator[str]:
+    """How many texts each label has; and whether the first line may have been no example."""
+    counts = Counter(label for sample in train.samples for label in sample.labels)
+    listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MANY))
+    yield f"{len(counts):,} labels: {listed}{' …' if len(counts) > MANY else ''}"
+    first = train.samples[0]
+    if first.labels and all(counts[label] == 1 for label in first.labels) and len(counts) < len(train.samples) / 10:
+        yield (f"{train.path}:{train.lines[0]}: no other text has the label {first.labels[0]!r}; if that line names "
+               "the columns, say which they are with --source and --target")
 
 
 def _held_out(train: LabelledFile, share: float) -> tuple[list[Sample], list[Sample]]:

@@ -23,12 +23,16 @@ TASKS = {
 def make(run: Run) -> Any:
     """The task of a run; its module, and torch with it, is imported only now."""
     if run.task not in TASKS:
-        raise UserError(f"{run.task}: no such task; there are {', '.join(TASKS)}")
+        near = get_close_matches(run.task, TASKS, n=1)
+        others = ", ".join(name for name in TASKS if name != "encode")  # which is not trained
+        hint = f"did you mean {near[0]}?" if near else f"there are {others}"
+        raise UserError(f"{run.task}: no such task; {hint}")
     from regard.nn.attend import SCORES
 
     if run.model.score not in SCORES:  # the schema leaves this open: a new score is a line in nn/attend.py alone
         near = get_close_matches(run.model.score, SCORES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SCORES)}"
+        others = ", ".join(name for name in TASKS if name != "encode")  # which is not trained
+        hint = f"did you mean {near[0]}?" if near else f"there are {others}"
         raise UserError(f"model.score={run.model.score}: no such score; {hint}")
     module, name = TASKS[run.task].split(":")
     return getattr(import_module(module), name)(run)

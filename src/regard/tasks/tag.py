@@ -229,11 +229,11 @@ class Tag(Labelled):
         right = Counter(tag for tag, said in zip(wanted, chain.from_iterable(given), strict=True) if tag == said)
         baseline = {"baseline": sum(map(str.__eq__, usual, wanted)) / words.total()} if self.usual else {}
         return {
-            "loss": float(loss) / max(1, int((targets != IGNORED).sum())),
             "accuracy": right.total() / words.total(),
             **baseline,
             "sentences_right": sum(tuple(tags) == sample.labels for tags, sample in zip(
                 given, samples, strict=True)) / len(samples),
+            "loss": float(loss) / max(1, int((targets != IGNORED).sum())),
             "words": words.total(),
             "sentences": len(samples),
             "accuracy_per_tag": {tag: right[tag] / words[tag] for tag in sorted(words)},

@@ -59,7 +59,8 @@ def _cells(run: Summary) -> dict[str, str]:
         return cells
     best, settings = run.curves.best, run.run
     return cells | {
-        "step": f"{run.curves.step:,}" + (f"/{settings.train.steps:,}" if settings else ""),
+        "step": "" if run.state == "converted" else f"{run.curves.step:,}" + (
+            f"/{settings.train.steps:,}" if settings else ""),
         "val loss": "" if best is None else f"{best:.4f}",
         "score": _score(run.score) if run.score else "",
         "task": settings.task if settings else "", "data": _data(settings.data) if settings else "",

@@ -51,7 +51,7 @@ class Summary:
     """A run, as far as its folder can be read."""
 
     folder: Path
-    state: Literal["finished", "running", "stopped", "unreadable", "no run"]
+    state: Literal["finished", "converted", "running", "stopped", "unreadable", "no run"]
     size: int  # bytes
     touched: float  # seconds since 1970
     problem: str | None = None  # why it is unreadable, or no run
@@ -97,8 +97,18 @@ def _read(folder: Path, size: int, touched: float) -> Summary:
     is_running, names = is_held(folder), os.listdir(folder)
     run = load(folder / "run.json") if "run.json" in names else None
     is_finished = {"scores.json", "model.safetensors"} <= set(names)
+    state: Literal["finished", "converted", "running", "stopped"]
+    match is_running, is_finished, "model.safetensors" in names and "metrics.jsonl" not in names:
+        case True, _, _:
+            state = "running"
+        case _, True, _:
+            state = "finished"
+        case _, _, True:
+            state = "converted"  # it was trained elsewhere
+        case _:
+            state = "stopped"
     return Summary(
-        folder=folder, state="running" if is_running else "finished" if is_finished else "stopped",
+        folder=folder, state=state,
         size=size, touched=touched, run=run,
         curves=_curves(folder / "metrics.jsonl") if "metrics.jsonl" in names else Curves(),
         score=_score(folder / "scores.json") if is_finished else None)
