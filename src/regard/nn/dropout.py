@@ -30,7 +30,7 @@ def dropped(x: Tensor, p: float) -> Tensor:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    return x * (_kept(x.shape, p).to(x.dtype) * (1 / (1 - p)))
+    return x * torch.where(_kept(x.shape, p), 1 / (1 - p), 0.0).to(x.dtype)
 
 
 def _kept(shape: torch.Size, p: float) -> Tensor:
