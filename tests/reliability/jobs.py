@@ -28,8 +28,8 @@ from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run
 
-__all__ = ["JOBS", "SOURCE", "WRITTEN", "Job", "Outcome", "Process", "assert_same", "contents", "copy_data", "digest",
-           "lines", "losses"]
+__all__ = ["JOBS", "NAMES", "SOURCE", "WRITTEN", "Job", "Outcome", "Process", "assert_same", "contents", "copy_data",
+           "digest", "lines", "losses"]
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -43,6 +43,9 @@ JOBS = {
              "train.rate=5e-4"),
     "detect": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "train.rate=5e-4"),
 }
+
+# Two of the encoders' tasks stand for the other two, which learn by the same loop and take minutes more.
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in ("tag", "detect") else name for name in JOBS]
 
 # Some 10 ms a step. Checkpoints and evaluations fall on different steps, and at times on the same.
 SMALL = ("device=cpu", "model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.2",

@@ -23,7 +23,7 @@ from regard.tasks import make
 from regard.training import loop
 from regard.training.update import Update
 
-from .jobs import JOBS, SOURCE, WRITTEN, Job, Process, assert_same, contents, copy_data, digest, lines, losses
+from .jobs import NAMES, SOURCE, WRITTEN, Job, Process, assert_same, contents, copy_data, digest, lines, losses
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 
@@ -31,7 +31,7 @@ CODES = {signal.SIGTERM: 75, signal.SIGUSR1: 75, signal.SIGINT: 130}
 PATIENCE = 5.0  # seconds from the end of a step to the end of a process that was asked to stop
 
 
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module", params=NAMES)
 def job(request: pytest.FixtureRequest) -> Job:
     return Job(request.param, ("train.steps=16", "train.average=2"))
 

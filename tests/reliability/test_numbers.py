@@ -20,12 +20,12 @@ from regard.training import loop
 from regard.training.resume import tensors_of
 from regard.training.update import Report, Update
 
-from .jobs import JOBS, Job, assert_same, copy_data, lines
+from .jobs import NAMES, Job, assert_same, copy_data, lines
 
 CLOSE = 0.05  # how far, of itself, the validation loss may end from that of a run that lost no updates
 
 
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module", params=NAMES)
 def job(request: pytest.FixtureRequest) -> Job:
     return Job(request.param, ("train.steps=64", "train.evaluate_every=32", "train.save_every=8"))
 
