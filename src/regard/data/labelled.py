@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from regard.data.jsonl import described, read_objects, text_of, value_of
 from regard.data.layout import find_splits, kind
 from regard.data.lines import NotUTF8, read_lines, read_text
-from regard.data.text import by_checksum
+from regard.data.text import by_checksum, shared
 from regard.settings.errors import UserError
 
 __all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "read_corpus", "read_file", "some"]
@@ -85,7 +85,8 @@ def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> 
         stays, val = _held_out(files["train"], held_out)
         splits = {"train": stays, "val": val} | {name: its for name, its in splits.items() if name != "train"}
         notes += (f"no val split: {len(val):,} of {len(stays) + len(val):,} texts of train are held out as val",)
-    return LabelledCorpus(splits, (*notes, *_shared(splits)))
+    texts = {name: [sample.text for sample in its] for name, its in splits.items()}
+    return LabelledCorpus(splits, (*notes, *shared(texts, "texts")))
 
 
 def read_file(path: Path, columns: Columns) -> LabelledFile:
@@ -271,13 +272,3 @@ def _held_out(train: LabelledFile, share: float) -> tuple[list[Sample], list[Sam
         chosen = {most[by_checksum([samples[i].text for i in most], 1)[0]]}
     return ([sample for place, sample in enumerate(samples) if place not in chosen],
             [samples[place] for place in sorted(chosen)])
-
-
-def _shared(splits: Mapping[str, Sequence[Sample]]) -> list[str]:
-    train = {sample.text for sample in splits["train"]}
-    notes = []
-    for split, samples in splits.items():
-        shared = sum(sample.text in train for sample in samples)
-        if shared and split != "train":
-            notes.append(f"{shared:,} of {len(samples):,} texts of {split} also stand in train")
-    return notes

@@ -2,7 +2,7 @@
 
 import heapq
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from regard.data.layout import find_files, kind
 from regard.data.lines import read_lines
 from regard.settings.errors import UserError
 
-__all__ = ["Corpus", "Pair", "by_checksum", "read_pairs"]
+__all__ = ["Corpus", "Pair", "by_checksum", "read_pairs", "shared"]
 
 HELD_OUT_SHARE = 100  # one pair of so many
 HELD_OUT_MOST = 2_000  # enough to measure by; more would only slow every evaluation
@@ -54,7 +54,8 @@ def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str 
     if "val" not in splits:
         splits["train"], splits["val"] = _hold_out(splits["train"], layout.files["train"][0])
         notes.append(f"no val split: {len(splits['val']):,} pairs of train are held out as val")
-    return Corpus(splits, layout.languages, (*notes, *_shared(splits)))
+    sources = {name: [pair.source for pair in its] for name, its in splits.items()}
+    return Corpus(splits, layout.languages, (*notes, *shared(sources, "source lines")))
 
 
 def _rows(files: tuple[Path, ...], languages: tuple[str, str]) -> list[tuple[str, ...]]:
@@ -116,11 +117,10 @@ def by_checksum(texts: Sequence[str], count: int) -> list[int]:
     return [index for _, index in heapq.nsmallest(count, zip(checksums, range(len(texts)), strict=True))]
 
 
-def _shared(splits: Mapping[str, Sequence[Pair]]) -> list[str]:
-    train = {pair.source for pair in splits["train"]}
-    notes = []
-    for split, pairs in splits.items():
-        shared = sum(pair.source in train for pair in pairs)
-        if shared and split != "train":
-            notes.append(f"{shared:,} of {len(pairs):,} source lines of {split} also stand in train")
-    return notes
+def shared(splits: Mapping[str, Sequence[str]], what: str) -> Iterator[str]:
+    """Of how many texts a model would only have to remember the answer, as a note for each split."""
+    train = set(splits["train"])
+    for split, texts in splits.items():
+        known = sum(text in train for text in texts)
+        if known and split != "train":
+            yield f"{known:,} of {len(texts):,} {what} of {split} also stand in train"

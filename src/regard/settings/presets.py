@@ -210,6 +210,6 @@ def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tu
     rate = 5e-5 * 768 / model.width if tune == "all" else 1e-3  # BERT's, at its width
     train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, rate=rate,
                     schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
-                    evaluate_every=None)
+                    evaluate_every=None, patience=None)
     return replace(plain, model=model, train=train, data=replace(plain.data, longest=min(plain.data.longest, longest)),
                    tokens=replace(plain.tokens, file=tokens))
