@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.tower import blocks, input_positions, tokens
+from regard.models.writes import Writes
 from regard.nn.attention import CrossAttention, Memory
 from regard.nn.block import norm
 from regard.nn.cache import BlockCache, FixedCache, GrowingCache, Lineage
@@ -77,8 +78,10 @@ class DecoderState:
         return found
 
 
-class Decoder(nn.Module):
+class Decoder(Writes):
     """States that each know the past alone, and the logits of the next token."""
+
+    ordered = False  # but by its positions
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> None:
         super().__init__()

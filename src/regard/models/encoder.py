@@ -1,4 +1,4 @@
-"""Encoder: every token sees every other."""
+"""Encoder: a text becomes states, of which each may know of all the others."""
 
 from dataclasses import replace
 
@@ -19,12 +19,14 @@ __all__ = ["Encoder"]
 class Encoder(nn.Module):
     """Tokens to states, all at once (Vaswani et al. 2017, figure 1, left).
 
-    BERT's adds a vector for each segment, and a norm of the sum (Devlin et al. 2019, figure 2).
+    BERT's adds a vector for each segment, and a norm of the sum (Devlin et al. 2019, figure 2). Recurrent blocks read
+    one token after the other: they know the order without being told (`ordered`).
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__()
         self.window, self.width, width = tower.window, tower.width, input_width(tower)
+        self.ordered = tower.cell is not None
         self.tokens = tokens(tower, vocabulary)
         self.positions = input_positions(tower)
         self.segments = Segments(tower.segments, width) if tower.segments else None
@@ -34,7 +36,7 @@ class Encoder(nn.Module):
         self.widen = nn.Identity() if tower.embedding_width is None else nn.Linear(width, tower.width)
         self.blocks = blocks(tower, tower.depth, causal=False)
         # Post-norm blocks end in a norm of their own.
-        self.norm = norm(tower) if tower.norm_place == "pre" else nn.Identity()
+        self.norm = norm(tower) if tower.norm_place == "pre" and tower.cell is None else nn.Identity()
 
     def embed(
         self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None,

@@ -1,10 +1,12 @@
 """EncoderDecoder: a source is read whole, a target is written token by token."""
 
+from typing import Any
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.decoder import Decoder, DecoderState
 from regard.models.encoder import Encoder
+from regard.models.writers import decoder
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
@@ -13,12 +15,12 @@ __all__ = ["EncoderDecoder"]
 
 
 class EncoderDecoder(nn.Module):
-    """The transformer of Vaswani et al. 2017, figure 1."""
+    """The transformer of Vaswani et al. 2017, figure 1; or, of recurrent blocks, what came before it."""
 
     def __init__(self, tower: Tower, *, sources: int, targets: int) -> None:
         super().__init__()
         self.encoder = Encoder(tower, vocabulary=sources)
-        self.decoder = Decoder(tower, vocabulary=targets, memory_width=tower.width)
+        self.decoder = decoder(tower, vocabulary=targets, memory_width=tower.width)
         if tower.tied == "all" and sources == targets:
             self.encoder.tokens = self.decoder.tokens
 
@@ -35,8 +37,8 @@ class EncoderDecoder(nn.Module):
     def logits(self, states: Float[Tensor, "batch target width"]) -> Float[Tensor, "batch target vocabulary"]:
         return self.decoder.logits(states)
 
-    def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
+    def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> Any:
         return self.decoder.begin(rows, memory, capacity=capacity)
 
-    def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
+    def step(self, tokens: Int[Tensor, "rows n"], state: Any) -> Float[Tensor, "rows n width"]:
         return self.decoder.step(tokens, state)

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from regard.models.cells import Recurrent
 from regard.nn.block import Block
 from regard.nn.embed import Tokens
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
@@ -34,8 +35,16 @@ def input_positions(tower: Tower) -> Positions:
             return Positions()
 
 
-def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None = None) -> nn.ModuleList:
-    """`depth` blocks, with the positions that act inside each attention."""
+def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None = None,
+           inputs: int | None = None) -> nn.ModuleList:
+    """`depth` blocks, with the positions that act inside each attention; or layers of a recurrent cell.
+
+    The first of these may have `inputs` of another width. Those that may not look ahead read forth.
+    """
+    if tower.cell is not None:
+        ways = "forth" if causal else tower.ways
+        return nn.ModuleList(Recurrent(tower.cell, tower.width, inputs=None if place else inputs, ways=ways,
+                                       dropout=tower.dropout) for place in range(depth))
 
     def inner() -> Positions:
         match tower.positions:

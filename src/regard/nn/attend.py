@@ -1,7 +1,7 @@
 """Attend: compare queries with keys, turn the scores into weights, mix the values.
 
 `weights()` is the definition that a reader checks against the paper; `forward()` may be faster. The table
-`SCORES` at the end names the ways to compare; a new one is a class with its `scores` and a line there.
+`SCORES` at the end names the ways to compare; a new one is a class with its `compare` and a line there.
 """
 
 import math
@@ -60,6 +60,16 @@ class Attend(nn.Module):
     def scores(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch heads keys head"]
     ) -> Float[Tensor, "batch heads queries keys"]:
+        return self.compare(q, self.know(k))
+
+    def know(self, k: Float[Tensor, "batch heads keys head"]) -> Float[Tensor, "batch heads keys known"]:
+        """What is asked of the keys whatever the query: where queries come one by one, it is worked out once."""
+        return k
+
+    def compare(
+        self, q: Float[Tensor, "batch heads queries head"], known: Float[Tensor, "batch heads keys known"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """The scores of queries with keys that are known."""
         raise NotImplementedError
 
     @property
@@ -80,13 +90,18 @@ class Attend(nn.Module):
     def weights(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"], *,
         mask: Mask, positions: Places | None = None, bias: Bias | None = None, previous: Tensor | None = None,
+        known: Float[Tensor, "batch heads keys known"] | None = None,
     ) -> Float[Tensor, "batch heads queries keys"]:
         """How much each query takes of each key: every row sums to 1, or to 0 where it may see nothing.
 
-        `previous` holds the last step's weights, for scores that depend on where the model looked before.
+        `previous` holds the last step's weights, for scores that depend on where the model looked before; `known` is
+        what `know` has said of the keys, where that was asked before.
         """
         queries, keys, rows, *_ = positions or _from_zero(q, k)
-        scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]).to(q.dtype))
+        if known is None:
+            scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]).to(q.dtype))
+        else:
+            scores = self.compare(q, known)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if bias is not None:
             scores = scores + bias(queries, keys)
@@ -97,9 +112,9 @@ class Attend(nn.Module):
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
-        bias: Bias | None = None, previous: Tensor | None = None,
+        bias: Bias | None = None, previous: Tensor | None = None, known: Tensor | None = None,
     ) -> Attended:
-        weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, previous=previous)
+        weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, previous=previous, known=known)
         kept = dropped(weights, self.dropout) if self.training else weights
         v = _collect(v, positions.rows if positions is not None else None)
         return Attended(kept @ _repeat(v, q.shape[1]).to(q.dtype), weights)
@@ -114,8 +129,8 @@ class DotAttend(Attend):
         super().__init__(widths, temperature=temperature, dropout=dropout)
         self.scale = 1.0
 
-    def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        return (q * self.scale).to(k.dtype) @ k.mT
+    def compare(self, q: Tensor, known: Tensor) -> Tensor:
+        return (q * self.scale).to(known.dtype) @ known.mT
 
     @property
     def factor(self) -> float | None:
@@ -129,10 +144,10 @@ class DotAttend(Attend):
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
-        bias: Bias | None = None, previous: Tensor | None = None,
+        bias: Bias | None = None, previous: Tensor | None = None, known: Tensor | None = None,
     ) -> Attended:
         if _cheaper_explicit(q, k):
-            return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous)
+            return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous, known=known)
         reach = mask.window if mask.spans is None else None  # spans see past any window
         if reach is not None and positions is None and q.shape[2] == k.shape[2] > 2 * reach:
             return Attended(self._windowed(q, k, v, mask, bias), None)
@@ -228,8 +243,11 @@ class BilinearAttend(Attend):
         super().__init__(widths, temperature=temperature, dropout=dropout)
         self.weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
 
-    def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        return q @ self.weight @ k.mT
+    def know(self, k: Tensor) -> Tensor:
+        return k @ self.weight.mT
+
+    def compare(self, q: Tensor, known: Tensor) -> Tensor:
+        return q @ known.mT
 
 
 class AdditiveAttend(Attend):
@@ -241,18 +259,21 @@ class AdditiveAttend(Attend):
         self.query_weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
         self.out_weight = nn.Parameter(torch.empty(self.heads, self.width, 1))
 
-    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+    def know(self, k: Tensor) -> Tensor:
+        return k @ self.key_weight
+
+    def compare(self, q: Tensor, known: Tensor) -> Tensor:
         # (batch, heads, queries, keys, head): every query meets every key before the nonlinearity.
-        met = (q @ self.query_weight)[:, :, :, None] + (k @ self.key_weight)[:, :, None]
+        met = (q @ self.query_weight)[:, :, :, None] + known[:, :, None]
         return (torch.tanh(met) @ self.out_weight[:, None]).squeeze(-1)
 
 
 class DistanceAttend(Attend):
     """−‖q − k‖² / 2σ²: the Gaussian kernel. The temperature plays the part of σ², so σ = 1 here."""
 
-    def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        squares = q.square().sum(-1, keepdim=True) + k.square().sum(-1)[:, :, None]
-        return q @ k.mT - squares / 2
+    def compare(self, q: Tensor, known: Tensor) -> Tensor:
+        squares = q.square().sum(-1, keepdim=True) + known.square().sum(-1)[:, :, None]
+        return q @ known.mT - squares / 2
 
 
 def _from_zero(q: Tensor, k: Tensor) -> Places:

@@ -7,7 +7,7 @@ __all__ = ["initialize"]
 
 RESIDUAL = ("out.weight", "down.weight")  # the last matrix before a residual sum
 NORMS = ("norm.weight",)
-ZEROS = ("bias", ".b")  # and of an adapter the matrix after which it is added
+ZEROS = ("bias", "bias_ih_l0", "bias_hh_l0", ".b")  # and of an adapter the matrix after which it is added
 
 
 @torch.no_grad()

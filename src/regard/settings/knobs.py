@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
@@ -68,7 +68,7 @@ def walk(section: type, prefix: str = "") -> Iterator[Knob]:
             assert isinstance(kind, type)
             yield from walk(kind, f"{path}.")
             continue
-        optional = isinstance(kind, UnionType)
+        optional = get_origin(kind) in (Union, UnionType)  # the former where one of a few words is meant
         if optional:
             (kind,) = (part for part in get_args(kind) if part is not type(None))
         limits = {name: limit for name, limit in field.metadata.items() if name != "doc"}

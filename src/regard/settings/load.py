@@ -149,6 +149,7 @@ def assembled(given: Mapping[str, Any], base: Run) -> Run:
     run: Run = changed(base, given)
     check_heads(run.model)
     check_positions(run.model)
+    check_cell(run.model)
     check_optimizer(run.train)
     check_tuning(run)
     return run
@@ -223,6 +224,25 @@ def check_positions(model: Tower) -> None:
         raise UserError(f"model.heads: rotary positions come in pairs and want an even width per head, "
                         f"got {head_width}; change model.heads, model.width or model.head_width, "
                         "or take other model.positions")
+
+
+def check_cell(model: Tower) -> None:
+    """What belongs to recurrent models alone, or to the others alone, would else be left out in silence."""
+    if model.cell is None:
+        for name, value in (("ways", model.ways), ("feeding", model.feeding), ("truncate", model.truncate)):
+            if value != getattr(Tower(), name):
+                raise UserError(f"model.{name}={written(value)}: of a recurrent model; take a model.cell, or leave it "
+                                "out")
+        return
+    if model.window is not None:
+        raise UserError(f"model.window={model.window}: of attention, which blocks of model.cell={model.cell} have not; "
+                        "leave it out")
+    if model.ways == "both" and model.width % 2:
+        raise UserError(f"model.width: wants an even number, half of it for each of two ways, got {model.width}; take "
+                        f"{model.width + 1}")
+    if model.feeding and model.context != "output":
+        raise UserError(f"model.feeding: with model.context={model.context} nothing is attended to after a step; take "
+                        "model.context=output")
 
 
 def check_optimizer(how: Train) -> None:

@@ -103,6 +103,47 @@ def longformer_base() -> Tower:
     return replace(roberta_base(), preset="longformer-base", longest=4096, window=256, global_projections=True)
 
 
+def elman() -> Tower:
+    """Elman 1990: one layer, one way. The sizes of recurrent presets are those for some ten thousand sentences."""
+    return Tower(preset="elman", cell="elman", width=256, depth=1, heads=1, positions="none",
+                 scale_embedding=False, dropout=0.3)
+
+
+def gru() -> Tower:
+    """Cho et al. 2014, 2.3."""
+    return replace(elman(), preset="gru", cell="gru")
+
+
+def lstm() -> Tower:
+    """Hochreiter and Schmidhuber 1997; two layers of it, as in Zaremba et al. 2014."""
+    return replace(elman(), preset="lstm", cell="lstm", depth=2)
+
+
+def bilstm() -> Tower:
+    """Graves and Schmidhuber 2005: read in both ways."""
+    return replace(lstm(), preset="bilstm", ways="both")
+
+
+def sutskever() -> Tower:
+    """Sutskever et al. 2014, 3.4: one vector for a source that is read from its end. They had four layers of 1,000."""
+    return replace(lstm(), preset="sutskever", width=512, ways="back", context="fixed")
+
+
+def bahdanau() -> Tower:
+    """Bahdanau et al. 2015, A.2. They had 1,000 numbers in each way and in the decoder, and 620 for a word."""
+    return replace(gru(), preset="bahdanau", width=512, ways="both", context="input", score="additive")
+
+
+def luong() -> Tower:
+    """Luong et al. 2015, "general" score and input feeding. They had four layers of 1,000, read from the end."""
+    return replace(lstm(), preset="luong", width=512, ways="both", context="output", score="bilinear", feeding=True)
+
+
+def elmo() -> Tower:
+    """Peters et al. 2018: two language models. They had 4,096 numbers in each cell, projected to 512."""
+    return replace(lstm(), preset="elmo", width=512, ways="apart")
+
+
 PRESETS: dict[str, Callable[[], Tower]] = {
     "transformer-base": transformer_base,
     "transformer-big": transformer_big,
@@ -122,6 +163,14 @@ PRESETS: dict[str, Callable[[], Tower]] = {
     "electra-small": electra_small,
     "electra-base": electra_base,
     "longformer-base": longformer_base,
+    "elman": elman,
+    "gru": gru,
+    "lstm": lstm,
+    "bilstm": bilstm,
+    "sutskever": sutskever,
+    "bahdanau": bahdanau,
+    "luong": luong,
+    "elmo": elmo,
 }
 
 FAMILIES = {

@@ -53,7 +53,19 @@ class Tower:
     """A stack of blocks. An encoder-decoder is two towers of these settings."""
 
     preset: str | None = knob(None, "the named shape to start from, such as transformer-base")
-    width: int = knob(256, "numbers per token between blocks", least=1)
+    cell: Literal["elman", "gru", "lstm"] | None = knob(
+        None, "the recurrent cell that its blocks are made of; absent: they attend, as in a transformer")
+    ways: Literal["forth", "back", "both", "apart"] = knob(
+        "forth", "how recurrent blocks read a text: from its start, from its end, or in both ways, of which each block "
+                 "sees the two together, or apart, as two language models whose blocks are mixed")
+    context: Literal["fixed", "input", "output"] = knob(
+        "input", "what a recurrent decoder has of its source: one vector that it starts from; or attention, by the "
+                 "state before each step, or by the state after it")
+    feeding: bool = knob(False, "what a recurrent decoder attended to after a step enters the next one")
+    truncate: int | None = knob(
+        None, "so many tokens back goes the gradient of a recurrent language model; absent: to the start of its row",
+        least=1)
+    width: int = knob(256, "numbers per token between blocks; of both ways together, where they are read", least=1)
     depth: int = knob(3, "blocks", least=1)
     decoder_depth: int | None = knob(None, "blocks of the decoder, where it differs from the encoder", least=1)
     heads: int = knob(8, "attention heads per block", least=1)

@@ -17,7 +17,8 @@ from regard.generate.text import Writing
 from regard.look.choices import Output
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
-from regard.models.decoder import Decoder
+from regard.models.writers import decoder
+from regard.models.writes import Writes
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError
@@ -45,24 +46,24 @@ class Language(Ring):
 
     # Rows -> loss
 
-    def build(self, sizes: Sizes) -> Decoder:
-        return Decoder(self.run.model, vocabulary=sizes["vocabulary"])
+    def build(self, sizes: Sizes) -> Writes:
+        return decoder(self.run.model, vocabulary=sizes["vocabulary"])
 
     def _states(self, model: nn.Module, read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
-        decoder = cast(Decoder, model)
+        writer = cast(Writes, model)
         if self.run.data.documents == "joined":
-            return decoder(decoder.embed(read))  # type: ignore[no-any-return]
+            return writer(writer.embed(read))  # type: ignore[no-any-return]
         starts = read == self.tokens.start
         places = torch.arange(read.shape[1], device=read.device).expand_as(read)
         since = places - places.where(starts, 0).cummax(1).values
         # The attentions need not know that positions begin anew: they only see how far apart two of them are.
         mask = Mask(causal=True, documents=starts.cumsum(1))
-        return decoder(decoder.embed(read, since), mask=mask)  # type: ignore[no-any-return]
+        return writer(writer.embed(read, since), mask=mask)  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: RowBatch) -> Loss:
         states, how = self._states(model, batch.read), self.run.train
         total, plain = cross_entropy(
-            states.flatten(0, 1), cast(Decoder, model).output.weight, batch.write.flatten(), ignore=IGNORED,
+            states.flatten(0, 1), cast(Writes, model).output.weight, batch.write.flatten(), ignore=IGNORED,
             smoothing=how.smoothing)
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
@@ -131,7 +132,7 @@ class Language(Ring):
                 rows.append(whole[start : start + most + 1])
                 owners.append(number)
         chances: list[list[float]] = [[] for _ in texts]
-        for owner, row in zip(owners, scores(cast(Decoder, model), rows), strict=True):
+        for owner, row in zip(owners, scores(cast(Writes, model), rows), strict=True):
             chances[owner] += row.tolist()
         if not all(map(math.isfinite, itertools.chain(*chances))):
             raise _no_numbers()
@@ -154,7 +155,7 @@ class Language(Ring):
             begun.append(rows[0][max(0, shared - room) : shared])
         if (cut := sum(prompt[0] != self.tokens.start for prompt in begun)):
             self.notes.append(f"{cut:,} of {len(prompts):,} prompts cut to the last {most:,} tokens (model.longest)")
-        found = compare(cast(Decoder, model), begun, rests)
+        found = compare(cast(Writes, model), begun, rests)
         if not np.isfinite(found).all():
             raise _no_numbers()
         return found
@@ -181,11 +182,11 @@ class Language(Ring):
     def _write_on(self, model: nn.Module,
                   prompts: Sequence[Sequence[int]]) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
         """The same, to be written while their pieces are asked for."""
-        how, decoder = self.run.search, cast(Decoder, model)
+        how, writes = self.run.search, cast(Writes, model)
         # The last token is written only: it needs no position.
         longest = [min(how.longest, self._reach + 1 - len(prompt)) for prompt in prompts]
-        written, pieces = self.writer.write(decoder, prompts, how, tokens=self.tokens, longest=longest,
-                                            never=self._never(decoder.output.out_features))
+        written, pieces = self.writer.write(writes, prompts, how, tokens=self.tokens, longest=longest,
+                                            never=self._never(writes.output.out_features))
         return written, self._followed(pieces, written, how.longest)
 
     def _followed(self, pieces: Iterator[tuple[int, str]], written: Sequence[Writing],
@@ -240,7 +241,7 @@ class Language(Ring):
     @torch.no_grad()
     def likeliest(self, model: nn.Module, batch: RowBatch) -> Bool[Tensor, "rows length"]:
         said = batch.write != IGNORED
-        logits = cast(Decoder, model).logits(self._states(model, batch.read)[said][None])[0]
+        logits = cast(Writes, model).logits(self._states(model, batch.read)[said][None])[0]
         logits[:, self._never(logits.shape[1])] = -math.inf
         return torch.zeros_like(said).masked_scatter(said, logits.argmax(-1) == batch.write[said])
 
@@ -266,7 +267,7 @@ class Language(Ring):
         device, found = next(model.parameters()).device, list[Output]()
         for prompt, new in self._told(model, inputs, outputs):
             whole = [*prompt, *new]
-            logits = cast(Decoder, model).logits(self._states(model, torch.tensor([whole[:-1]], device=device)))[0]
+            logits = cast(Writes, model).logits(self._states(model, torch.tensor([whole[:-1]], device=device)))[0]
             found.append(Output(self._added(prompt, new), weighed(
                 self.tokens, logits, whole[1:], never=self._never(logits.shape[1]), best=best)))
         return found
@@ -287,7 +288,7 @@ class Language(Ring):
         if ids is not None:
             apart = max(1, len(ids) // len(rows))
             rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
-        return of_decoder(cast(Decoder, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
+        return of_decoder(cast(Writes, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
                           end=self.tokens.end, decode=lambda ids: self.tokens.decode([ids])[0])
 
 

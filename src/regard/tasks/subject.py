@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from regard.generate.steps import Steps
 from regard.generate.text import Decode
-from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.writes import Writes
 from regard.nn.mask import Mask
 
 __all__ = ["LONGEST", "MOST", "Rows", "Subject", "made_up", "of_decoder", "of_encoder", "of_encoder_decoder"]
@@ -65,15 +65,17 @@ def of_encoder_decoder(model: EncoderDecoder, rows: Rows, sources: Rows, *, pad:
     return Subject(
         model=model, rows=rows, sources=sources, pad=pad, end=end, decode=decode, writer=model,
         logits=lambda read, source: model.logits(model(source, read, mask=seen(source))),
-        blind=lambda tokens, here: model.encoder(model.encoder.embed(tokens, here), positions=here),
+        blind=None if model.encoder.ordered else lambda tokens, here: model.encoder(
+            model.encoder.embed(tokens, here), positions=here),
         remember=lambda source: model.encode(source, seen(source)))
 
 
-def of_decoder(model: Decoder, rows: Rows, *, pad: int, end: int, decode: Decode | None = None) -> Subject:
+def of_decoder(model: Writes, rows: Rows, *, pad: int, end: int, decode: Decode | None = None) -> Subject:
     return Subject(
         model=model, rows=rows, sources=[[] for _ in rows], pad=pad, end=end, decode=decode, writer=model,
         logits=lambda read, _: model.logits(model(model.embed(read))),
-        blind=lambda tokens, here: model(model.embed(tokens, here), mask=Mask(), positions=here))
+        blind=None if model.ordered else lambda tokens, here: model(
+            model.embed(tokens, here), mask=Mask(), positions=here))
 
 
 def of_encoder(
@@ -83,7 +85,8 @@ def of_encoder(
     return Subject(
         model=model, rows=rows, sources=[[] for _ in rows], pad=pad,
         logits=lambda read, _: logits(read),
-        blind=lambda tokens, here: encoder(encoder.embed(tokens, here), positions=here))
+        blind=None if encoder.ordered else lambda tokens, here: encoder(
+            encoder.embed(tokens, here), positions=here))
 
 
 def made_up(vocabulary: int) -> list[list[int]]:

@@ -12,7 +12,7 @@ from regard.generate.capture import Captures
 from regard.generate.filters import Filters
 from regard.generate.sample import Draws, Sampling, padded, sample
 from regard.generate.text import Writing, follow
-from regard.models.decoder import Decoder
+from regard.models.writes import Writes
 from regard.settings.schema import Search
 
 __all__ = ["Writer"]
@@ -29,7 +29,7 @@ class Writer:
         self.spaces: Spaces | None = None
 
     def write(
-        self, model: Decoder, prompts: Sequence[Sequence[int]], how: Search, *, tokens: Tokenizer,
+        self, model: Writes, prompts: Sequence[Sequence[int]], how: Search, *, tokens: Tokenizer,
         never: Sequence[int], longest: Sequence[int],
     ) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
         """`how.best` answers to each prompt, written while their pieces are asked for: which answer, and what is new.

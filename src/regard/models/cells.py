@@ -1,0 +1,81 @@
+"""Recurrent: a block that reads a text token by token, in place of one that attends."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.nn.dropout import Dropout
+from regard.nn.mask import Mask
+
+__all__ = ["VECTORS", "Recurrent", "Vectors", "summary", "turned"]
+
+CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
+"""How many vectors each cell keeps from one token to the next: an LSTM has its cell besides its state."""
+
+Vectors = tuple[Float[Tensor, "rows width"], ...]
+
+
+class Recurrent(nn.Module):
+    """One layer: h_t = tanh(U x_t + V h_{t-1}) (Elman 1990), or the gated cells that followed.
+
+    By torch's fused kernels, whose GRU applies its reset after the product and not before it (Cho et al. 2014, eq. 8).
+    Of a layer that reads both ways, each way has half of the width.
+    """
+
+    def __init__(self, kind: str, width: int, *, inputs: int | None = None, ways: str = "forth",
+                 dropout: float = 0.0) -> None:
+        super().__init__()
+        self.width, self.vectors = width, VECTORS[kind]
+        each = width // 2 if ways == "both" else width
+        self.forth = None if ways == "back" else CELLS[kind](inputs or width, each, batch_first=True)
+        self.back = None if ways == "forth" else CELLS[kind](inputs or width, each, batch_first=True)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch length inputs"], *, mask: Mask = Mask(),
+        positions: Int[Tensor, "#batch length"] | None = None,
+    ) -> Float[Tensor, "batch length width"]:
+        """`mask` says which tokens are real, which must be the first of each row; positions are what they are."""
+        states = []
+        if self.forth is not None:
+            states.append(self.forth(x)[0])
+        if self.back is not None:
+            states.append(turned(self.back(turned(x, mask.keys))[0], mask.keys))
+        return self.dropout(states[0] if len(states) == 1 else torch.cat(states, dim=-1))  # type: ignore[no-any-return]
+
+    def read(
+        self, x: Float[Tensor, "rows n inputs"], vectors: Vectors
+    ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
+        """The states of the next n tokens, and the vectors after them. Forth alone: what comes later is not known."""
+        assert self.forth is not None
+        before = tuple(vector[None].to(x.dtype).contiguous() for vector in vectors)
+        states, after = self.forth(x, before if self.vectors > 1 else before[0])
+        after = after if self.vectors > 1 else (after,)
+        return self.dropout(states), tuple(vector[0] for vector in after)
+
+
+def turned(x: Float[Tensor, "batch length width"],
+           real: Bool[Tensor, "#batch length"] | None) -> Float[Tensor, "batch length width"]:
+    """The real tokens of each row from the last to the first; the padding stays behind them. Twice, it is x again."""
+    if real is None:
+        return x.flip(1)
+    lengths, places = real.sum(1, keepdim=True), torch.arange(x.shape[1], device=x.device)
+    order = torch.where(places < lengths, lengths - 1 - places, places)
+    return x.gather(1, order[..., None].expand_as(x))
+
+
+def summary(states: Float[Tensor, "batch length width"], real: Bool[Tensor, "batch length"] | None, *,
+            ways: str) -> Float[Tensor, "batch width"]:
+    """The state that has read all of a text: its last, where it was read forth; of both ways, each one's own."""
+    if ways == "back":
+        return states[:, 0]
+    if real is None:
+        last = states[:, -1]
+    else:
+        place = (real.sum(1) - 1).clamp(min=0)
+        last = states.gather(1, place[:, None, None].expand(len(states), 1, states.shape[2]))[:, 0]
+    if ways == "forth":
+        return last
+    half = states.shape[2] // 2
+    return torch.cat([last[:, :half], states[:, 0, half:]], dim=-1)

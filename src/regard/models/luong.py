@@ -1,0 +1,55 @@
+"""Attention after each step: the new state itself looks (Luong et al. 2015)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.models.bahdanau import Looks
+from regard.models.cells import Vectors
+from regard.models.rnn import RecurrentDecoder, Source
+from regard.models.tower import blocks, input_width
+from regard.nn.attention import Memory
+from regard.settings.schema import Tower
+
+__all__ = ["LuongDecoder"]
+
+
+class LuongDecoder(RecurrentDecoder):
+    """h̃_t = tanh(W_c [c_t; h_t]), c_t from the weights of h_t (3, eq. 5); fed into the next step if asked (3.3)."""
+
+    def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
+        self.feeding = tower.feeding
+        super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
+        self.cross = Looks(tower)
+        self.combine = nn.Linear(memory_width + tower.width, input_width(tower), bias=False)
+        self.narrow = nn.Identity()
+
+    def stack(self, tower: Tower) -> nn.ModuleList:
+        fed = input_width(tower) if self.feeding else 0
+        return blocks(tower, tower.decoder_depth or tower.depth, causal=True, inputs=tower.width + fed)
+
+    def kept(self, tower: Tower) -> tuple[int, ...]:
+        fed = (input_width(tower),) if self.feeding else ()
+        return (*super().kept(tower), *fed)
+
+    def see(self, memory: Memory | None) -> Source | None:
+        assert memory is not None, "a translator needs a source"
+        return self.cross.see(memory)
+
+    def read(
+        self, x: Float[Tensor, "rows n width"], vectors: Vectors, source: Source | None = None
+    ) -> tuple[Float[Tensor, "rows n out"], Vectors]:
+        assert source is not None
+        if not self.feeding:
+            h, vectors = self.through(x, vectors)
+            return self.attended(h, source), vectors
+        *vectors, fed = vectors  # type: ignore[assignment]
+        states = []
+        for word in x.split(1, dim=1):
+            h, vectors = self.through(torch.cat([word, fed[:, None]], dim=-1), tuple(vectors))
+            states.append(self.attended(h, source))
+            fed = states[-1][:, 0]
+        return torch.cat(states, dim=1), (*vectors, fed)
+
+    def attended(self, h: Float[Tensor, "rows n width"], source: Source) -> Float[Tensor, "rows n out"]:
+        return self.dropout(torch.tanh(self.combine(torch.cat([self.cross(h, source), h], dim=-1))))  # type: ignore[no-any-return]

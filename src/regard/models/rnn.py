@@ -1,0 +1,202 @@
+"""RecurrentDecoder: a language model that carries a few vectors from token to token, and what others are made of."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.cells import VECTORS, Recurrent, Vectors, summary
+from regard.models.tower import blocks, input_width, tokens
+from regard.models.writes import Writes
+from regard.nn.attention import Memory
+from regard.nn.dropout import Dropout
+from regard.nn.embed import in_autocast
+from regard.nn.mask import Mask
+from regard.settings.errors import UserError
+from regard.settings.schema import Tower
+
+__all__ = ["RecurrentDecoder", "RecurrentState", "Source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a decoder looks at: the memory, and what its score asks of the memory's states, worked out once."""
+
+    memory: Memory
+    known: Float[Tensor, "sources 1 keys known"] | None = None
+
+    def choose(self, sources: Int[Tensor, " kept"]) -> "Source":
+        keys = self.memory.mask.keys
+        memory = Memory(self.memory.states[sources], Mask(keys=None if keys is None else keys[sources]))
+        return Source(memory, None if self.known is None else self.known[sources])
+
+    def tensors(self) -> list[Tensor]:
+        found = (self.memory.states, self.memory.mask.keys, self.known)
+        return [tensor for tensor in found if tensor is not None]
+
+
+@dataclass
+class RecurrentState:
+    """What a decoder keeps between two steps: its vectors, and what it has read, to go back to where it was."""
+
+    decoder: "RecurrentDecoder"
+    vectors: Vectors
+    source: Source | None
+    read: Int[Tensor, "rows capacity"]
+    position: Int[Tensor, "#rows 1"]
+    growing: bool
+
+    def take(self, tokens: Int[Tensor, "rows n"], vectors: Vectors) -> None:
+        """The tokens were read, and these vectors are what is left of them."""
+        if self.growing:
+            self.read = torch.cat([self.read, tokens], dim=1)
+        else:
+            places = self.position + torch.arange(tokens.shape[1], device=tokens.device)
+            self.read.scatter_(1, places.expand_as(tokens), tokens)
+        for old, new in zip(self.vectors, vectors, strict=True):
+            old.copy_(new)  # in place: a captured step goes on reading the same memory
+        self.position += tokens.shape[1]
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
+        if len(rows) == len(self.read):
+            for tensor in (self.read, *self.vectors):
+                tensor.copy_(tensor[rows])
+        else:
+            self.read, self.vectors = self.read[rows], tuple(vector[rows] for vector in self.vectors)
+        if self.position.shape[0] > 1:
+            self.position = self.position[rows]
+
+    def choose(self, sources: Int[Tensor, " kept"]) -> None:
+        """Keep these sources only; `reorder` does the same for the rows."""
+        self.source = None if self.source is None else self.source.choose(sources)
+
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Forget every position from `length` on. There is no way back: what comes before is read again."""
+        rows, device = len(self.read), self.read.device
+        kept = torch.minimum(self.position, torch.as_tensor(length, device=device)).expand(rows, 1)
+        shortest, longest = int(kept.min()), int(kept.max())
+        x = self.decoder.embed(self.read[:, :longest])
+        vectors = self.decoder.first(rows, self.source)
+        if shortest:
+            _, vectors = self.decoder.read(x[:, :shortest], vectors, self.source)
+        for place in range(shortest, longest):
+            _, after = self.decoder.read(x[:, place : place + 1], vectors, self.source)
+            vectors = tuple(torch.where(place < kept, new, old) for new, old in zip(after, vectors, strict=True))
+        for old, new in zip(self.vectors, vectors, strict=True):
+            old.copy_(new)
+        self.position = kept.clone() if isinstance(length, Tensor) else self.position.clamp(max=length)
+        if self.growing:
+            self.read = self.read[:, :longest]
+
+    def tensors(self) -> list[Tensor]:
+        return [self.position, self.read, *self.vectors, *([] if self.source is None else self.source.tensors())]
+
+
+class RecurrentDecoder(Writes):
+    """The next token from a state that has read all before it (Mikolov et al. 2010).
+
+    With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Cho et al. 2014,
+    A.1.2; Sutskever et al. 2014 take over all layers' vectors, which a fused kernel keeps for its longest row only).
+    A subclass looks at the source on the way: it says what it keeps (`sizes`) and how it reads.
+    """
+
+    ordered = True
+    window = None
+
+    def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> None:
+        super().__init__()
+        if memory_width is None and tower.ways != "forth":
+            raise UserError(f"model.ways={tower.ways}: a language model reads from the start alone; take forth")
+        self.width, self.truncate, self.ways = tower.width, tower.truncate, tower.ways
+        self.tokens = tokens(tower, vocabulary)
+        self.dropout = Dropout(tower.dropout)
+        self.widen = nn.Identity() if tower.embedding_width is None else nn.Linear(input_width(tower), tower.width)
+        self.blocks = self.stack(tower)
+        self.sizes = self.kept(tower)
+        self.start = None if memory_width is None else nn.Linear(memory_width, sum(self.sizes))
+        self.narrow = nn.Identity() if tower.embedding_width is None else nn.Linear(tower.width, input_width(tower))
+        self.output = nn.Linear(input_width(tower), vocabulary, bias=False)
+        if tower.tied != "none":
+            self.output.weight = self.tokens.table.weight
+
+    def stack(self, tower: Tower) -> nn.ModuleList:
+        """The layers that read."""
+        return blocks(tower, tower.decoder_depth or tower.depth, causal=True)
+
+    def kept(self, tower: Tower) -> tuple[int, ...]:
+        """The widths of the vectors that are carried on."""
+        return (tower.width,) * (VECTORS[str(tower.cell)] * len(self.blocks))
+
+    # As every decoder.
+
+    def embed(
+        self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None
+    ) -> Float[Tensor, "batch length width"]:
+        return self.widen(self.dropout(self.tokens(tokens)))  # type: ignore[no-any-return]
+
+    def forward(
+        self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask = Mask(causal=True),
+        positions: Int[Tensor, "#batch length"] | None = None,
+    ) -> Float[Tensor, "batch length out"]:
+        if mask.documents is not None:
+            raise UserError("data.documents=apart: recurrent blocks read on from one text to the next; take joined")
+        source = self.see(memory)
+        return self.read(x, self.first(len(x), source), source)[0]
+
+    def logits(self, states: Float[Tensor, "batch length out"]) -> Float[Tensor, "batch length vocabulary"]:
+        return self.output(states)  # type: ignore[no-any-return]
+
+    def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> RecurrentState:
+        source, device = self.see(memory), self.output.weight.device
+        vectors = tuple(vector.clone() for vector in self.first(rows, source))
+        read = torch.zeros(rows, capacity or 0, dtype=torch.long, device=device)
+        position = torch.zeros(1, 1, dtype=torch.long, device=device)
+        return RecurrentState(self, vectors, source, read, position, growing=capacity is None)
+
+    def step(self, tokens: Int[Tensor, "rows n"], state: RecurrentState) -> Float[Tensor, "rows n out"]:
+        states, vectors = self.read(self.embed(tokens), state.vectors, state.source)
+        state.take(tokens, vectors)
+        return states
+
+    # As it is recurrent.
+
+    def see(self, memory: Memory | None) -> Source | None:
+        return None if memory is None else Source(memory)
+
+    def summary(self, source: Source) -> Float[Tensor, "sources memory"]:
+        """The one vector that stands for a source."""
+        return summary(source.memory.states, source.memory.mask.keys, ways=self.ways)
+
+    def first(self, rows: int, source: Source | None) -> Vectors:
+        """The vectors before the first token. Where there are more rows than sources, neighbours share one."""
+        if source is None or self.start is None:
+            like = in_autocast(self.output.weight)
+            return tuple(like.new_zeros(rows, size) for size in self.sizes)
+        begun: Tensor = torch.tanh(self.start(self.summary(source)))
+        return tuple(begun.repeat_interleave(rows // len(begun), 0).split(self.sizes, dim=-1))
+
+    def read(
+        self, x: Float[Tensor, "rows n width"], vectors: Vectors, source: Source | None = None
+    ) -> tuple[Float[Tensor, "rows n out"], Vectors]:
+        """The states of the next n tokens, and the vectors after them."""
+        pieces = list[Tensor]()
+        for piece in x.split(self.truncate or max(1, x.shape[1]), dim=1):
+            if pieces:  # the gradient ends here; what was read does not
+                vectors = tuple(vector.detach() for vector in vectors)
+            states, vectors = self.through(piece, vectors)
+            pieces.append(states)
+        return self.narrow(pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)), vectors
+
+    def through(
+        self, x: Float[Tensor, "rows n width"], vectors: Vectors
+    ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
+        """Through all layers, each with its own vectors."""
+        after = list[Tensor]()
+        for place, block in enumerate(self.blocks):
+            assert isinstance(block, Recurrent)
+            mine = vectors[place * block.vectors : (place + 1) * block.vectors]
+            x, new = block.read(x, mine)
+            after += new
+        return x, tuple(after)

@@ -1,0 +1,20 @@
+"""Which decoder writes, by the settings."""
+
+from regard.models.bahdanau import BahdanauDecoder
+from regard.models.decoder import Decoder
+from regard.models.luong import LuongDecoder
+from regard.models.rnn import RecurrentDecoder
+from regard.models.writes import Writes
+from regard.settings.schema import Tower
+
+__all__ = ["decoder"]
+
+
+def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> Writes:
+    """One that goes on with a text or, where there is a memory, that translates it."""
+    if tower.cell is None:
+        return Decoder(tower, vocabulary=vocabulary, memory_width=memory_width)
+    if memory_width is None or tower.context == "fixed":
+        return RecurrentDecoder(tower, vocabulary=vocabulary, memory_width=memory_width)
+    kind = BahdanauDecoder if tower.context == "input" else LuongDecoder
+    return kind(tower, vocabulary=vocabulary, memory_width=memory_width)

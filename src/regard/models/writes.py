@@ -1,0 +1,44 @@
+"""Writes: what all decoders can do, whatever their blocks are."""
+
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.nn.attention import Memory
+from regard.nn.embed import Tokens
+from regard.nn.mask import Mask
+
+__all__ = ["Writes"]
+
+
+class Writes(nn.Module):
+    """A text to the states from which its next tokens are read. Generation knows it as `Steps`."""
+
+    ordered: bool
+    """Whether it would know the order of tokens without their positions."""
+    tokens: Tokens
+    output: nn.Linear
+
+    def embed(
+        self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None
+    ) -> Float[Tensor, "batch length width"]:
+        raise NotImplementedError
+
+    def forward(
+        self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask = Mask(causal=True),
+        positions: Int[Tensor, "#batch length"] | None = None,
+    ) -> Float[Tensor, "batch length out"]:
+        """The state after each token, with what there is to look at."""
+        raise NotImplementedError
+
+    def logits(self, states: Float[Tensor, "batch length out"]) -> Float[Tensor, "batch length vocabulary"]:
+        raise NotImplementedError
+
+    def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> Any:
+        """Ready for the first token of each row. With a capacity, no shape will change from step to step."""
+        raise NotImplementedError
+
+    def step(self, tokens: Int[Tensor, "rows n"], state: Any) -> Float[Tensor, "rows n out"]:
+        """The states of the next n tokens of each row. The state moves on by n."""
+        raise NotImplementedError
