@@ -36,7 +36,7 @@ class Recurrent(nn.Module):
         """The gates by which an LSTM forgets begin open: what it reads is not halved with every token (Jozefowicz et al. 2015)."""
         for way in (self.forth, self.back):
             if isinstance(way, nn.LSTM):
-                way.bias_ih_l0[way.hidden_size : 2 * way.hidden_size] = 1.0  # type: ignore[index]
+                nn.init.ones_(way.get_parameter("bias_ih_l0").view(4, -1)[1])
 
     def forward(
         self, x: Float[Tensor, "batch length inputs"], *, mask: Mask = Mask(),
