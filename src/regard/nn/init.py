@@ -8,8 +8,9 @@ from torch import nn
 __all__ = ["initialize"]
 
 RESIDUAL = ("out.weight", "down.weight")  # the last matrix before a residual sum
-NORMS = ("norm.weight",)
-ZEROS = ("bias", "bias_ih_l0", "bias_hh_l0", ".b")  # and of an adapter the matrix after which it is added
+ONES = ("norm.weight", "mix.scale")
+# And of an adapter the matrix after which it is added; and what layers are mixed by, alike at first.
+ZEROS = ("bias", "bias_ih_l0", "bias_hh_l0", ".b", "mix.scores")
 
 
 @runtime_checkable
@@ -31,7 +32,7 @@ def initialize(model: nn.Module, *, seed: int) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith(ZEROS):
             parameter.zero_()
-        elif name.endswith(NORMS):
+        elif name.endswith(ONES):
             parameter.fill_(1.0)
         else:
             depth = next((depth for tower, depth in depths.items() if name.startswith(tower)), 1)
