@@ -13,7 +13,7 @@ CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
 """How many vectors each cell keeps from one token to the next: an LSTM has its cell besides its state."""
 
-Vectors = tuple[Float[Tensor, "rows width"], ...]
+Vectors = tuple[Float[Tensor, "rows _"], ...]
 
 
 class Recurrent(nn.Module):
