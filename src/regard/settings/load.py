@@ -237,6 +237,9 @@ def check_cell(model: Tower) -> None:
     if model.window is not None:
         raise UserError(f"model.window={model.window}: of attention, which blocks of model.cell={model.cell} have not; "
                         "leave it out")
+    if model.positions in ("rotary", "relative", "alibi"):
+        raise UserError(f"model.positions={model.positions}: act inside of attention, which blocks of model.cell="
+                        f"{model.cell} have not; take none")
     if model.ways == "both" and model.width % 2:
         raise UserError(f"model.width: wants an even number, half of it for each of two ways, got {model.width}; take "
                         f"{model.width + 1}")
