@@ -35,7 +35,8 @@ class ElmoDecoder(RecurrentDecoder):
     def hindsight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length out"]:
         x = turned(self.embed(tokens), None)
         for block in self.blocks:
-            assert isinstance(block, Recurrent) and block.back is not None
+            assert isinstance(block, Recurrent)
+            assert block.back is not None
             x = block.dropout(block.back(x)[0])
         return self.narrow(turned(x, None))  # type: ignore[no-any-return]
 
