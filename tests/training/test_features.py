@@ -207,7 +207,7 @@ def test_a_language_model_that_reads_forth_alone_is_no_encoder(text: Path, tagge
 
 
 def test_adapters_are_for_blocks_that_attend(tagged: Path, source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"train\.tune=lora: the blocks of this model have no q or v to adapt"):
+    with pytest.raises(UserError, match=r"train\.tune=lora: the blocks of this model have none of train\.lora_on=q,v"):
         train(tuned(tagged, source, "train.tune=lora"), tmp_path, quiet=True)
 
 

@@ -24,8 +24,8 @@ def learner(task: Task[Any], sizes: Sizes) -> nn.Module:
     if how.tune == "lora":
         adapt(model, how.lora_on, rank=how.lora_rank, scale=scale_of(how))
         if not any(INSIDE in name for name, _ in model.named_parameters()):
-            raise UserError(f"train.tune=lora: the blocks of this model have no {' or '.join(how.lora_on)} to adapt; "
-                            "take all or head")
+            raise UserError(f"train.tune=lora: the blocks of this model have none of train.lora_on="
+                            f"{','.join(how.lora_on)}, so no adapter would learn; take train.tune=all or head")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(learns(name, how))
     if not any(parameter.requires_grad for parameter in model.parameters()):
