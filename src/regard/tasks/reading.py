@@ -107,15 +107,15 @@ def layers(model: nn.Module, row: Sequence[int], *, pad: int) -> Float[Tensor, "
     """The state of every token of a row: as it enters the first block, and after each."""
     encoder, found = _encoder(model), list[Tensor]()
     tokens = torch.tensor([list(row)], device=next(model.parameters()).device)
-    hooks = [block.register_forward_hook(lambda block, inputs, output: found.append(output))
-             for block in encoder.blocks]
+    hooks = [encoder.blocks[0].register_forward_pre_hook(lambda block, inputs: found.append(inputs[0])),
+             *(block.register_forward_hook(lambda block, inputs, output: found.append(output))
+               for block in encoder.blocks)]
     try:
-        x = encoder.embed(tokens)
-        encoder(x, mask=seen(tokens, pad=pad, window=encoder.window))
+        encoder(encoder.embed(tokens), mask=seen(tokens, pad=pad, window=encoder.window))
     finally:
         for hook in hooks:
             hook.remove()
-    return torch.cat([x, *found]).float().cpu()
+    return torch.cat(found).float().cpu()
 
 
 @torch.no_grad()
