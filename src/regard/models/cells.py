@@ -20,17 +20,24 @@ class Recurrent(nn.Module):
     """One layer: h_t = tanh(U x_t + V h_{t-1}) (Elman 1990), or the gated cells that followed.
 
     By torch's fused kernels, whose GRU applies its reset after the product and not before it (Cho et al. 2014, eq. 8).
-    Of a layer that reads both ways, each way has half of the width.
+    Of a layer that reads both ways, each way has half of the width; of one whose ways stay apart, all of it, and of
+    what it reads the first half is for the way forth.
     """
 
     def __init__(self, kind: str, width: int, *, inputs: int | None = None, ways: str = "forth",
                  dropout: float = 0.0) -> None:
         super().__init__()
-        self.width, self.vectors = width, VECTORS[kind]
+        self.width, self.inputs, self.vectors = width, inputs or width, VECTORS[kind]
         each = width // 2 if ways == "both" else width
-        self.forth = None if ways == "back" else CELLS[kind](inputs or width, each, batch_first=True)
-        self.back = None if ways == "forth" else CELLS[kind](inputs or width, each, batch_first=True)
+        self.forth = None if ways == "back" else CELLS[kind](self.inputs, each, batch_first=True)
+        self.back = None if ways == "forth" else CELLS[kind](self.inputs, each, batch_first=True)
         self.dropout = Dropout(dropout)
+
+    def settle(self) -> None:
+        """The gates by which an LSTM forgets begin open: what it reads is not halved with every token (Jozefowicz et al. 2015)."""
+        for way in (self.forth, self.back):
+            if isinstance(way, nn.LSTM):
+                nn.init.ones_(way.get_parameter("bias_ih_l0").view(4, -1)[1])
 
     def forward(
         self, x: Float[Tensor, "batch length inputs"], *, mask: Mask = Mask(),
@@ -39,9 +46,9 @@ class Recurrent(nn.Module):
         """`mask` says which tokens are real, which must be the first of each row; positions are what they are."""
         states = []
         if self.forth is not None:
-            states.append(self.forth(x)[0])
+            states.append(self.forth(x[..., : self.inputs])[0])
         if self.back is not None:
-            states.append(turned(self.back(turned(x, mask.keys))[0], mask.keys))
+            states.append(turned(self.back(turned(x[..., -self.inputs :], mask.keys))[0], mask.keys))
         return self.dropout(states[0] if len(states) == 1 else torch.cat(states, dim=-1))  # type: ignore[no-any-return]
 
     def read(

@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.encoder import Encoder
+from regard.models.readers import encoder
 from regard.models.writers import decoder
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
@@ -19,7 +19,7 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, tower: Tower, *, sources: int, targets: int) -> None:
         super().__init__()
-        self.encoder = Encoder(tower, vocabulary=sources)
+        self.encoder = encoder(tower, vocabulary=sources)
         self.decoder = decoder(tower, vocabulary=targets, memory_width=tower.width)
         if tower.tied == "all" and sources == targets:
             self.encoder.tokens = self.decoder.tokens

@@ -2,6 +2,7 @@
 
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.decoder import Decoder
+from regard.models.elmo import ElmoDecoder
 from regard.models.luong import LuongDecoder
 from regard.models.rnn import RecurrentDecoder
 from regard.models.writes import Writes
@@ -14,6 +15,8 @@ def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -
     """One that goes on with a text or, where there is a memory, that translates it."""
     if tower.cell is None:
         return Decoder(tower, vocabulary=vocabulary, memory_width=memory_width)
+    if memory_width is None and tower.ways == "apart":
+        return ElmoDecoder(tower, vocabulary=vocabulary)
     if memory_width is None or tower.context == "fixed":
         return RecurrentDecoder(tower, vocabulary=vocabulary, memory_width=memory_width)
     kind = BahdanauDecoder if tower.context == "input" else LuongDecoder

@@ -244,7 +244,7 @@ class BilinearAttend(Attend):
         self.weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
 
     def know(self, k: Tensor) -> Tensor:
-        return k @ self.weight.mT
+        return k @ _own(self.weight).mT
 
     def compare(self, q: Tensor, known: Tensor) -> Tensor:
         return q @ known.mT
@@ -260,12 +260,12 @@ class AdditiveAttend(Attend):
         self.out_weight = nn.Parameter(torch.empty(self.heads, self.width, 1))
 
     def know(self, k: Tensor) -> Tensor:
-        return k @ self.key_weight
+        return k @ _own(self.key_weight)
 
     def compare(self, q: Tensor, known: Tensor) -> Tensor:
         # (batch, heads, queries, keys, head): every query meets every key before the nonlinearity.
-        met = (q @ self.query_weight)[:, :, :, None] + known[:, :, None]
-        return (torch.tanh(met) @ self.out_weight[:, None]).squeeze(-1)
+        met = (q @ _own(self.query_weight))[:, :, :, None] + known[:, :, None]
+        return (torch.tanh(met) @ _own(self.out_weight[:, None])).squeeze(-1)
 
 
 class DistanceAttend(Attend):
@@ -274,6 +274,11 @@ class DistanceAttend(Attend):
     def compare(self, q: Tensor, known: Tensor) -> Tensor:
         squares = q.square().sum(-1, keepdim=True) + known.square().sum(-1)[:, :, None]
         return q @ known.mT - squares / 2
+
+
+def _own(weight: Float[Tensor, "heads *n"]) -> Tensor:
+    """Each head's matrix; of one head, the matrix alone, with which all rows are one product."""
+    return weight if len(weight) > 1 else weight.view(weight.shape[-2:])
 
 
 def _from_zero(q: Tensor, k: Tensor) -> Places:

@@ -25,9 +25,11 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
         raise UserError(f"--from {source}: no such folder")
 
     from regard.convert.body import body_of
+    from regard.models.readers import reads_what_it_writes
 
     body = body_of(source)
-    if (body.task in READERS) != reads or body.task == "translate":
+    writes = body.task == "language"
+    if not (body.task in READERS or (writes and reads_what_it_writes(body.tower)) if reads else writes):
         raise UserError(f"--from {source}: its model is of the task {body.task}, and {task} needs "
                         f"{'an encoder' if reads else 'a language model'}")
     model = body.tower
