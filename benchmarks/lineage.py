@@ -1,16 +1,17 @@
 """From one vector to attention alone: four translators on the same sentences, with the same tokens, steps and metric.
 
-    python benchmarks/lineage.py --data multi30k --device cuda --plot docs/pictures/lineage.png
+    python benchmarks/lineage.py --data multi30k --device cuda
     python benchmarks/lineage.py                                       # the built-in phrase book, on a CPU
     python benchmarks/lineage.py --steps 2 --width 32 --sentences 50   # to see that it runs
+    python benchmarks/lineage.py --again                               # tells and draws what --out holds
 
 The fixed context of Sutskever et al. 2014, the attention of Bahdanau et al. 2015 and of Luong et al. 2015, and the
 transformer of 2017. `multi30k` is a folder with train.en, train.de, val.en …; the settings of each model are those of
 its recipe, chosen on the validation set. Each run is a `regard train`, which is printed: the same command again goes
 on, and a run that has ended is only measured. What the test sentences score is also told by fifths of their length.
 
-Tables and JSON go to stdout, all else to stderr. With several --seeds the means are told; with --at-once several runs
-share the machine, and their times.
+The table and JSON go to stdout, and with the picture and all translations to --out; the rest to stderr. With several
+--seeds the means are told; with --at-once several runs share the machine, and their times.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -74,13 +76,22 @@ class Measured:
     fifths: tuple[Fifth, ...]
 
 
+@dataclass(frozen=True)
+class Translation:
+    model: str
+    seed: int
+    source: str
+    wanted: str
+    answer: str
+
+
 # Training.
 
 
 def command(key: str, seed: int, args: argparse.Namespace) -> list[str]:
     """The `regard train` of a model."""
-    model, folder = MODELS[key], args.out / f"{key}-{seed}"
-    words = ["regard", "train", "translate", "--out", str(folder)]
+    model = MODELS[key]
+    words = ["regard", "train", "translate", "--out", str(args.runs / f"{key}-{seed}")]
     if args.data is not None:
         words += ["--data", str(args.data), "--recipe", str(ROOT / "recipes" / f"{model.recipe}.toml")]
         words += ["--source", args.source, "--target", args.target]
@@ -95,23 +106,24 @@ def command(key: str, seed: int, args: argparse.Namespace) -> list[str]:
     return words + [word for setting in sets for word in ("--set", setting)]
 
 
-def train(key: str, seed: int, args: argparse.Namespace) -> Path:
-    """In a process of its own, so that nothing is left of the one before."""
+def train(key: str, seed: int, args: argparse.Namespace) -> bool:
+    """Whether all went well. In a process of its own, so that nothing is left of the one before."""
     words = command(key, seed, args)
     print("$", shlex.join(words), file=sys.stderr, flush=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
-    subprocess.run([sys.executable, "-m", *words], env=environment, stdout=subprocess.DEVNULL, check=True)
-    return args.out / f"{key}-{seed}"
+    return not subprocess.run([sys.executable, "-m", *words], env=environment, stdout=subprocess.DEVNULL).returncode
 
 
 # Measuring.
 
 
-def measure(key: str, seed: int, folder: Path, args: argparse.Namespace) -> Measured:
+def measure(key: str, seed: int, args: argparse.Namespace) -> tuple[Measured, list[Translation]]:
+    """A run by what it answers, and those answers."""
     from sacrebleu.metrics.bleu import BLEU
 
     import regard
 
+    folder = args.runs / f"{key}-{seed}"
     run = regard.load(folder, device=args.device)
     split = args.split or next(split for split in run.task.splits() if split.startswith("test"))
     examples = run.task.examples(split, args.sentences)
@@ -125,19 +137,21 @@ def measure(key: str, seed: int, folder: Path, args: argparse.Namespace) -> Meas
 
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    return Measured(
+    measured = Measured(
         MODELS[key].name, seed, sum(weight.numel() for weight in run.model.parameters()),
         sum(line["seconds"] for line in lines if line["kind"] == "trained"),
         median(line["tokens_per_second"] for line in lines if line["kind"] == "step"), scores["val"]["bleu"],
         bleu(range(len(examples))),
         tuple(map(fifth, fifths([len(example.input.split()) for example in examples]))))
+    return measured, [Translation(measured.model, seed, example.input, example.wanted, answer)
+                      for example, answer in zip(examples, answers, strict=True)]
 
 
 def fifths(lengths: Sequence[int]) -> Iterator[list[int]]:
     """The places of the shortest fifth, of the next …: as many sentences in each, or one more."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     ends = [len(order) * fifth // FIFTHS for fifth in range(FIFTHS + 1)]
-    return (order[start:end] for start, end in zip(ends, ends[1:], strict=False))
+    return (order[start:end] for start, end in pairwise(ends))
 
 
 def mean(runs: Sequence[Measured]) -> Measured:
@@ -236,6 +250,25 @@ def _plain(axes: "Axes") -> None:
     axes.tick_params(axis="x", color=GREY, labelcolor=GREY)
 
 
+def read(file: Path) -> list[Measured]:
+    """What an earlier call has measured."""
+    return [Measured(**{**run, "fifths": tuple(Fifth(**fifth) for fifth in run["fifths"])})
+            for run in json.loads(file.read_text(encoding="utf-8"))]
+
+
+def made(args: argparse.Namespace) -> list[Measured]:
+    """All runs, trained and measured; they and their translations are written to --out. What failed is left out."""
+    todo = [(key, seed) for seed in args.seeds for key in args.only]
+    with ThreadPoolExecutor(args.at_once) as pool:
+        done = list(pool.map(lambda run: train(*run, args), todo))
+    measured = [measure(*run, args) for run, is_done in zip(todo, done, strict=True) if is_done]
+    lines = (json.dumps(asdict(each), ensure_ascii=False) for _, told in measured for each in told)
+    (args.out / "translations.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    runs = [run for run, _ in measured]
+    (args.out / "lineage.json").write_text(json.dumps([asdict(run) for run in runs]), encoding="utf-8")
+    return runs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a folder of parallel text; absent: the built-in phrase book")
@@ -250,23 +283,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--at-once", type=int, default=1, help="runs that train side by side")
-    parser.add_argument("--out", type=Path, default=Path("runs/lineage"), help="where the runs go")
-    parser.add_argument("--plot", type=Path, help="a PNG")
+    parser.add_argument("--runs", type=Path, default=Path("runs/lineage"), help="where the runs go")
+    parser.add_argument("--out", type=Path, default=Path("runs/lineage"),
+                        help="where lineage.png, lineage.json and translations.jsonl go")
+    parser.add_argument("--title", help="of the picture; absent: the name of the data")
+    parser.add_argument("--again", action="store_true", help="nothing is trained: what --out holds is told and drawn")
     args = parser.parse_args()
-    todo = [(key, seed) for seed in args.seeds for key in args.only]
-    with ThreadPoolExecutor(args.at_once) as pool:
-        folders = list(pool.map(lambda run: train(*run, args), todo))
-    runs = [measure(*run, folder, args) for run, folder in zip(todo, folders, strict=True)]
-    models = [mean([run for run in runs if run.model == MODELS[key].name]) for key in args.only]
-    print(table(models))
-    print()
-    print(json.dumps([asdict(run) for run in runs]))
-    if args.plot:
-        from regard.look.heatmap import save
+    args.out.mkdir(parents=True, exist_ok=True)
+    runs = read(args.out / "lineage.json") if args.again else made(args)
+    models = [mean([run for run in runs if run.model == name]) for name in dict.fromkeys(run.model for run in runs)]
+    print(f"{table(models)}\n\n{json.dumps([asdict(run) for run in runs])}", flush=True)
+    from regard.look.heatmap import save  # last, and not before the figures are out: it needs matplotlib
 
-        data = "the built-in phrase book" if args.data is None else f"{args.data.name}, {args.source} to {args.target}"
-        seeds = "" if len(args.seeds) == 1 else f" · means of {len(args.seeds)} runs, their range shaded"
-        save(draw(models, runs, title=f"{data} · sacreBLEU of the test sentences{seeds}"), args.plot)
+    data = "the built-in phrase book" if args.data is None else f"{args.data.name}, {args.source} to {args.target}"
+    count = len(runs) // len(models)
+    seeds = "" if count == 1 else f" · means of {count} runs, their range shaded"
+    save(draw(models, runs, title=f"{args.title or data} · sacreBLEU of the test sentences{seeds}"),
+         args.out / "lineage.png")
 
 
 if __name__ == "__main__":

@@ -59,14 +59,16 @@ def test_a_picture_names_every_model_beside_its_line() -> None:
 
 @pytest.mark.slow
 def test_one_command_trains_measures_and_draws_all_of_the_lineage(tmp_path: Path) -> None:
-    picture = tmp_path / "lineage.png"
     small = ["--steps", "2", "--width", "16", "--sentences", "10", "--set", "data.built_in_size=200",
              "--set", "search.longest=8"]
-    command = [sys.executable, str(ROOT / "benchmarks" / "lineage.py"), *small, "--out", str(tmp_path / "runs"),
-               "--plot", str(picture)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "lineage.py"), *small, "--runs", str(tmp_path / "runs"),
+               "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert [run["model"] for run in told] == [model.name for model in lineage.MODELS.values()]
     assert all(sum(fifth["sentences"] for fifth in run["fifths"]) == 10 for run in told)
-    assert picture.stat().st_size > 10_000
+    assert len((tmp_path / "translations.jsonl").read_text(encoding="utf-8").splitlines()) == 10 * len(told)
+    assert (tmp_path / "lineage.png").stat().st_size > 10_000
+    again = subprocess.run([*command, "--again"], capture_output=True, text=True, timeout=100)
+    assert again.stdout == done.stdout

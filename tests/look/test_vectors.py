@@ -19,11 +19,12 @@ from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Tower
 
+TOWER = Tower(width=32, depth=2, heads=4)
 SOURCE, TARGET = torch.tensor([[3, 4, 5, 6, 7]]), torch.tensor([[1, 11, 12, 13]])
 
 
 def looked(source: torch.Tensor = SOURCE, *, heads: list[int] | None = None,
-           tower: Tower = Tower(width=32, depth=2, heads=4), **settings: Any) -> tuple[dict[str, Caught], Record]:
+           tower: Tower = TOWER, **settings: Any) -> tuple[dict[str, Caught], Record]:
     model = EncoderDecoder(replace(tower, **settings), sources=40, targets=40).eval()
     initialize(model, seed=0)
     with torch.no_grad(), catch_all(model) as caught, watch(model, heads=heads) as seen:
