@@ -8,9 +8,10 @@
 The fixed context of Sutskever et al. 2014, the attention of Bahdanau et al. 2015 and of Luong et al. 2015, and the
 transformer of 2017. `multi30k` is a folder with train.en, train.de, val.en …; the settings of each model are those of
 its recipe, chosen on the validation set. Each run is a `regard train`, which is printed: the same command again goes
-on, and a run that has ended is only measured. What the test sentences score is also told by fifths of their length.
+on, and a run that has ended is only measured. What the test sentences score is also told by fifths of their length, and
+what each model looked at while it translated the first of them is drawn, if it can look at anything.
 
-The table and JSON go to stdout, and with the picture and all translations to --out; the rest to stderr. With several
+The table and JSON go to stdout; they, the pictures and all translations to --out; the rest to stderr. With several
 --seeds the means are told; with --at-once several runs share the machine, and their times.
 """
 
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from regard.look.record import Record
+    from regard.tasks.predictor import Predictor
+
 ROOT = Path(__file__).parents[1]
+FIGURES, TRANSLATIONS, ALIGNMENTS = "lineage.json", "translations.jsonl", "alignments.safetensors"
 FIFTHS = 5
 
 
@@ -85,6 +90,15 @@ class Translation:
     answer: str
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A run that was trained, and what it did."""
+
+    measured: Measured
+    translations: list[Translation]
+    looked: "Record | None"
+
+
 # Training.
 
 
@@ -117,8 +131,8 @@ def train(key: str, seed: int, args: argparse.Namespace) -> bool:
 # Measuring.
 
 
-def measure(key: str, seed: int, args: argparse.Namespace) -> tuple[Measured, list[Translation]]:
-    """A run by what it answers, and those answers."""
+def measure(key: str, seed: int, args: argparse.Namespace) -> Ended:
+    """A run by what it answers."""
     from sacrebleu.metrics.bleu import BLEU
 
     import regard
@@ -143,8 +157,22 @@ def measure(key: str, seed: int, args: argparse.Namespace) -> tuple[Measured, li
         median(line["tokens_per_second"] for line in lines if line["kind"] == "step"), scores["val"]["bleu"],
         bleu(range(len(examples))),
         tuple(map(fifth, fifths([len(example.input.split()) for example in examples]))))
-    return measured, [Translation(measured.model, seed, example.input, example.wanted, answer)
-                      for example, answer in zip(examples, answers, strict=True)]
+    return Ended(measured, [Translation(measured.model, seed, example.input, example.wanted, answer)
+                            for example, answer in zip(examples, answers, strict=True)],
+                 look(run, examples[0].input, name=key))
+
+
+def look(run: "Predictor", text: str, *, name: str) -> "Record | None":
+    """What the last attention to the source looked at, the mean of its heads; none, where there is no attention."""
+    from regard.look.record import Record
+    from regard.look.terminal import telling
+    from regard.look.watch import sites
+
+    if not sites(run.model):
+        return None
+    record = run.look(text).mean()
+    site = telling(record)
+    return Record({name: record[site]}, {name: record.labels[site]}, {name: record.heads[site]})
 
 
 def fifths(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -250,23 +278,38 @@ def _plain(axes: "Axes") -> None:
     axes.tick_params(axis="x", color=GREY, labelcolor=GREY)
 
 
+def made(args: argparse.Namespace) -> list[Ended]:
+    """All runs, trained and measured; what failed is left out."""
+    todo = [(key, seed) for seed in args.seeds for key in args.only]
+    with ThreadPoolExecutor(args.at_once) as pool:
+        done = list(pool.map(lambda run: train(*run, args), todo))
+    return [measure(*run, args) for run, is_done in zip(todo, done, strict=True) if is_done]
+
+
+def write(ended: Sequence[Ended], out: Path) -> None:
+    from regard.look.record import Record
+
+    lines = (json.dumps(asdict(told), ensure_ascii=False) for each in ended for told in each.translations)
+    (out / TRANSLATIONS).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (out / FIGURES).write_text(json.dumps([asdict(each.measured) for each in ended]), encoding="utf-8")
+    looked = [each.looked for each in ended if each.looked is not None]
+    Record(*({site: value for record in looked for site, value in getattr(record, part).items()}
+             for part in ("weights", "labels", "heads"))).save(out / ALIGNMENTS)
+
+
 def read(file: Path) -> list[Measured]:
     """What an earlier call has measured."""
     return [Measured(**{**run, "fifths": tuple(Fifth(**fifth) for fifth in run["fifths"])})
             for run in json.loads(file.read_text(encoding="utf-8"))]
 
 
-def made(args: argparse.Namespace) -> list[Measured]:
-    """All runs, trained and measured; they and their translations are written to --out. What failed is left out."""
-    todo = [(key, seed) for seed in args.seeds for key in args.only]
-    with ThreadPoolExecutor(args.at_once) as pool:
-        done = list(pool.map(lambda run: train(*run, args), todo))
-    measured = [measure(*run, args) for run, is_done in zip(todo, done, strict=True) if is_done]
-    lines = (json.dumps(asdict(each), ensure_ascii=False) for _, told in measured for each in told)
-    (args.out / "translations.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    runs = [run for run, _ in measured]
-    (args.out / "lineage.json").write_text(json.dumps([asdict(run) for run in runs]), encoding="utf-8")
-    return runs
+def pictures(models: Sequence[Measured], runs: Sequence[Measured], out: Path, *, title: str) -> None:
+    from regard.look.heatmap import matrix, save
+    from regard.look.record import Record
+
+    save(draw(models, runs, title=title), out / "lineage.png")
+    for key, (weights,) in (record := Record.load(out / ALIGNMENTS)).items():
+        save(matrix(weights, record.labels[key], title=MODELS[key].name), out / f"lineage-{key}.png")
 
 
 def main() -> None:
@@ -285,21 +328,19 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=1, help="runs that train side by side")
     parser.add_argument("--runs", type=Path, default=Path("runs/lineage"), help="where the runs go")
     parser.add_argument("--out", type=Path, default=Path("runs/lineage"),
-                        help="where lineage.png, lineage.json and translations.jsonl go")
+                        help="where pictures, figures and translations go")
     parser.add_argument("--title", help="of the picture; absent: the name of the data")
     parser.add_argument("--again", action="store_true", help="nothing is trained: what --out holds is told and drawn")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    runs = read(args.out / "lineage.json") if args.again else made(args)
+    if not args.again:
+        write(made(args), args.out)
+    runs = read(args.out / FIGURES)
     models = [mean([run for run in runs if run.model == name]) for name in dict.fromkeys(run.model for run in runs)]
     print(f"{table(models)}\n\n{json.dumps([asdict(run) for run in runs])}", flush=True)
-    from regard.look.heatmap import save  # last, and not before the figures are out: it needs matplotlib
-
     data = "the built-in phrase book" if args.data is None else f"{args.data.name}, {args.source} to {args.target}"
-    count = len(runs) // len(models)
-    seeds = "" if count == 1 else f" · means of {count} runs, their range shaded"
-    save(draw(models, runs, title=f"{args.title or data} · sacreBLEU of the test sentences{seeds}"),
-         args.out / "lineage.png")
+    seeds = f" · means of {count} runs, their range shaded" if (count := len(runs) // len(models)) > 1 else ""
+    pictures(models, runs, args.out, title=f"{args.title or data} · sacreBLEU of the test sentences{seeds}")
 
 
 if __name__ == "__main__":
