@@ -125,8 +125,11 @@ def bilstm() -> Tower:
 
 
 def sutskever() -> Tower:
-    """Sutskever et al. 2014, 3.4: one vector for a source that is read from its end. They had four layers of 1,000."""
-    return replace(lstm(), preset="sutskever", width=512, ways="back", context="fixed")
+    """Sutskever et al. 2014, 3.4: one vector for a source that is read from its end. They had four layers of 1,000.
+
+    Its token vectors are scaled: of weak ones too little is left in that vector for the decoder to learn to use it.
+    """
+    return replace(lstm(), preset="sutskever", width=512, ways="back", context="fixed", scale_embedding=True)
 
 
 def bahdanau() -> Tower:
