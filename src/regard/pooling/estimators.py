@@ -134,8 +134,9 @@ class NadarayaWatsonClassifier(ClassifierMixin, NadarayaWatson):
         return self
 
     def predict(self, X: Table) -> np.ndarray:
-        likeliest = self._pooled(X).argmax(1)
-        return np.take(self.classes_, likeliest)
+        likeliest = self._pooled(X).argmax(1)  # before `classes_`, which is there after `fit` alone
+        labels: np.ndarray = self.classes_[likeliest]
+        return labels
 
     def predict_proba(self, X: Table) -> Float[np.ndarray, "queries classes"]:
         return self._pooled(X)
