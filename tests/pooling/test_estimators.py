@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist
@@ -49,6 +49,7 @@ def by_the_formula(kernel: str, width: float, queries: np.ndarray, points: np.nd
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=40)
 @given(problem=problems(), width=st.sampled_from([0.5, 1.0, 3.0, 20.0]))
 def test_a_prediction_is_the_formula(kernel: str, problem: tuple[np.ndarray, ...], width: float) -> None:
     points, seen, queries = problem
@@ -59,6 +60,7 @@ def test_a_prediction_is_the_formula(kernel: str, problem: tuple[np.ndarray, ...
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=40)
 @given(problem=problems(), width=st.sampled_from([0.5, 3.0]))
 def test_probabilities_are_the_share_of_each_label(kernel: str, problem: tuple[np.ndarray, ...], width: float) -> None:
     points, seen, queries = problem
@@ -154,7 +156,7 @@ def test_one_point_is_all_there_is_to_say(kernel: str, width: float | list[float
     assert NadarayaWatsonRegressor(kernel=kernel, width=width).fit([[2.0]], [7.0]).predict([[5.0]]) == [7.0]
 
 
-@pytest.mark.parametrize(("settings", "words"), [
+@pytest.mark.parametrize(("given", "words"), [
     ({"kernel": "gausian"}, "kernel: 'gausian' is none of gaussian, boxcar, triangular, constant"),
     ({"width": 0.0}, "width: 0.0 is no positive number"),
     ({"width": -1}, "width: -1.0 is no positive number"),
@@ -165,8 +167,8 @@ def test_one_point_is_all_there_is_to_say(kernel: str, width: float | list[float
     ({"width": []}, "width: the list is empty"),
     ({"width": "wide"}, "width: 'wide' is neither 'auto' nor a number"),
 ])
-def test_a_setting_that_cannot_be_is_named(settings: dict[str, object], words: str) -> None:
-    model = NadarayaWatsonRegressor().set_params(**settings)
+def test_a_setting_that_cannot_be_is_named(given: dict[str, object], words: str) -> None:
+    model = NadarayaWatsonRegressor().set_params(**given)
     with pytest.raises(ValueError, match=words):
         model.fit([[0.0], [1.0]], [0.0, 1.0])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,6 +24,7 @@ def at_once(attend: torch.nn.Module, queries: np.ndarray, keys: Boxes, values: T
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=40)
 @given(size=st.integers(1, 70), points=st.integers(1, 60), features=st.integers(1, 4),
        width=st.sampled_from([1e-3, 0.1, 0.5, 2.0]), seed=st.integers(0, 99))
 def test_pieces_of_any_size_are_the_whole(
@@ -36,6 +37,7 @@ def test_pieces_of_any_size_are_the_whole(
     torch.testing.assert_close(pooled.context, at_once(attend, queries, keys, values), rtol=1e-6, atol=1e-6)
 
 
+@settings(max_examples=40)
 @given(size=st.integers(1, 50), points=st.integers(1, 50), features=st.integers(1, 3), seed=st.integers(0, 99))
 def test_every_point_lies_in_one_box_and_inside_it(size: int, points: int, features: int, seed: int) -> None:
     given = np.random.default_rng(seed).integers(-3, 4, size=(points, features)) / 2

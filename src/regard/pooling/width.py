@@ -14,7 +14,7 @@ from regard.pooling.pieces import Boxes, Pooled, Values, pool
 
 __all__ = ["best", "found"]
 
-SAMPLE = 4_000  # points that are asked, at the most; all others answer
+SAMPLE = 2_000  # points that are asked, at the most; all others answer
 FINER = 4  # steps in an octave, around the best one
 OCTAVES = 32  # from the widest width that is tried to the narrowest, at the most
 WORSE = 1.1  # times the least error: a width that is so much too wide is the last to be tried
