@@ -128,7 +128,9 @@ def test_no_published_family_is_made_of_recurrent_blocks(runs: Path, tmp_path: P
     (("model.preset=lstm", "data.documents=apart"),
      "regard: data.documents=apart: recurrent blocks read on from one text to the next; take joined"),
 ])
-def test_a_language_model_that_could_not_be_one_is_refused(tmp_path: Path, settings: tuple[str, ...], said: str) -> None:
+def test_a_language_model_that_could_not_be_one_is_refused(
+    tmp_path: Path, settings: tuple[str, ...], said: str
+) -> None:
     code, _, error = train("language", tmp_path / "run", *settings)
     assert (code, error.splitlines()[-1]) == (2, said)
 
