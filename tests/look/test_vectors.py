@@ -42,6 +42,7 @@ def test_a_page_has_the_vectors_of_words_that_ask_one_by_one(preset: str) -> Non
     assert one.scores is not None
     np.testing.assert_allclose(torch.from_numpy(one.scores).softmax(-1).numpy(), record["decoder.cross"], atol=1e-6)
     assert one.differences.max() < 1e-6
+    assert not one.facts["projected"]  # the states themselves are compared and mixed
 
 
 def unpacked(one: Vectors, *, pairs: tuple[int, int, int]) -> dict[str, np.ndarray]:
@@ -68,6 +69,7 @@ def test_what_is_packed_gives_the_steps_again(score: str, positions: str, key_he
     found = vectors(caught, record)
     assert list(found) == list(record)
     for site, one in found.items():
+        assert one.facts["projected"]
         back = unpacked(one, pairs=record[site].shape)
         for place, head in enumerate((3, 1)):
             with torch.no_grad():

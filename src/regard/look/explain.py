@@ -53,6 +53,7 @@ class Steps:
         return FORMULAS.get(self.score, self.score)
 
 
+@torch.no_grad()
 def explain(
     attend: Attend, q: Float[Tensor, " head"], k: Float[Tensor, "words head"], v: Float[Tensor, "words value"], *,
     mask: Mask = Mask(), positions: Places | None = None, bias: Bias | None = None,

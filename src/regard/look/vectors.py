@@ -39,12 +39,15 @@ class Vectors:
     differences: Float[np.ndarray, "heads targets"]
     """How far the sum of the parts is from what the model itself got."""
     seen: Bool[np.ndarray, "targets sources"]
+    projected: bool
+    """Whether keys and values are made of what is looked at, or are the states themselves."""
 
     @property
     def facts(self) -> dict[str, Any]:
         return {"score": self.score, "formula": FORMULAS[self.score], "groups": self.groups, "divisors": self.divisors,
                 "temperature": self.temperature, "shared": len(self.keys), "head": self.keys.shape[-1],
-                "value": self.values.shape[-1], "scores": self.scores is not None, "bias": self.bias is not None}
+                "value": self.values.shape[-1], "scores": self.scores is not None, "bias": self.bias is not None,
+                "projected": self.projected}
 
     def pack(self) -> bytes:
         """Float32, as a browser's arrays hold it; then a bit for each pair, whether it is seen."""
@@ -81,7 +84,8 @@ def _vectors(caught: Caught, weights: Float[np.ndarray, "heads targets sources"]
         caught.attend.temperature, _array(queries[0]), _array(k[0]), _array(v[0]),
         None if score in SIMPLE else _array(part.scores(queries, k[:, groups])[0]),
         _bias(caught.options.get("bias"), here, there, list(heads)),
-        _array((context - own[:, :targets].float()).abs().amax(-1)), seen.bool().cpu().numpy())
+        _array((context - own[:, :targets].float()).abs().amax(-1)), seen.bool().cpu().numpy(),
+        projected=not torch.equal(k, v))
 
 
 def _bias(bias: Bias | None, queries: Tensor, keys: Tensor,
