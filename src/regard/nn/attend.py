@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.nn import band, few, near, short
+from regard.nn import band, batched, few, near, short
 from regard.nn.dropout import dropped
 from regard.nn.mask import Mask, Places, whole
 
@@ -151,8 +151,11 @@ class DotAttend(Attend):
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
                positions: Places | None, bias: Bias | None) -> Tensor:
-        if positions is None and bias is None and self.dropped == 0.0 and short.serves(q, k, v, mask):
-            return short.attend(q, k, v, mask, scale / self.temperature)
+        if positions is None and bias is None and self.dropped == 0.0:
+            if short.serves(q, k, v, mask):
+                return short.attend(q, k, v, mask, scale / self.temperature)
+            if batched.serves(q, k, v, mask):
+                return batched.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
         causal = positions is None and bias is None and mask.only_causal
         if bias is None and self.dropped == 0.0 and not causal and few.serves(q, k, v):
