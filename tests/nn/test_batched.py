@@ -20,34 +20,38 @@ def padding(*lengths: int) -> Mask:
     return Mask(keys=torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
 
 
-@pytest.mark.parametrize("mask", [Mask(), padding(20, 20, 20), padding(20, 1, 11)])
+@pytest.mark.parametrize("mask", [Mask(), padding(20, 20, 20), padding(20, 1, 11), padding(20, 0, 11)])
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
-@torch.no_grad()
-def test_it_gives_the_context_of_the_definition(mask: Mask, temperature: float) -> None:
-    (q, k, v), attend = heads(20), ScaledDotAttend((HEAD,) * HEADS, temperature=temperature)
+def test_it_gives_the_context_and_the_gradients_of_the_definition(mask: Mask, temperature: float) -> None:
+    """A row that may see nothing, which is zeros, among them."""
+    inputs, attend = [x.requires_grad_() for x in heads(20)], ScaledDotAttend((HEAD,) * HEADS, temperature=temperature)
+    q, k, v = inputs
     assert batched.serves(q, k, v, mask)
-    torch.testing.assert_close(attend(q, k, v, mask=mask).context, attend.weights(q, k, mask=mask) @ v,
-                               atol=1e-6, rtol=1e-5)
+    fast, slow = attend(q, k, v, mask=mask).context, attend.weights(q, k, mask=mask) @ v
+    torch.testing.assert_close(fast, slow, atol=1e-6, rtol=1e-5)
+    grad = torch.randn_like(fast)
+    for mine, theirs in zip(*(torch.autograd.grad(each, inputs, grad) for each in (fast, slow)), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
 
 
-@torch.no_grad()
-def test_a_row_that_may_see_nothing_still_gets_zeros() -> None:
-    (q, k, v), mask = heads(20), padding(20, 0, 11)
-    assert not batched.serves(q, k, v, mask)
-    context = ScaledDotAttend((HEAD,) * HEADS)(q, k, v, mask=mask).context
-    assert bool((context[1] == 0).all())
-    assert bool(context.isfinite().all())
+def test_dropout_acts_in_training_alone() -> None:
+    (q, k, v), attend = heads(20), ScaledDotAttend((HEAD,) * HEADS, dropout=0.5)
+    one, other = (attend(q, k, v, mask=Mask()).context for _ in range(2))
+    assert not torch.equal(one, other)
+    attend.eval()
+    torch.testing.assert_close(attend(q, k, v, mask=Mask()).context, attend.weights(q, k, mask=Mask()) @ v)
 
 
 @pytest.mark.parametrize("mask", [
     Mask(causal=True), Mask(window=3), Mask(documents=torch.ones(ROWS, 20, dtype=torch.int64)),
     Mask(blind=torch.zeros(ROWS, 20, dtype=torch.bool))])
-@torch.no_grad()
 def test_any_mask_but_padding_is_left_to_others(mask: Mask) -> None:
     assert not batched.serves(*heads(20), mask)
 
 
-def test_gradients_and_lengths_at_which_others_are_faster_are_left_to_them() -> None:
-    assert not batched.serves(*heads(20), Mask())
-    with torch.no_grad():
-        assert [length for length in (15, 16, 64, 65) if batched.serves(*heads(length), Mask())] == [16, 64]
+def test_lengths_at_which_others_are_faster_are_left_to_them() -> None:
+    """A gradient takes them longer."""
+    lengths = (15, 16, 64, 65, 128, 129)
+    assert [length for length in lengths if batched.serves(*heads(length), Mask())] == [16, 64]
+    q, k, v = heads(128)
+    assert batched.serves(q.requires_grad_(), k, v, Mask())

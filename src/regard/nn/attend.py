@@ -131,6 +131,9 @@ class DotAttend(Attend):
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
         bias: Bias | None = None, previous: Tensor | None = None,
     ) -> Attended:
+        factor = self.factor
+        if factor is not None and positions is None and bias is None and batched.serves(q, k, v, mask):
+            return Attended(batched.attend(q, k, v, mask, factor, self.dropped), None)
         if _cheaper_explicit(q, k):
             return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous)
         reach = mask.window if mask.spans is None else None  # spans see past any window
@@ -151,11 +154,8 @@ class DotAttend(Attend):
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
                positions: Places | None, bias: Bias | None) -> Tensor:
-        if positions is None and bias is None and self.dropped == 0.0:
-            if short.serves(q, k, v, mask):
-                return short.attend(q, k, v, mask, scale / self.temperature)
-            if batched.serves(q, k, v, mask):
-                return batched.attend(q, k, v, mask, scale / self.temperature)
+        if positions is None and bias is None and self.dropped == 0.0 and short.serves(q, k, v, mask):
+            return short.attend(q, k, v, mask, scale / self.temperature)
         # The kernel's own causality counts queries and keys from 0 alike: right only where no positions are given.
         causal = positions is None and bias is None and mask.only_causal
         if bias is None and self.dropped == 0.0 and not causal and few.serves(q, k, v):
