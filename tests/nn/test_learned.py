@@ -23,7 +23,7 @@ def test_values_and_gradients_are_those_of_the_layer(bias: bool, frozen: str, sh
     layer, x = nn.Linear(24, 40, bias=bias), torch.randn(*shape, 24, requires_grad=frozen != "input")
     for name, parameter in layer.named_parameters():
         parameter.requires_grad_(name != frozen)
-    assert learned.serves(x, layer)
+    assert learned.serves(layer, x)
     fast, slow = product(x, layer), layer(x)
     torch.testing.assert_close(fast, slow)
     for mine, theirs in zip(gradients(fast, x, layer), gradients(slow, x, layer), strict=True):
@@ -41,8 +41,8 @@ def test_gradients_that_come_in_another_order_are_right() -> None:
 
 def test_few_rows_other_numbers_and_no_gradient_are_left_to_the_layer() -> None:
     layer, x = nn.Linear(24, 40), torch.randn(ROWS, 24)
-    assert learned.serves(x, layer)
-    assert not learned.serves(x[1:], layer)
-    assert not learned.serves(x.double(), layer.double())
+    assert learned.serves(layer, x)
+    assert not learned.serves(layer, x[1:])
+    assert not learned.serves(layer.double(), x.double())
     with torch.no_grad():
-        assert not learned.serves(x, layer.float())
+        assert not learned.serves(layer.float(), x)

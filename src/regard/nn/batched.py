@@ -34,5 +34,5 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, dropout: f
         added = added.where(mask.keys[:, None], torch.finfo(q.dtype).min).repeat_interleave(heads, 0)
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))
     weights = torch.baddbmm(added, q, k.mT, alpha=scale).softmax(-1)
-    context = torch.bmm(dropped(weights, dropout), v).unflatten(0, (rows, heads))
+    context = torch.bmm(dropped(weights, dropout), v).view(rows, heads, length, -1)
     return context if mask.keys is None else context * mask.keys.any(1)[:, None, None, None].to(q.dtype)

@@ -15,7 +15,7 @@ __all__ = ["linear", "serves"]
 ROWS = 512  # from which on it pays to lay out the weights
 
 
-def serves(x: Tensor, layer: nn.Module) -> TypeGuard[nn.Linear]:
+def serves(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Linear]:
     """Whether to multiply so: many rows of float32 that want a gradient, and weights that are whole and here."""
     return (
         type(layer) is nn.Linear and x.device.type == "cpu" and torch.is_grad_enabled()
@@ -35,7 +35,7 @@ class _Linear(torch.autograd.Function):
         return _product(x, weight, bias)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         rows = grad.flatten(0, -2)

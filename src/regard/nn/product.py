@@ -61,7 +61,7 @@ def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation
         flat = torch._addmm_activation(layer.bias, x.flatten(0, -2), layer.weight.T, use_gelu=activation.name != "relu")
         y = flat.view(*x.shape[:-1], -1)
     else:
-        y = learned.linear(x, layer) if learned.serves(x, layer) else layer(x)
+        y = learned.linear(x, layer) if learned.serves(layer, x) else layer(x)
         y = y if activation is None else activation(y)
     return y if add is None else add + y
 
