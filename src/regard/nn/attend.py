@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.nn import band, few, near, short
+from regard.nn import band, batched, few, near, short
 from regard.nn.dropout import dropped
 from regard.nn.mask import Mask, Places, whole
 
@@ -146,6 +146,9 @@ class DotAttend(Attend):
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
         bias: Bias | None = None, previous: Tensor | None = None, known: Tensor | None = None,
     ) -> Attended:
+        factor = self.factor
+        if factor is not None and positions is None and bias is None and batched.serves(q, k, v, mask):
+            return Attended(batched.attend(q, k, v, mask, factor, self.dropped), None)
         if _cheaper_explicit(q, k):
             return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous, known=known)
         reach = mask.window if mask.spans is None else None  # spans see past any window

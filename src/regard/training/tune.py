@@ -10,10 +10,11 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
 
-__all__ = ["learner", "learns", "level", "scale_of"]
+__all__ = ["OVER", "learner", "learns", "level", "scale_of"]
 
 TEACHER = "generator."  # of a detector: no part of its body, and as new as a head where it has come without one
-HEADS = ("head.", "words.", TEACHER)  # what reads the states: the labels, the tokens
+OVER = "encoder.over."  # what a task makes of the states of a body that are its features
+HEADS = ("head.", "words.", TEACHER, OVER)  # what reads the states: the labels, the tokens
 INPUT = {"tokens", "positions", "segments", "input_norm", "widen"}  # what makes them, before the first block
 
 
@@ -22,6 +23,9 @@ def learner(task: Task[Any], sizes: Sizes) -> nn.Module:
     how, model = task.run.train, task.build(sizes)
     if how.tune == "lora":
         adapt(model, how.lora_on, rank=how.lora_rank, scale=scale_of(how))
+        if not any(INSIDE in name for name, _ in model.named_parameters()):
+            raise UserError(f"train.tune=lora: the blocks of this model have none of train.lora_on="
+                            f"{','.join(how.lora_on)}, so no adapter would learn; take train.tune=all or head")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(learns(name, how))
     if not any(parameter.requires_grad for parameter in model.parameters()):
