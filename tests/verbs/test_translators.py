@@ -78,12 +78,16 @@ def test_it_passes_every_check(run: Path) -> None:
     assert ("fused = explicit" in said) == attends(run)
 
 
-def test_its_one_attention_is_looked_at_and_measured(run: Path, tmp_path: Path,
+def test_where_it_attends_its_one_attention_is_looked_at_explained_and_measured(run: Path, tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    if not attends(run):
-        pytest.skip("it has none")
     monkeypatch.chdir(tmp_path)
+    if not attends(run):
+        assert regard_says("look", TEXT, "--run", run)[0] == 2
+        return
     code, said, _ = regard_says("look", TEXT, "--run", run, "--terminal")
+    assert code == 0
+    assert "decoder.cross" in said
+    code, said, _ = regard_says("explain", TEXT, "--run", run)
     assert code == 0
     assert "decoder.cross" in said
     code, said, _ = regard_says("measure", "--run", run, "--limit", "4", "--json")
@@ -91,7 +95,8 @@ def test_its_one_attention_is_looked_at_and_measured(run: Path, tmp_path: Path,
     assert "decoder.cross" in said
 
 
-def test_the_same_command_goes_on_from_the_last_checkpoint_to_the_same_model(run: Path, data: Path, tmp_path: Path) -> None:
+def test_the_same_command_goes_on_from_the_last_checkpoint_to_the_same_model(run: Path, data: Path,
+                                                                             tmp_path: Path) -> None:
     again, last = tmp_path / run.name, "checkpoints/step-00000004"
     shutil.copytree(run, again)
     shutil.rmtree(again / last)
