@@ -316,7 +316,8 @@ def decode(args: argparse.Namespace, tower: Tower) -> None:
     plain = Plain(tower.width, args.vocabulary, 0.0).to(args.device).eval()
     with torch.no_grad():
         plain.take_over(model.eval())
-    rows = sorted(sentences(args.vocabulary, seed=1)[0][: args.sentences], key=len)
+    read, _ = sentences(args.vocabulary, seed=1)
+    rows = sorted((read[row] for row in range(args.sentences)), key=len)
     source = torch.full((len(rows), len(rows[-1])), PAD)
     for place, row in enumerate(rows):
         source[place, : len(row)] = torch.from_numpy(row)
