@@ -350,7 +350,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8_000)
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--batch-tokens", type=int, help="4096 on a GPU, 1024 on a CPU")
-    parser.add_argument("--sentences", type=int, help="that are translated: 256 on a GPU, 32 on a CPU")
+    parser.add_argument("--sentences", type=int, help="that are translated: 256 on a GPU, 64 on a CPU")
     parser.add_argument("--longest", type=int, default=24, help="tokens of a translation")
     parser.add_argument("--rounds", type=int, help="of training, 9 on a GPU, 3 on a CPU")
     parser.add_argument("--repeats", type=int, default=3, help="of decoding")
@@ -358,7 +358,7 @@ def main() -> None:
 
     cuda = args.device == "cuda"
     args.batch_tokens = args.batch_tokens or (4_096 if cuda else 1_024)
-    args.sentences, args.rounds = args.sentences or (256 if cuda else 32), args.rounds or (9 if cuda else 3)
+    args.sentences, args.rounds = args.sentences or (256 if cuda else 64), args.rounds or (9 if cuda else 3)
     choose_device(args.device)  # TF32 on a GPU, and the C library's memory on a CPU: both gain from it
     tower = replace(PRESETS["bahdanau"](), width=args.width, dropout=args.dropout)
     where_ = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
