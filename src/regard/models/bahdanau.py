@@ -115,7 +115,7 @@ class BahdanauDecoder(RecurrentDecoder):
         """The same states and contexts, without autograd in the loop."""
         attend, h, known = self.cross.attend, source.memory.states, source.known
         assert known is not None
-        matrices = Matrices(attend.query_weight[0], attend.out_weight[0, :, 0], self.seen.weight, self.gates.weight,  # type: ignore[index,arg-type]
+        matrices = Matrices(attend.query_weight[0], attend.out_weight[0, :, 0], self.seen.weight, self.gates.weight,  # type: ignore[index]
                             self.candidate.weight)
         return unrolled(lambda: self.walk(s, words, source), s, words, h, known[:, 0], matrices,
                         temperature=attend.temperature)

@@ -69,13 +69,15 @@ class _Unrolled(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         s, h, known, *others = ctx.saved_tensors
         m, done = Matrices(*others[:5]), Step(*others[5:])
+        assert done.weights is not None
         weights = done.weights.view(*done.s.shape[:2], -1)
         before = torch.cat([s[None], done.s[:-1]])
         r, z = done.gates.chunk(2, dim=-1)
         asked = before @ m.asked
-        back = _Back(
-            *(torch.empty_like(tensor) for tensor in (asked, done.c)), done.s.new_empty(*done.s.shape[:2], len(m.seen)),
-            torch.zeros_like(known, dtype=torch.promote_types(known.dtype, torch.float32)), [])
+        # Of what is summed over the steps, more digits than each of them has.
+        summed = torch.zeros_like(known, dtype=torch.promote_types(known.dtype, torch.float32))
+        back = _Back(torch.empty_like(asked), torch.empty_like(done.c),
+                     asked.new_empty(*asked.shape[:2], len(m.seen)), summed, [])
         flow = torch.zeros_like(s)  # into the state after the step
         for step in reversed(range(len(before))):
             flow = flow + grads[0][step]
@@ -103,7 +105,7 @@ class _Back(NamedTuple):
     given: Tensor
     """Of what words and contexts give to gates and candidate."""
     known: Tensor
-    """Summed over the steps."""
+    """Of all steps together."""
     score: list[Tensor]
 
     def look(self, step: int, asked: Tensor, known: Tensor, h: Tensor, weights: Tensor, score: Tensor,
