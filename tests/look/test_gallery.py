@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.gallery import Mistake, page, spread
+from regard.look.gallery import Attention, Mistake, page, spread
 from regard.look.record import Labels
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
@@ -22,8 +22,8 @@ HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
 
 def mistake(source: str = "le chat", answer: str = "a cat", *, loss: float = 1.0, sharp: bool = True) -> Mistake:
     weights = np.eye(2, dtype=np.float32) if sharp else np.full((2, 2), 0.5, dtype=np.float32)
-    return Mistake(source, "the cat", answer, loss, len(source.split()), Labels((" a", " cat"), (" le", " chat")),
-                   weights)
+    return Mistake(source, "the cat", answer, loss, len(source.split()),
+                   Attention(Labels((" a", " cat"), (" le", " chat")), weights))
 
 
 class Seen(HTMLParser):
@@ -79,11 +79,18 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
 
 def test_a_hostile_text_is_shown_and_never_run() -> None:
     harmless = {tag for tag, _ in shown(mistake()).tags}
-    one = mistake(HOSTILE, HOSTILE)
-    seen = shown(Mistake(HOSTILE, HOSTILE, "", 1.0, 1, Labels((HOSTILE, HOSTILE), (HOSTILE, HOSTILE)), one.weights))
+    looked = Attention(Labels((HOSTILE, HOSTILE), (HOSTILE, HOSTILE)), np.eye(2, dtype=np.float32))
+    seen = shown(Mistake(HOSTILE, HOSTILE, "", 1.0, 1, looked))
     assert {tag for tag, _ in seen.tags} <= harmless | {"i", "mark"}
     assert len(seen.all("script")) == 1
     assert "<img src=x onerror=alert(2)>" in seen.text
+
+
+def test_a_model_without_attention_has_its_mistakes_shown_without_a_picture() -> None:
+    seen = shown(Mistake("le chat", "the cat", "a cat", 1.0, 2, None))
+    assert len(seen.all("article")) == 1
+    assert seen.all("figure") == seen.all("svg") == []
+    assert "1.00 loss 2 words" in seen.text
 
 
 def test_the_words_that_differ_are_marked() -> None:

@@ -73,7 +73,7 @@ def test_an_override_is_read_by_the_type_of_its_setting(override: str, path: str
 
 def test_every_setting_is_described_and_its_default_can_be_written() -> None:
     rows = {path: (kind, default, doc) for path, kind, default, doc in describe()}
-    assert rows["model.width"] == ("a whole number of at least 1", "256", "numbers per token between blocks")
+    assert rows["model.depth"] == ("a whole number of at least 1", "3", "blocks")
     assert rows["train.clip"][:2] == ("a number above 0 or none", "1.0")
     assert rows["data.paths"][:2] == ("a list of texts", "none")
     assert rows["device"][:2] == ("one of auto, cpu, cuda, mps", "auto")

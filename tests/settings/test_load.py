@@ -74,8 +74,15 @@ def runs(draw: st.DrawFn) -> Run:
     train = replace(run.train, tune=tune, optimizer=optimizer, shard=run.train.shard and optimizer != "muon",
                     lora_on=tuple(draw(st.lists(st.sampled_from(ADAPTED), min_size=1, max_size=6))),
                     frozen=draw(st.integers(0, run.model.depth)))
+    cell, plain = run.model.cell if run.model.positions in ("none", "sinusoidal") else None, Tower()
+    is_recurrent = cell is not None
     return replace(run, train=train, model=replace(
         run.model,
+        cell=cell,
+        ways=run.model.ways if is_recurrent else plain.ways,
+        feeding=run.model.feeding and is_recurrent and run.model.context == "output",
+        truncate=run.model.truncate if is_recurrent and run.model.ways != "apart" else plain.truncate,
+        window=None if is_recurrent else run.model.window,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),
         width=width, heads=heads,
         key_heads=draw(st.sampled_from([None, key_heads])),
@@ -228,6 +235,16 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
      "train.optimizer: muon moves all matrices of the blocks, and at one rate; with train.layer_decay=0.9 take adamw"),
     (["train.optimizer=muon", "train.shard=true"],
      "train.optimizer: muon needs every matrix whole, which train.shard does not leave them; take adamw"),
+    (["model.ways=both"], "model.ways=both: of a recurrent model; take a model.cell, or leave it out"),
+    (["model.truncate=8"], "model.truncate=8: of a recurrent model; take a model.cell, or leave it out"),
+    (["model.preset=lstm", "model.window=8"],
+     "model.window=8: of attention, which blocks of model.cell=lstm have not; leave it out"),
+    (["model.preset=lstm", "model.positions=rotary"],
+     "model.positions=rotary: act inside of attention, which blocks of model.cell=lstm have not; take none"),
+    (["model.preset=bilstm", "model.width=9"],
+     "model.width: wants an even number, half of it for each of two ways, got 9; take 10"),
+    (["model.preset=bahdanau", "model.feeding=true"],
+     "model.feeding: with model.context=input nothing is attended to after a step; take model.context=output"),
 ])
 def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], said: str) -> None:
     assert message(*overrides).startswith(said)
@@ -249,7 +266,7 @@ def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:
     ("[model]\nwidht = 8", "model.widht: no such setting; did you mean model.width? (in "),
     ("[modle]\nwidth = 8", "modle.width: no such setting; did you mean model.width? (in "),
     ("[modle]", "modle: no such setting; did you mean model? (in "),
-    ("model = 8", "model: is a section, not a setting; it has preset, width, "),
+    ("model = 8", "model: is a section, not a setting; it has preset, cell, "),
     ("width = 8", "width: no such setting; did you mean model.width? (in "),
     ("[model]\nwidth = 'abc'", "model.width: wants a whole number, got 'abc' (in "),
     ("[model]\nwidth = true", "model.width: wants a whole number, got true (in "),

@@ -1,4 +1,4 @@
-"""The gallery of mistakes: one HTML file that needs no network, each mistake with its attention beside it."""
+"""The gallery of mistakes: one HTML file that needs no network, each mistake with its attention, if any, beside it."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,20 @@ from jaxtyping import Float
 from regard.look.document import document
 from regard.look.record import Labels
 
-__all__ = ["Mistake", "page", "spread"]
+__all__ = ["Attention", "Mistake", "page", "spread"]
 
 CELL = 18  # pixels of a weight
 LETTER = 7.4  # pixels that a letter of a label takes, about
 SLANT = 60  # degrees at which the columns' labels stand
 FAINT = 0.02  # a weight below this would not be seen, and is left out: a row has fifty others at the most
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Where a model looked while it gave its own answer."""
+
+    labels: Labels
+    weights: Float[np.ndarray, "targets sources"]
 
 
 @dataclass(frozen=True)
@@ -30,14 +38,12 @@ class Mistake:
     loss: float
     """Of the reference, per token."""
     length: int
-    """Tokens of the source."""
-    labels: Labels
-    weights: Float[np.ndarray, "targets sources"]
-    """Where the model looked while it gave its own answer."""
+    """Tokens of the source; its words, where the model has no attention."""
+    attention: Attention | None
 
     @property
-    def spread(self) -> float:
-        return spread(self.weights)
+    def spread(self) -> float | None:
+        return None if self.attention is None else spread(self.attention.weights)
 
 
 def spread(weights: Float[np.ndarray, "targets sources"]) -> float:
@@ -59,7 +65,12 @@ def page(mistakes: Sequence[Mistake], *, title: str, summary: str) -> str:
 
 def _card(mistake: Mistake) -> str:
     reference, answer = _compared(mistake.reference, mistake.answer)
-    keys = f'data-loss="{mistake.loss:.6f}" data-length="{mistake.length}" data-spread="{mistake.spread:.6f}"'
+    keys = f'data-loss="{mistake.loss:.6f}" data-length="{mistake.length}" data-spread="{mistake.spread or 0:.6f}"'
+    length, figure = f"<b>{mistake.length}</b> words", ""
+    if mistake.attention is not None:
+        length = f"<b>{mistake.length}</b> tokens <b>{mistake.spread:.1f}</b> spread"
+        figure = ('<figure tabindex="0" aria-label="attention, from the answer\'s tokens to the source\'s">'
+                  f"{_map(mistake.attention)}</figure>\n")
     return f"""<article {keys}>
 <div>
 <dl>
@@ -67,10 +78,9 @@ def _card(mistake: Mistake) -> str:
 <dt>reference</dt><dd dir="auto">{reference}</dd>
 <dt>answer</dt><dd dir="auto">{answer}</dd>
 </dl>
-<p class="figures"><b>{mistake.loss:.2f}</b> loss <b>{mistake.length}</b> tokens <b>{mistake.spread:.1f}</b> spread</p>
+<p class="figures"><b>{mistake.loss:.2f}</b> loss {length}</p>
 </div>
-<figure tabindex="0" aria-label="attention, from the answer's tokens to the source's">{_map(mistake)}</figure>
-</article>
+{figure}</article>
 """
 
 
@@ -91,10 +101,10 @@ def _compared(reference: str, answer: str) -> tuple[str, str]:
     return marked(one, shared[0]), marked(other, shared[1])
 
 
-def _map(mistake: Mistake) -> str:
+def _map(seen: Attention) -> str:
     """A heat map as SVG. A weight is the opacity of its cell, as an attribute: inline styles are forbidden here."""
     targets, sources = ([word.strip() or word for word in words] for words in (
-        mistake.labels.targets, mistake.labels.sources))
+        seen.labels.targets, seen.labels.sources))
     angle = math.radians(SLANT)
     left = 8 + LETTER * max(map(len, targets))
     top = 14 + math.sin(angle) * LETTER * max(map(len, sources))
@@ -109,8 +119,8 @@ def _map(mistake: Mistake) -> str:
     for row, word in enumerate(targets):
         y = top + CELL * row
         parts.append(f'<text class="row" x="{left - 5:.0f}" y="{y + 0.7 * CELL:.0f}">{escape(word)}</text>')
-        for column in np.flatnonzero(mistake.weights[row] >= FAINT).tolist():
-            weight = float(mistake.weights[row, column])
+        for column in np.flatnonzero(seen.weights[row] >= FAINT).tolist():
+            weight = float(seen.weights[row, column])
             parts.append(f'<rect x="{left + CELL * column:.0f}" y="{y:.0f}" width="{CELL}" height="{CELL}" '
                          f'fill-opacity="{weight:.2f}"><title>{escape(word)} ← {escape(sources[column])} '
                          f'{weight:.2f}</title></rect>')

@@ -123,6 +123,9 @@ def sites(model: nn.Module) -> dict[str, Attend]:
 def matching(known: Iterable[str], only: str | Sequence[str]) -> list[str]:
     """The sites that one of these patterns names, as file names are: `decoder.*.cross`."""
     patterns, known = [only] if isinstance(only, str) else list(only), list(known)
+    if not known:
+        raise UserError("this model has no attention to look at: its blocks read one token after the other; `regard "
+                        "predict` gives its answers and `regard wrong` its mistakes")
     chosen = [site for site in known if any(fnmatchcase(site, pattern) for pattern in patterns)]
     if not chosen:
         raise UserError(f"{', '.join(patterns)}: no attention of this name; there are {', '.join(known)}")

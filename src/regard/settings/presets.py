@@ -106,7 +106,7 @@ def longformer_base() -> Tower:
 def elman() -> Tower:
     """Elman 1990: one layer, one way. The sizes of recurrent presets are those for some ten thousand sentences."""
     return Tower(preset="elman", cell="elman", width=256, depth=1, heads=1, positions="none",
-                 scale_embedding=False, dropout=0.3)
+                 scale_embedding=False, pool="mean", dropout=0.3)
 
 
 def gru() -> Tower:

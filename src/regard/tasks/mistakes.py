@@ -1,4 +1,4 @@
-"""What a model got wrong, the worst first, and where it looked meanwhile."""
+"""What a model got wrong, the worst first, and where it looked meanwhile, if it looks at anything."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from regard.look.gallery import Mistake
+from regard.look.gallery import Attention, Mistake
 from regard.look.record import Labels
+from regard.look.watch import sites
 from regard.tasks.base import Example, Task, loss_per_token
 
 __all__ = ["Mistakes", "mistakes"]
@@ -33,6 +34,8 @@ def mistakes(task: Task[Any], model: nn.Module, split: str, *, limit: int | None
 
 
 def _mistake(task: Task[Any], model: nn.Module, loss: float, example: Example, answer: str) -> Mistake:
+    if not sites(model):
+        return Mistake(example.input, example.wanted, answer, loss, len(example.input.split()), None)
     [record] = task.look(model, [example.input], [answer], only=task.focus)
     [batch] = task.batches([example.input], [answer])
     said = list(task.said(batch))
@@ -41,5 +44,5 @@ def _mistake(task: Task[Any], model: nn.Module, loss: float, example: Example, a
     for each in record.values():
         weights[: each.shape[1]] += each.mean(0)  # a global token's own attention has the first rows alone
     weights /= sum(each.shape[1] == len(weights) for each in record.values())
-    return Mistake(example.input, example.wanted, answer, loss, len(labels.sources),
-                   Labels(tuple(labels.targets[row] for row in said), labels.sources), weights[said])
+    rows = Labels(tuple(labels.targets[row] for row in said), labels.sources)
+    return Mistake(example.input, example.wanted, answer, loss, len(labels.sources), Attention(rows, weights[said]))

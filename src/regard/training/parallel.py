@@ -220,9 +220,12 @@ def _part(tensor: Tensor, like: Tensor) -> Tensor:
 
 def _recompute(model: nn.Module) -> None:
     """Keep a block's input alone; what is inside is computed again when its gradient is wanted (Chen et al. 2016)."""
-    for block in model.modules():
-        if isinstance(block, Block):
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+    blocks = [block for block in model.modules() if isinstance(block, Block)]
+    if not blocks:
+        raise UserError("train.recompute: the blocks of this model keep little that could be computed again; leave it "
+                        "out, and to save memory take train.accumulate")
+    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 
 
 def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:

@@ -1,4 +1,4 @@
-"""`regard wrong`: a page of the worst mistakes, each with its attention beside it."""
+"""`regard wrong`: a page of the worst mistakes, each with its attention, if it has any, beside it."""
 
 import json as jsons
 import sys
