@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ from regard.generate.beam import Beam, beam
 from regard.generate.sample import Sampling, gather, sample
 from regard.look.watch import sites, watch
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.rnn import RecurrentDecoder
 from regard.models.writers import decoder
 from regard.nn.attend import SCORES
 from regard.nn.attention import Memory
@@ -130,18 +130,36 @@ def luong(tower: Tower, numbers: Numbers, words: Tensor, h: Tensor) -> tuple[lis
     return states, every
 
 
-def fixed(tower: Tower, numbers: Numbers, words: Tensor, h: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Sutskever et al. 2014, 2: all that is known of the source is where the states begin."""
-    kept, states = by_layer(tower, begun(tower, numbers, h, stacked(tower))), []
+def left(tower: Tower, numbers: Numbers, words: Tensor) -> list[list[Tensor]]:
+    """Sutskever et al. 2014, 3: the vectors of each layer when it has read a source."""
+    ways = {"both": ["forth", "back"]}.get(tower.ways, [tower.ways])
+    width, every, x = WIDTH // len(ways), [], list(words)
+    for layer in range(tower.depth):
+        states, ends = [], []
+        for way in ways:
+            kept = [words.new_zeros(width)] * (2 if tower.cell == "lstm" else 1)
+            passed = []
+            for e in x if way == "forth" else x[::-1]:
+                kept = cell(str(tower.cell), f"encoder.blocks.{layer}.{way}", numbers, e, kept)
+                passed.append(kept[0])
+            states.append(passed if way == "forth" else passed[::-1])
+            ends.append(kept)
+        x = [torch.cat(parts) for parts in zip(*states, strict=True)]
+        every.append([torch.cat(parts) for parts in zip(*ends, strict=True)])
+    return every
+
+
+def fixed(tower: Tower, numbers: Numbers, words: Tensor, kept: list[list[Tensor]]) -> Tensor:
+    """And what is written from there."""
+    own, states = {name.removeprefix("decoder."): p for name, p in numbers.items() if name.startswith("decoder.")}, []
     for e in words:
-        state, kept = layers(tower, numbers, e, kept)
-        narrow = numbers.get("narrow.weight")
-        states.append(state if narrow is None else narrow @ state + numbers["narrow.bias"])
-    return states, []
+        state, kept = layers(tower, own, e, kept)
+        states.append(own["narrow.weight"] @ state + own["narrow.bias"] if "narrow.weight" in own else state)
+    return torch.stack(states)
 
 
 PAPERS: dict[str, Callable[[Tower, Numbers, Tensor, Tensor], tuple[list[Tensor], list[Tensor]]]] = {
-    "input": bahdanau, "output": luong, "fixed": fixed}
+    "input": bahdanau, "output": luong}
 
 # Against them.
 
@@ -155,10 +173,11 @@ TOWERS = [
           strict=False)),
     replace(TINY, context="output", ways="back", score="bilinear", feeding=True, cell="lstm", depth=2,
             embedding_width=4),
-    *(replace(TINY, context="fixed", cell=cell, depth=depth, ways=ways) for cell, depth, ways in [
-        ("lstm", 2, "back"), ("gru", 1, "forth"), ("elman", 3, "both")]),
-    replace(TINY, context="fixed", cell="lstm", ways="back", embedding_width=4),
 ]
+BOTTLENECKS = [
+    replace(TINY, context="fixed", cell=cell, depth=depth, ways=ways, embedding_width=narrow)
+    for cell, depth, ways, narrow in [("lstm", 2, "back", None), ("gru", 1, "forth", None), ("elman", 3, "both", None),
+                                      ("lstm", 1, "both", 4)]]
 
 
 def named(tower: Tower) -> str:
@@ -166,14 +185,14 @@ def named(tower: Tower) -> str:
     return " ".join([*words, *(["fed"] if tower.feeding else []), *(["narrow"] if tower.embedding_width else [])])
 
 
-def shaken(tower: Tower) -> RecurrentDecoder:
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def shaken(model: Model) -> Model:
     """With weights and biases of every size, in float64."""
-    torch.manual_seed(0)
-    model = decoder(tower, vocabulary=VOCABULARY, memory_width=WIDTH).double().eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
-    assert isinstance(model, RecurrentDecoder)
-    return model
+    return model.double().eval()
 
 
 def source_of(lengths: Sequence[int]) -> tuple[Memory, list[Tensor]]:
@@ -189,28 +208,40 @@ def numbers_of(model: nn.Module) -> Numbers:
 
 @pytest.mark.parametrize("tower", TOWERS, ids=named)
 def test_states_weights_and_gradients_are_those_of_the_papers_equations(tower: Tower) -> None:
-    model, (memory, alone) = shaken(tower), source_of([5, 2, 4])
+    model = shaken(decoder(tower, vocabulary=VOCABULARY, memory_width=WIDTH))
+    memory, alone = source_of([5, 2, 4])
     tokens = torch.randint(0, VOCABULARY, (3, 6))
     x, numbers = model.embed(tokens), numbers_of(model)
     read = [PAPERS[tower.context](tower, numbers, words, h) for words, h in zip(x, alone, strict=True)]
     expected = torch.stack([torch.stack(states) for states, _ in read])
-    with watch(model) if tower.context != "fixed" else torch.enable_grad() as seen:
+    with watch(model) as seen:
         states = model(x, memory)
-    torch.testing.assert_close(states, expected, rtol=0, atol=1e-9)
     for row, (_, weights) in enumerate(read):
-        if weights:
-            length = len(alone[row])
-            found = seen["cross"][row, 0].double()
-            torch.testing.assert_close(found[:, :length], torch.stack(weights).detach(), rtol=0, atol=1e-6)
-            assert (found[:, length:] == 0).all()
-    learned = [p for name, p in numbers.items() if not name.startswith(("output", "cross.attend.v"))]
-    direction = torch.randn_like(expected)
-    ours = torch.autograd.grad(states, [memory.states, *learned], direction, retain_graph=True, allow_unused=True)
-    theirs = torch.autograd.grad(expected, [memory.states, *learned], direction, allow_unused=True)
-    for mine, other in zip(ours, theirs, strict=True):
-        assert (mine is None) == (other is None)
-        if mine is not None and other is not None:
-            torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
+        length, found = len(alone[row]), seen["cross"][row, 0].double()
+        torch.testing.assert_close(found[:, :length], torch.stack(weights).detach(), rtol=0, atol=1e-6)
+        assert (found[:, length:] == 0).all()
+    same_with_gradients(states, expected, [memory.states, *numbers.values()])
+
+
+@pytest.mark.parametrize("tower", BOTTLENECKS, ids=named)
+def test_a_decoder_without_attention_goes_on_from_where_each_layer_of_the_encoder_has_ended(tower: Tower) -> None:
+    model = shaken(EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY))
+    source, target, lengths, numbers = text(3, 5), text(3, 4), [5, 2, 4], numbers_of(model)
+    words, written = model.encoder.embed(source), model.decoder.embed(target)
+    expected = torch.stack([fixed(tower, numbers, written[row], left(tower, numbers, words[row, :length]))
+                            for row, length in enumerate(lengths)])
+    same_with_gradients(model(source, target, mask=real(lengths)), expected, list(numbers.values()))
+
+
+def same_with_gradients(ours: Tensor, theirs: Tensor, learned: Sequence[Tensor]) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+    direction = torch.randn_like(theirs)
+    mine, others = (torch.autograd.grad(states, learned, direction, retain_graph=True, allow_unused=True)
+                    for states in (ours, theirs))
+    for one, other in zip(mine, others, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
 def test_the_output_is_the_words_own_matrix_where_they_are_tied() -> None:
@@ -367,8 +398,8 @@ def test_a_state_can_go_back_in_each_row_and_take_another_way(
         name: str, read: int, kept: list[int], one: bool, capacity: bool) -> None:
     """To one place in all rows, or to another in each; a place that was never reached changes nothing."""
     model, source, first, then = translator(name), text(3, 6), text(3, read, 1), text(3, 4, 2)
-    memory = model.encode(source, real([6, 2, 5]))
-    state = model.begin(3, memory, capacity=16 if capacity else None)
+    lengths = [6, 2, 5]
+    state = model.begin(3, model.encode(source, real(lengths)), capacity=16 if capacity else None)
     model.step(first, state)
     state.truncate(kept[0] if one else torch.tensor(kept)[:, None])
     places = [min(read, kept[0] if one else place) for place in kept]
@@ -377,7 +408,7 @@ def test_a_state_can_go_back_in_each_row_and_take_another_way(
         return  # rows that stand at different places need a state of fixed size
     after = model.step(then, state)
     for row, place in enumerate(places):
-        alone = model.begin(1, Memory(memory.states[row : row + 1], Mask(keys=memory.mask.keys[row : row + 1])))
+        alone = model.begin(1, model.encode(source[row : row + 1, : lengths[row]]))
         whole = model.step(torch.cat([first[row, :place], then[row]])[None], alone)
         torch.testing.assert_close(after[row], whole[0, place:], rtol=1e-5, atol=1e-5)
 
