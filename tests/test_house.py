@@ -96,6 +96,63 @@ def test_harmless_code_is_not_taken_for_it(source: str) -> None:
     assert not list(code_runners(ast.parse(source)))
 
 
+ANCESTORS = {"elman", "gru", "lstm", "bilstm", "sutskever", "bahdanau", "luong", "elmo"}
+NAMING = {"models", "settings"}  # which make them, and which offer them
+
+
+def test_no_module_that_uses_models_names_one_that_came_before_the_transformer() -> None:
+    files = [file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] not in NAMING]
+    assert len(files) > 100
+    for file in files:
+        assert not ancestors(ast.parse(file.read_text(encoding="utf-8"))), file
+
+
+def ancestors(tree: ast.Module) -> set[str]:
+    """Those that code names, in whatever way. Docstrings may: they cite the papers."""
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in told:
+                names = [text]
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
+                names = [name]
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names = [name]
+            case ast.Import(names=aliases):
+                names = [f"{alias.name} {alias.asname}" for alias in aliases]
+            case ast.ImportFrom(module=module, names=aliases):
+                names = [str(module), *(f"{alias.name} {alias.asname}" for alias in aliases)]
+            case ast.keyword(arg=str(name)):
+                names = [name]
+            case _:
+                continue
+        words = {word.lower() for name in names for word in WORD.findall(name)}
+        found |= ANCESTORS & words
+    return found
+
+
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of text, of snake_case and of CamelCase
+
+
+@pytest.mark.parametrize("source", [
+    "from regard.models.bahdanau import Looks", "import regard.models.elmo as features",
+    "from regard.models import luong", "x = SutskeverDecoder",
+    "x = nn.LSTM(4, 4)", "if tower.cell == 'gru': pass", "def of_elman(): pass", "class LuongPage: pass",
+    "is_lstm = True", "f'model.preset=bilstm, {x}'", "make(sutskever=True)", "def f(elmo_run): pass",
+])
+def test_naming_one_would_be_noticed(source: str) -> None:
+    assert ancestors(ast.parse(source))
+
+
+@pytest.mark.parametrize("source", [
+    'def f():\n    """Luong et al. 2015."""', "# an LSTM", "x = 'grumble'", "from regard.models.encoder import Encoder",
+    "elmore = congruent", "if model.ordered: pass",
+])
+def test_what_only_sounds_like_one_or_cites_it_is_not_taken_for_it(source: str) -> None:
+    assert not ancestors(ast.parse(source))
+
+
 def test_the_page_runs_no_text_as_code() -> None:
     for file in [*PACKAGE.rglob("*.js"), *PACKAGE.rglob("*.html")]:
         assert not re.search(r"\beval\(|new Function\(", file.read_text(encoding="utf-8")), file

@@ -44,8 +44,14 @@ JOBS = {
     "detect": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "train.rate=5e-4"),
 }
 
-# Two of the encoders' tasks stand for the other two, which learn by the same loop and take minutes more.
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in ("tag", "detect") else name for name in JOBS]
+# With the models that came before the transformer, as a task and a preset.
+JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[task]) for task, preset in (
+    ("tag", "elman"), ("tag", "bilstm"), ("translate", "sutskever"), ("translate", "bahdanau"), ("translate", "luong"))}
+JOBS["language lstm"] = ("model.preset=lstm", "model.truncate=8", *JOBS["language"][:-1])  # Muon has no matrix there
+
+# A few stand for the others, which learn by the same loop and take minutes more.
+FAST = ("translate", "language", "classify", "mask", "translate bahdanau", "language lstm")
+NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in JOBS]
 
 # Some 10 ms a step. Checkpoints and evaluations fall on different steps, and at times on the same.
 SMALL = ("device=cpu", "model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.2",
@@ -61,8 +67,12 @@ WRITTEN = ("run.json", "metrics.jsonl", "checkpoints", "model.safetensors", "con
 class Job:
     """A small run of a task."""
 
-    task: str
+    name: str
     settings: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> str:
+        return self.name.split()[0]
 
     def but(self, *settings: str) -> "Job":
         """The same with other settings."""
@@ -71,11 +81,11 @@ class Job:
     @property
     def run(self) -> Run:
         """What `regard train` makes of the settings."""
-        return load(None, (*SMALL, *JOBS[self.task], *self.settings), base=base(self.task, built_in=True))
+        return load(None, (*SMALL, *JOBS[self.name], *self.settings), base=base(self.task, built_in=True))
 
     def words(self, folder: Path, *options: str) -> list[str]:
         """Of the command line, after `regard`."""
-        settings = [word for setting in (*SMALL, *JOBS[self.task], *self.settings) for word in ("--set", setting)]
+        settings = [word for setting in (*SMALL, *JOBS[self.name], *self.settings) for word in ("--set", setting)]
         return ["train", self.task, "--out", str(folder), *settings, *options]
 
     def start(self, folder: Path, *options: str, threads: int = 1) -> "Process":

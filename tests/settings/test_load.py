@@ -74,9 +74,11 @@ def runs(draw: st.DrawFn) -> Run:
     train = replace(run.train, tune=tune, optimizer=optimizer, shard=run.train.shard and optimizer != "muon",
                     lora_on=tuple(draw(st.lists(st.sampled_from(ADAPTED), min_size=1, max_size=6))),
                     frozen=draw(st.integers(0, run.model.depth)))
-    is_recurrent, plain = run.model.cell is not None, Tower()
+    cell, plain = run.model.cell if run.model.positions in ("none", "sinusoidal") else None, Tower()
+    is_recurrent = cell is not None
     return replace(run, train=train, model=replace(
         run.model,
+        cell=cell,
         ways=run.model.ways if is_recurrent else plain.ways,
         feeding=run.model.feeding and is_recurrent and run.model.context == "output",
         truncate=run.model.truncate if is_recurrent else plain.truncate,
@@ -237,6 +239,8 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
     (["model.truncate=8"], "model.truncate=8: of a recurrent model; take a model.cell, or leave it out"),
     (["model.preset=lstm", "model.window=8"],
      "model.window=8: of attention, which blocks of model.cell=lstm have not; leave it out"),
+    (["model.preset=lstm", "model.positions=rotary"],
+     "model.positions=rotary: act inside of attention, which blocks of model.cell=lstm have not; take none"),
     (["model.preset=bilstm", "model.width=9"],
      "model.width: wants an even number, half of it for each of two ways, got 9; take 10"),
     (["model.preset=bahdanau", "model.feeding=true"],

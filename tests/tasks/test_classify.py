@@ -240,7 +240,9 @@ def test_a_mistake_says_what_was_wanted_and_what_came(one: Path) -> None:
     assert (found.sentences, found.wrong) == (2, 1)
     [mistake] = found.worst
     assert (mistake.source, mistake.reference, mistake.answer) == ("the red car", "blue", "red")
-    assert mistake.weights.shape == (mistake.length, mistake.length)  # of all its tokens: they were read, not written
+    assert mistake.attention is not None
+    # Of all its tokens: they were read, not written.
+    assert mistake.attention.weights.shape == (mistake.length, mistake.length)
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])

@@ -250,8 +250,9 @@ def test_a_mistake_shows_all_that_each_token_looked_at_where_the_first_has_an_at
     model = task.build(task.prepare(tmp_path))
     initialize(model, seed=0)
     [worst, *_] = mistakes(task, model.eval(), "val").worst
-    assert len(worst.labels.targets) > 5
-    assert np.allclose(worst.weights.sum(1), 1, atol=1e-5)
+    assert worst.attention is not None
+    assert len(worst.attention.labels.targets) > 5
+    assert np.allclose(worst.attention.weights.sum(1), 1, atol=1e-5)
 
 
 def test_a_look_and_the_choices_are_of_the_detector(made: tuple[Detect, Detector]) -> None:

@@ -404,8 +404,9 @@ def test_a_mistake_shows_where_its_blank_looked(made: tuple[Fill, Masked]) -> No
     found = mistakes(task, model, "val", limit=4)
     assert found.wrong
     for each in found.worst:
-        assert each.weights.shape == (1, len(each.labels.sources))
-        assert "<mask>" in each.labels.sources
+        assert each.attention is not None
+        assert each.attention.weights.shape == (1, len(each.attention.labels.sources))
+        assert "<mask>" in each.attention.labels.sources
 
 
 def test_a_look_names_a_blank_s_row_by_its_filling(made: tuple[Fill, Masked]) -> None:

@@ -294,8 +294,10 @@ def test_mistakes_have_their_attention(trained: Path) -> None:
     found = mistakes(predictor.task, predictor.model, "val")
     assert found.sentences == 16
     gerund = next(mistake for mistake in found.worst if mistake.reference == "GERUND")
-    assert gerund.labels.targets == ("<s>", " walk", "</s>")
-    assert gerund.weights.shape == (len(gerund.labels.targets), len(gerund.labels.sources))
+    assert gerund.attention is not None
+    labels, weights = gerund.attention.labels, gerund.attention.weights
+    assert labels.targets == ("<s>", " walk", "</s>")
+    assert weights.shape == (len(labels.targets), len(labels.sources))
 
 
 def test_examples_are_tagged_as_they_stand(trained: Path) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data.batch import Plan
+from regard.models.labelled import Tagger
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.tasks.translate import Translate
@@ -124,6 +125,19 @@ def test_a_trace_counts_the_operations_of_a_real_step(case: Case) -> None:
     with FlopCounterMode(display=False) as counter:
         loss().backward()
     assert case.traced().operations == pytest.approx(counter.get_total_flops(), rel=1e-6)
+
+
+@pytest.mark.parametrize("cell", ["elman", "gru", "lstm"])
+def test_a_recurrent_layer_does_six_operations_for_each_of_its_weights_and_each_token(cell: Any) -> None:
+    tower = replace(SMALL, cell=cell, ways="both", positions="none", depth=2, dropout=0.0)
+    with torch.device("meta"):
+        model = Tagger(tower, vocabulary=64, labels=5)
+    tokens = torch.empty(4, 10, dtype=torch.long, device="meta")
+    found = trace(model, lambda: model(tokens).sum(), device="cuda", precision=HALF)
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "table" not in name]
+    assert found.operations == 6 * 4 * 10 * sum(p.numel() for p in matrices)
+    assert found.copies > 0
+    assert len(found.blocks) == 2
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
 """How many vectors each cell keeps from one token to the next: an LSTM has its cell besides its state."""
 
-Vectors = tuple[Float[Tensor, "rows width"], ...]
+Vectors = tuple[Float[Tensor, "rows _"], ...]
 
 
 class Recurrent(nn.Module):
@@ -34,7 +34,10 @@ class Recurrent(nn.Module):
         self.dropout = Dropout(dropout)
 
     def settle(self) -> None:
-        """The gates by which an LSTM forgets begin open: what it reads is not halved with every token (Jozefowicz et al. 2015)."""
+        """The gates by which an LSTM forgets begin open, so that what it has read is not halved with every token.
+
+        Jozefowicz et al. 2015, 2.2.
+        """
         for way in (self.forth, self.back):
             if isinstance(way, nn.LSTM):
                 nn.init.ones_(way.get_parameter("bias_ih_l0").view(4, -1)[1])
@@ -51,6 +54,21 @@ class Recurrent(nn.Module):
             states.append(turned(self.back(turned(x[..., -self.inputs :], mask.keys))[0], mask.keys))
         return self.dropout(states[0] if len(states) == 1 else torch.cat(states, dim=-1))  # type: ignore[no-any-return]
 
+    def through(
+        self, x: Float[Tensor, "batch length inputs"], *, mask: Mask = Mask()
+    ) -> tuple[Float[Tensor, "batch length width"], Vectors]:
+        """The states as before, and the vectors that are left when each row's last real token has been read."""
+        states, vectors = [], []
+        for way in ("forth", "back"):
+            if (cell := getattr(self, way)) is None:
+                continue
+            read = turned(x, mask.keys) if way == "back" else x
+            own = cell(read)[0]
+            vectors.append(_after(cell, read, own, mask.keys))
+            states.append(turned(own, mask.keys) if way == "back" else own)
+        joined = tuple(torch.cat(both, dim=-1) for both in zip(*vectors, strict=True))
+        return self.dropout(torch.cat(states, dim=-1)), joined
+
     def read(
         self, x: Float[Tensor, "rows n inputs"], vectors: Vectors
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
@@ -60,6 +78,28 @@ class Recurrent(nn.Module):
         states, after = self.forth(x, before if self.vectors > 1 else before[0])
         after = after if self.vectors > 1 else (after,)
         return self.dropout(states), tuple(vector[0] for vector in after)
+
+
+def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Float[Tensor, "batch length width"],
+           real: Bool[Tensor, "batch length"] | None) -> Vectors:
+    """A cell's vectors after the last real token, which a fused kernel tells for rows without padding only.
+
+    All states being known, so are an LSTM's gates at all tokens: its cell is a sum along them.
+    """
+    state = summary(states, real, ways="forth")
+    if not isinstance(cell, nn.LSTM):
+        return (state,)
+    before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
+    weights = {name: cell.get_parameter(f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+    given = nn.functional.linear(x, weights["weight_ih"], weights["bias_ih"])
+    enters, keeps, new, _ = (given + nn.functional.linear(before, weights["weight_hh"], weights["bias_hh"])).chunk(4, -1)
+    enters, keeps = torch.sigmoid(enters) * torch.tanh(new), torch.sigmoid(keeps)
+    if real is not None:  # padding changes nothing
+        enters, keeps = enters * real[..., None], torch.where(real[..., None], keeps, 1.0)
+    kept = torch.zeros_like(state)
+    for entering, keeping in zip(enters.unbind(1), keeps.unbind(1), strict=True):
+        kept = keeping * kept + entering
+    return state, kept
 
 
 def turned(x: Float[Tensor, "batch length width"],

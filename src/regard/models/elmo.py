@@ -10,6 +10,7 @@ from regard.models.cells import Recurrent, turned
 from regard.models.encoder import Encoder
 from regard.models.rnn import RecurrentDecoder
 from regard.models.tower import blocks
+from regard.nn.embed import Tokens
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
@@ -34,7 +35,8 @@ class ElmoDecoder(RecurrentDecoder):
     def hindsight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length out"]:
         x = turned(self.embed(tokens), None)
         for block in self.blocks:
-            assert isinstance(block, Recurrent) and block.back is not None
+            assert isinstance(block, Recurrent)
+            assert block.back is not None
             x = block.dropout(block.back(x)[0])
         return self.narrow(turned(x, None))  # type: ignore[no-any-return]
 
@@ -42,44 +44,44 @@ class ElmoDecoder(RecurrentDecoder):
 class ElmoEncoder(Encoder):
     """3.2 and 3.3: both models read, and what a task makes of all their layers stands over them.
 
-    They see a token's vector alone: it is the lowest layer, once for each way. There are no other vectors of tokens
-    beside it, which the paper's taggers have.
+    The lowest layer is the token's vector, once for each way. A task has vectors of its own beside the mix.
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__(replace(tower, positions="none"), vocabulary=vocabulary)
-        self.over = Over(tower)
+        self.over = Over(tower, vocabulary)
 
     def embed(
         self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None,
         segments: Int[Tensor, "batch length"] | None = None,
-    ) -> Float[Tensor, "batch length both"]:
+    ) -> Float[Tensor, "batch length input"]:
         x = super().embed(tokens, positions, segments)
-        return torch.cat([x, x], dim=-1)
+        return torch.cat([x, x, self.dropout(self.over.own(tokens))], dim=-1)
 
     def forward(
-        self, x: Float[Tensor, "batch length both"], *, mask: Mask = Mask(),
+        self, x: Float[Tensor, "batch length input"], *, mask: Mask = Mask(),
         positions: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length width"]:
-        layers = [x]
+        layers = [x[..., : 2 * self.width]]
         for block in self.blocks:
             layers.append(block(layers[-1], mask=mask))
-        return self.over(layers, mask=mask)  # type: ignore[no-any-return]
+        return self.over(x[..., 2 * self.width :], layers, mask=mask)  # type: ignore[no-any-return]
 
 
 class Over(nn.Module):
-    """What a task has of its own: how it mixes the layers, and one more that reads the mix in both ways."""
+    """What a task has of its own: vectors of tokens, how it mixes the layers, and one more that reads [x; mix]."""
 
-    def __init__(self, tower: Tower) -> None:
+    def __init__(self, tower: Tower, vocabulary: int) -> None:
         super().__init__()
+        self.own = Tokens(vocabulary, tower.width, scaled=tower.scale_embedding)
         self.mix = Mix(1 + tower.depth)
-        self.reader = Recurrent(str(tower.cell), tower.width, inputs=2 * tower.width, ways="both",
+        self.reader = Recurrent(str(tower.cell), tower.width, inputs=3 * tower.width, ways="both",
                                 dropout=tower.dropout)
 
     def forward(
-        self, layers: list[Float[Tensor, "batch length both"]], *, mask: Mask
+        self, x: Float[Tensor, "batch length own"], layers: list[Float[Tensor, "batch length both"]], *, mask: Mask
     ) -> Float[Tensor, "batch length width"]:
-        return self.reader(self.mix(layers), mask=mask)  # type: ignore[no-any-return]
+        return self.reader(torch.cat([x, self.mix(layers)], dim=-1), mask=mask)  # type: ignore[no-any-return]
 
 
 class Mix(nn.Module):

@@ -9,7 +9,12 @@ from regard.nn.head import Labels, pooled
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
-__all__ = ["Classifier", "Tagger"]
+__all__ = ["Classifier", "Tagger", "telling"]
+
+
+def telling(tower: Tower) -> int:
+    """Which of a word's tokens tells its label: the first, or the last where no token knows of those that follow it."""
+    return -1 if tower.cell is not None and tower.ways == "forth" else 0
 
 
 class Classifier(nn.Module):

@@ -97,9 +97,8 @@ class RecurrentState:
 class RecurrentDecoder(Writes):
     """The next token from a state that has read all before it (Mikolov et al. 2010).
 
-    With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Cho et al. 2014,
-    A.1.2; Sutskever et al. 2014 take over all layers' vectors, which a fused kernel keeps for its longest row only).
-    A subclass looks at the source on the way: it says what it keeps (`sizes`) and how it reads.
+    With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Bahdanau et al.
+    2015, A.2.2). A subclass looks at the source on the way: it says what it keeps (`sizes`) and how it reads.
     """
 
     ordered = True
@@ -190,7 +189,7 @@ class RecurrentDecoder(Writes):
         return self.narrow(pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)), vectors
 
     def through(
-        self, x: Float[Tensor, "rows n width"], vectors: Vectors
+        self, x: Float[Tensor, "rows n inputs"], vectors: Vectors
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
         """Through all layers, each with its own vectors."""
         after = list[Tensor]()

@@ -121,6 +121,9 @@ class Task(ABC, Generic[B]):
     def __init__(self, run: Run) -> None:
         if not self.reads_only:
             _refuse_reader(run)
+        elif run.model.truncate is not None:
+            raise UserError(f"model.truncate={run.model.truncate}: of a model that writes, which {run.task} does not "
+                            "train; leave it out")
         if run.model.positions == "learned" and run.model.longest < run.data.longest:
             raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
                             f"data.longest={run.data.longest}; raise the one or lower the other")

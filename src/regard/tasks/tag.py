@@ -17,7 +17,7 @@ from regard.data.conllu import Tagged, find_treebank, read_sentences, read_treeb
 from regard.data.layout import find_tests
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
-from regard.models.labelled import Tagger
+from regard.models.labelled import Tagger, telling
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
 from regard.tasks.base import Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
@@ -46,7 +46,7 @@ class Tag(Labelled):
     """A tag for each word.
 
     The words of a `Sample` have single spaces between them, and a space inside a word does not break. A word may be
-    several tokens: the first one has its tag, the others none (Devlin et al. 2019, 5.3).
+    several tokens: one has its tag, the others none; the first (Devlin et al. 2019, 5.3), if it can know of the others.
     """
 
     counted = "words"
@@ -56,6 +56,7 @@ class Tag(Labelled):
         if run.data.longest < 3:
             raise UserError(f"data.longest={run.data.longest}: has no room for a word between start and end; three "
                             "tokens are the least")
+        self.telling = telling(run.model)
         self.usual: dict[str, str] = {}
         self.most_usual = ""
 
@@ -132,7 +133,9 @@ class Tag(Labelled):
             ids, targets = [self.tokens.start], [IGNORED]
             for word, tag in zip(words, wanted, strict=True):
                 ids += word
-                targets += [places.get(tag, IGNORED), *[IGNORED] * (len(word) - 1)]
+                own = [IGNORED] * len(word)
+                own[self.telling] = places.get(tag, IGNORED)
+                targets += own
             found.append(Row([*ids[: longest - 1], self.tokens.end], [*targets[: longest - 1], IGNORED],
                              len(ids) >= longest))
         return found
@@ -199,17 +202,18 @@ class Tag(Labelled):
         rows, told = list[list[int]](), list[tuple[int, range, list[int]]]()
         for sentence, words in enumerate(self.tokens.encode_words(sentences)):
             for piece in pieces([min(len(word), room) for word in words], room):
-                row, firsts = [self.tokens.start], list[int]()
+                row, tellers = [self.tokens.start], list[int]()
                 for place in piece.read:
-                    firsts += [len(row)] if place in piece.told else []
-                    row += words[place][:room]
+                    word = words[place][:room]
+                    tellers += [range(len(row), len(row) + len(word))[self.telling]] if place in piece.told else []
+                    row += word
                 rows.append([*row, self.tokens.end])
-                told.append((sentence, piece.told, firsts))
+                told.append((sentence, piece.told, tellers))
         for places, tokens in alike(rows, pad=self.tokens.pad, device=device):
             logs = self._logits(model, tokens).float().log_softmax(-1).cpu()
             for place, of_row in zip(places, logs, strict=True):
-                sentence, words_told, firsts = told[place]
-                found[sentence][words_told.start : words_told.stop] = of_row[firsts]
+                sentence, words_told, tellers = told[place]
+                found[sentence][words_told.start : words_told.stop] = of_row[tellers]
         return found
 
     def _likeliest(self, logs: Float[Tensor, "words labels"]) -> list[str]:

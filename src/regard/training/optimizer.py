@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.tasks.device import fast_bfloat16
 from regard.training.muon import Muon
@@ -27,6 +28,9 @@ def adamw(model: nn.Module, how: Train, *, device: torch.device) -> torch.optim.
 def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
     """Muon for the blocks' matrices; AdamW for tokens, output, positions, norms and biases."""
     matrices = muon_matrices(model)
+    if not matrices:
+        raise UserError("train.optimizer=muon: it moves the products of blocks, of which this model has none by "
+                        "themselves; take adamw")
     others = _adamw({name: p for name, p in model.named_parameters() if p not in matrices}, how, device)
     half = how.precision != "float32" and fast_bfloat16(device)
     return Muon(

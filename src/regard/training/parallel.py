@@ -220,9 +220,12 @@ def _part(tensor: Tensor, like: Tensor) -> Tensor:
 
 def _recompute(model: nn.Module) -> None:
     """Keep a block's input alone; what is inside is computed again when its gradient is wanted (Chen et al. 2016)."""
-    for block in model.modules():
-        if isinstance(block, Block):
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+    blocks = [block for block in model.modules() if isinstance(block, Block)]
+    if not blocks:
+        raise UserError("train.recompute: the blocks of this model keep little that could be computed again; leave it "
+                        "out, and to save memory take train.accumulate")
+    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 
 
 def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
@@ -244,7 +247,8 @@ def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
     # What is in no block (the tokens, the output) stays gathered from the forward to the backward pass: the loss, which
     # is worked out after the one and before the other, reads the output's weights.
     sharded = fully_shard(model, **how, reshard_after_forward=False)
-    for door in ("embed", "fill", "hindsight"):  # where text enters by one of its own, the tokens are wanted before the forward pass
+    # Where text enters by a door of its own, the tokens are wanted before the forward pass, or after it once more.
+    for door in ("embed", "fill", "hindsight"):
         if hasattr(model, door):
             register_fsdp_forward_method(model, door)
     for module in model.modules():

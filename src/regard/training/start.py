@@ -86,9 +86,16 @@ def _told(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -
     new = Counter[str]()
     for name, tensor in own.items():
         if name not in found:
-            first = name.rpartition(".")[0] if name.startswith("head.") else name.partition(".")[0]
-            is_over = name.startswith(OVER)
-            new["adapters" if INSIDE in name else OVER[:-1] if is_over else first] += tensor.numel()
+            new[_part(name)] += tensor.numel()
     taken, all_of_them = (sum(own[name].numel() for name in names) for names in (found, own))
     named = ", ".join(f"{name} ({count:,})" for name, count in new.items())
     return f"{taken:,} of {all_of_them:,} weights from {origin}; new: {named or 'none'}"
+
+
+def _part(name: str) -> str:
+    """What a new weight is counted with."""
+    if INSIDE in name:
+        return "adapters"
+    if name.startswith(OVER):
+        return OVER.removesuffix(".")
+    return name.rpartition(".")[0] if name.startswith("head.") else name.partition(".")[0]

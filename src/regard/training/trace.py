@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from regard.nn import short
+from regard.training.stand_ins import ShortAttention, read_outlined
 
 __all__ = ["Trace", "trace"]
 
@@ -67,6 +68,8 @@ def trace(model: nn.Module, loss: Callable[[], Tensor], *, device: str, precisio
     with ExitStack() as stack:
         for block in [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]:
             stack.enter_context(_watched(block, ledger, stand_in, blocks))
+        for cell in [part for part in model.modules() if isinstance(part, nn.RNNBase)]:
+            stack.enter_context(read_outlined(cell, stand_in.cast))
         stack.enter_context(ledger)
         for _ in range(1 + accumulates):
             before = ledger.begin()
@@ -193,19 +196,6 @@ def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps
 
 # Where torch has one kernel for what it would take apart here.
 ON_A_GPU: dict[Callable[..., Any], Callable[..., Tensor]] = {F.dropout: _dropout, F.rms_norm: _rms_norm}
-
-
-class ShortAttention(torch.autograd.Function):
-    """What `nn/short.py` holds: it keeps its inputs and nothing else."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        ctx.save_for_backward(q, k, v)
-        return torch.empty_like(q)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        return tuple(map(torch.empty_like, ctx.saved_tensors))
 
 
 @dataclass

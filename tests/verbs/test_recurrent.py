@@ -1,0 +1,150 @@
+"""Models of recurrent blocks through the command line: every verb works on them, or says in a line why not."""
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from regard.cli import main
+
+TINY = ("model.width=16", "tokens.vocabulary=300", "data.built_in_size=60", "train.steps=3", "train.batch_tokens=128",
+        "train.log_every=1", "train.warmup=1", "search.longest=8", "device=cpu", "train.precision=float32")
+NO_ATTENTION = ("regard: this model has no attention to look at: its blocks read one token after the other; `regard "
+                "predict` gives its answers and `regard wrong` its mistakes\n")
+
+
+def regard_says(*words: str | Path) -> tuple[int, str, str]:
+    """The exit code, stdout and stderr of a command."""
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with (patch.object(sys, "argv", ["regard", *map(str, words)]), redirect_stdout(stdout), redirect_stderr(stderr),
+          pytest.raises(SystemExit) as ended):
+        main()
+    for stream in (stdout, stderr):
+        stream.seek(0)
+    return int(ended.value.code or 0), stdout.read(), stderr.read()
+
+
+def train(task: str, out: Path, *settings: str, start: Path | None = None) -> tuple[int, str, str]:
+    words = [word for setting in (*TINY, *settings) for word in ("--set", setting)]
+    return regard_says("train", task, "--out", out, *words, *(("--from", start) if start else ()))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tagger, a classifier, a filler of blanks and a language model."""
+    folder = tmp_path_factory.mktemp("recurrent")
+    for task, preset in (("tag", "elman"), ("classify", "bilstm"), ("mask", "bilstm"), ("language", "lstm")):
+        code, _, said = train(task, folder / task, f"model.preset={preset}", "data.longest=32")
+        assert code == 0, said
+    return folder
+
+
+TASKS = ["tag", "classify", "mask", "language"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_must_hold_of_every_model_holds_of_recurrent_ones(runs: Path, task: str) -> None:
+    code, said, _ = regard_says("check", "--run", runs / task, "--json")
+    assert code == 0
+    names = [each["name"] for each in json.loads(said)["checks"]]
+    assert "padded = unpadded" in names
+    assert "fused = explicit" not in names
+    assert ("reordered = fresh" in names) == (task == "language")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_mistakes_are_shown_without_attention(runs: Path, tmp_path: Path, task: str) -> None:
+    code, said, _ = regard_says("wrong", "--run", runs / task, "--limit", "4", "--out", tmp_path / "x.html", "--json")
+    assert code == 0
+    worst = json.loads(said)["worst"]
+    assert [each["spread"] for each in worst] == [None] * len(worst)
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert page.count("<article") == len(worst) > 0
+    assert "<svg" not in page
+
+
+@pytest.mark.parametrize("words", [
+    ["look"], ["look", "--terminal"], ["explain"], ["explain", "--word", "1"], ["measure"], ["measure", "--ablate"]])
+def test_without_attention_there_is_nothing_to_look_at_and_a_line_says_so(runs: Path, words: list[str]) -> None:
+    for task in ("tag", "language"):
+        text = [] if words[0] == "measure" else ["une pomme"]
+        code, out, said = regard_says(*words, "--run", runs / task, *text)
+        assert (code, out) == (2, "")
+        assert said.endswith(NO_ATTENTION)
+        assert said.count("\n") <= 2
+
+
+def test_a_tagger_says_how_likely_each_tag_is_and_is_measured_beside_its_baseline(runs: Path) -> None:
+    code, said, _ = regard_says("predict", "--run", runs / "tag", "--json", "une pomme")
+    assert code == 0
+    assert [choice["token"] for choice in json.loads(said)["choices"]] == ["une", "pomme"]
+    code, said, _ = regard_says("eval", "--run", runs / "tag", "--limit", "5", "--json")
+    assert code == 0
+    assert 0 < json.loads(said)["baseline"] < 1
+
+
+def test_the_same_command_goes_on_and_a_longer_one_extends_it(runs: Path) -> None:
+    before = (runs / "tag" / "model.safetensors").read_bytes()
+    assert train("tag", runs / "tag", "model.preset=elman", "data.longest=32")[0] == 0
+    assert (runs / "tag" / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    (("train.tune=lora",), "train.tune=lora: the blocks of this model have none of train.lora_on=q,v, so no adapter "
+                           "would learn; take train.tune=all or head"),
+    (("train.optimizer=muon",), "train.optimizer=muon: it moves the products of blocks"),
+    (("train.recompute=true",), "train.recompute: the blocks of this model keep little"),
+    (("model.truncate=4",), "model.truncate=4: of a model that writes"),
+])
+def test_what_recurrent_blocks_cannot_have_is_refused_in_a_line(
+    runs: Path, tmp_path: Path, settings: tuple[str, ...], said: str
+) -> None:
+    code, _, error = train("tag", tmp_path / "run", *settings, start=runs / "mask")
+    assert code == 2
+    assert error.splitlines()[-1].startswith(f"regard: {said}")
+
+
+@pytest.mark.parametrize("settings", [
+    (), ("train.tune=head",), ("train.frozen=1", "train.layer_decay=0.8"), ("train.accumulate=2", "train.average=2")])
+def test_a_run_goes_on_from_the_body_of_another(runs: Path, tmp_path: Path, settings: tuple[str, ...]) -> None:
+    code, _, said = train("tag", tmp_path / "run", *settings, start=runs / "mask")
+    assert code == 0, said
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["model"]["cell"] == "lstm"
+
+
+def test_no_published_family_is_made_of_recurrent_blocks(runs: Path, tmp_path: Path) -> None:
+    code, _, said = regard_says("convert", runs / "tag", "--out", tmp_path / "out")
+    assert code == 2
+    assert "does not have model.cell=elman" in said
+    assert said.endswith("regard alone opens this model\n")
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    (("model.preset=bilstm",), "regard: model.ways=both: a language model reads from the start alone; take forth"),
+    (("model.preset=lstm", "data.documents=apart"),
+     "regard: data.documents=apart: recurrent blocks read on from one text to the next; take joined"),
+])
+def test_a_language_model_that_could_not_be_one_is_refused(
+    tmp_path: Path, settings: tuple[str, ...], said: str
+) -> None:
+    code, _, error = train("language", tmp_path / "run", *settings)
+    assert (code, error.splitlines()[-1]) == (2, said)
+
+
+@pytest.mark.parametrize("preset", ["elman", "gru", "lstm", "bilstm"])
+def test_a_classifier_learns_by_any_of_them(tmp_path: Path, preset: str) -> None:
+    """What stands for a text must have read all of it, whichever way it was read."""
+    for split in ("train", "val"):
+        lines = (f"{label}\tit is {'so ' * (n % 5)}{word}\n" for n in range(40)
+                 for label, word in (("good", "fine"), ("bad", "awful")))
+        (tmp_path / f"{split}.tsv").write_text("label\ttext\n" + "".join(lines))
+    settings = ("train.steps=30", "train.rate=0.02", f"model.preset={preset}", "model.dropout=0")
+    words = [word for setting in (*TINY, *settings) for word in ("--set", setting)]
+    code, _, said = regard_says("train", "classify", "--data", tmp_path, "--out", tmp_path / "run", *words)
+    assert code == 0, said
+    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert scores["val"]["accuracy"] == 1.0
