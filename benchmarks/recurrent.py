@@ -312,7 +312,7 @@ def train(args: argparse.Namespace, tower: Tower, precision: str) -> None:
 
 
 def decode(args: argparse.Namespace, tower: Tower) -> None:
-    task, model = translator(tower, args.vocabulary, Train(), args.device)
+    _, model = translator(tower, args.vocabulary, Train(), args.device)
     plain = Plain(tower.width, args.vocabulary, 0.0).to(args.device).eval()
     with torch.no_grad():
         plain.take_over(model.eval())

@@ -48,8 +48,12 @@ def source(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences of some of the words, and others of the others."""
     folder = tmp_path_factory.mktemp("tagged")
-    for split, some in (("train", SENTENCES[:24]), ("val", SENTENCES[100:112])):
+    known = {"the", "a", *NOUNS[:3], *VERBS[:2]}
+    some_words = [sentence for sentence in SENTENCES if known.issuperset(sentence.split())]
+    other_words = [sentence for sentence in SENTENCES if len(known.intersection(sentence.split())) == 2]
+    for split, some in (("train", some_words), ("val", other_words)):
         rows = ["".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.split(), TAGS, strict=True))
                 for sentence in some]
         (folder / f"{split}.conll").write_text("\n".join(rows))
@@ -215,8 +219,11 @@ def test_adapters_are_for_blocks_that_attend(tagged: Path, source: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_words_that_no_sentence_tags_are_known_from_the_text(text: Path, tagged: Path, tmp_path: Path) -> None:
-    long = ("train.steps=300", "train.batch_tokens=512", "train.rate=1e-2", "train.evaluate_every=100")
+def test_words_that_were_never_tagged_are_known_by_more_than_their_letters(
+    text: Path, tagged: Path, tmp_path: Path
+) -> None:
+    long = ("train.steps=100", "train.batch_tokens=512", "train.rate=1e-2", "train.evaluate_every=50")
     train(settled("language", [text], None, None, None, [*SMALL, *long]), tmp_path / "language", quiet=True)
     scores = train(tuned(tagged, tmp_path / "language", "train.tune=head", *long), tmp_path / "tag", quiet=True)
-    assert scores["val"]["accuracy"] > scores["val"]["baseline"]
+    assert scores["val"]["accuracy"] > 0.9
+    assert scores["val"]["baseline"] < 0.9  # each word's most frequent tag

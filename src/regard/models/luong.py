@@ -52,4 +52,4 @@ class LuongDecoder(RecurrentDecoder):
         return torch.cat(states, dim=1), (*vectors, fed)
 
     def attended(self, h: Float[Tensor, "rows n width"], source: Source) -> Float[Tensor, "rows n out"]:
-        return self.dropout(torch.tanh(self.combine(torch.cat([self.cross(h, source), h], dim=-1))))  # type: ignore[no-any-return]
+        return self.dropout(torch.tanh(self.combine(torch.cat([self.cross(h, source)[0], h], dim=-1))))  # type: ignore[no-any-return]
