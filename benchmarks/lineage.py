@@ -284,6 +284,7 @@ def make(args: argparse.Namespace) -> None:
     """All runs, each trained, then measured and written down at once: what fails later costs nothing that is there."""
     todo = [(key, seed) for seed in args.seeds for key in args.only]
     ended, turn = dict[tuple[str, int], Ended](), Lock()
+    (args.out / FIGURES).unlink(missing_ok=True)
 
     def work(run: tuple[str, int]) -> None:
         if train(*run, args):
@@ -293,6 +294,8 @@ def make(args: argparse.Namespace) -> None:
 
     with ThreadPoolExecutor(args.at_once) as pool:
         list(pool.map(work, todo))
+    if not ended:
+        raise SystemExit("no run has ended")
 
 
 def write(ended: Sequence[Ended], out: Path) -> None:
