@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from regard.nn.dropout import Dropout
 from regard.nn.mask import Mask
 
-__all__ = ["VECTORS", "Recurrent", "Vectors", "summary", "turned"]
+__all__ = ["VECTORS", "Recurrent", "Vectors", "run", "summary", "turned"]
 
 CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
@@ -49,9 +49,9 @@ class Recurrent(nn.Module):
         """`mask` says which tokens are real, which must be the first of each row; positions are what they are."""
         states = []
         if self.forth is not None:
-            states.append(self.forth(x[..., : self.inputs])[0])
+            states.append(run(self.forth, x[..., : self.inputs])[0])
         if self.back is not None:
-            states.append(turned(self.back(turned(x[..., -self.inputs :], mask.keys))[0], mask.keys))
+            states.append(turned(run(self.back, turned(x[..., -self.inputs :], mask.keys))[0], mask.keys))
         return self.dropout(states[0] if len(states) == 1 else torch.cat(states, dim=-1))  # type: ignore[no-any-return]
 
     def through(
@@ -63,7 +63,7 @@ class Recurrent(nn.Module):
             if (cell := getattr(self, way)) is None:
                 continue
             read = turned(x, mask.keys) if way == "back" else x
-            own = cell(read)[0]
+            own = run(cell, read)[0]
             vectors.append(_after(cell, read, own, mask.keys))
             states.append(turned(own, mask.keys) if way == "back" else own)
         joined = tuple(torch.cat(both, dim=-1) for both in zip(*vectors, strict=True))
@@ -74,10 +74,24 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
         """The states of the next n tokens, and the vectors after them. Forth alone: what comes later is not known."""
         assert self.forth is not None
-        before = tuple(vector[None].to(x.dtype).contiguous() for vector in vectors)
-        states, after = self.forth(x, before if self.vectors > 1 else before[0])
-        after = after if self.vectors > 1 else (after,)
-        return self.dropout(states), tuple(vector[0] for vector in after)
+        states, after = run(self.forth, x, vectors)
+        return self.dropout(states), after
+
+
+def run(cell: nn.RNNBase, x: Float[Tensor, "rows n inputs"],
+        vectors: Vectors = ()) -> tuple[Float[Tensor, "rows n width"], Vectors]:
+    """The states by a fused kernel and, where there were vectors before, those after it.
+
+    In the precision of the weights: left to itself, autocast takes float16 on a GPU, whatever it is told, in which
+    small gradients are zero.
+    """
+    exact = cell.get_parameter("weight_ih_l0").dtype
+    before = tuple(vector[None].to(exact).contiguous() for vector in vectors)
+    with torch.autocast(x.device.type, enabled=False):
+        states, after = cell(x.to(exact), before if len(before) > 1 else before[0] if before else None)
+    if not before:
+        return states, ()
+    return states, tuple(vector[0] for vector in (after if isinstance(after, tuple) else (after,)))
 
 
 def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Float[Tensor, "batch length width"],
@@ -92,7 +106,8 @@ def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Flo
     before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
     weights = {name: cell.get_parameter(f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
     given = nn.functional.linear(x, weights["weight_ih"], weights["bias_ih"])
-    enters, keeps, new, _ = (given + nn.functional.linear(before, weights["weight_hh"], weights["bias_hh"])).chunk(4, -1)
+    given = given + nn.functional.linear(before, weights["weight_hh"], weights["bias_hh"])
+    enters, keeps, new, _ = given.chunk(4, dim=-1)
     enters, keeps = torch.sigmoid(enters) * torch.tanh(new), torch.sigmoid(keeps)
     if real is not None:  # padding changes nothing
         enters, keeps = enters * real[..., None], torch.where(real[..., None], keeps, 1.0)
