@@ -10,6 +10,9 @@ from regard.nn.mask import Mask
 __all__ = ["VECTORS", "Recurrent", "Vectors", "summary", "turned"]
 
 CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+STEPS = {"elman": torch.rnn_tanh_cell, "gru": torch.gru_cell, "lstm": torch.lstm_cell}
+"""The same for one token, where the kernels for whole texts take longer to set themselves up than to read it."""
+WEIGHTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
 """How many vectors each cell keeps from one token to the next: an LSTM has its cell besides its state."""
 
@@ -27,7 +30,7 @@ class Recurrent(nn.Module):
     def __init__(self, kind: str, width: int, *, inputs: int | None = None, ways: str = "forth",
                  dropout: float = 0.0) -> None:
         super().__init__()
-        self.width, self.inputs, self.vectors = width, inputs or width, VECTORS[kind]
+        self.width, self.inputs, self.vectors, self.one = width, inputs or width, VECTORS[kind], STEPS[kind]
         each = width // 2 if ways == "both" else width
         self.forth = None if ways == "back" else CELLS[kind](self.inputs, each, batch_first=True)
         self.back = None if ways == "forth" else CELLS[kind](self.inputs, each, batch_first=True)
@@ -74,10 +77,16 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
         """The states of the next n tokens, and the vectors after them. Forth alone: what comes later is not known."""
         assert self.forth is not None
+        several = self.vectors > 1
+        if x.shape[1] == 1:
+            before = tuple(vector.to(x.dtype) for vector in vectors)
+            weights = [self.forth.get_parameter(name) for name in WEIGHTS]
+            after = self.one(x[:, 0], before if several else before[0], *weights)
+            after = after if several else (after,)
+            return self.dropout(after[0][:, None]), after
         before = tuple(vector[None].to(x.dtype).contiguous() for vector in vectors)
-        states, after = self.forth(x, before if self.vectors > 1 else before[0])
-        after = after if self.vectors > 1 else (after,)
-        return self.dropout(states), tuple(vector[0] for vector in after)
+        states, after = self.forth(x, before if several else before[0])
+        return self.dropout(states), tuple(vector[0] for vector in (after if several else (after,)))
 
 
 def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Float[Tensor, "batch length width"],
@@ -90,9 +99,9 @@ def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Flo
     if not isinstance(cell, nn.LSTM):
         return (state,)
     before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
-    weights = {name: cell.get_parameter(f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
-    given = nn.functional.linear(x, weights["weight_ih"], weights["bias_ih"])
-    enters, keeps, new, _ = (given + nn.functional.linear(before, weights["weight_hh"], weights["bias_hh"])).chunk(4, -1)
+    weight, carried, bias, other = (cell.get_parameter(name) for name in WEIGHTS)
+    gates = nn.functional.linear(x, weight, bias) + nn.functional.linear(before, carried, other)
+    enters, keeps, new, _ = gates.chunk(4, -1)
     enters, keeps = torch.sigmoid(enters) * torch.tanh(new), torch.sigmoid(keeps)
     if real is not None:  # padding changes nothing
         enters, keeps = enters * real[..., None], torch.where(real[..., None], keeps, 1.0)
