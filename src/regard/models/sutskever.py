@@ -32,8 +32,8 @@ class FixedDecoder(RecurrentDecoder):
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         self.start = None
         if len(self.blocks) != tower.depth:
-            raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer goes on from one of the encoder's, and "
-                            f"there are model.depth={tower.depth}; leave it out")
+            raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer goes on from one of the encoder's, of "
+                            f"which there are model.depth={tower.depth}; leave it out")
 
     def first(self, rows: int, source: Source | None) -> Vectors:
         assert source is not None, "a translator needs a source"
