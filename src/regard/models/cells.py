@@ -1,5 +1,8 @@
 """Recurrent: a block that reads a text token by token, in place of one that attends."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -10,7 +13,8 @@ from regard.nn.mask import Mask
 __all__ = ["VECTORS", "Recurrent", "Vectors", "summary", "turned"]
 
 CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-STEPS = {"elman": torch.rnn_tanh_cell, "gru": torch.gru_cell, "lstm": torch.lstm_cell}
+STEPS: dict[str, Callable[..., Any]] = {
+    "elman": torch.rnn_tanh_cell, "gru": torch.gru_cell, "lstm": torch.lstm_cell}
 """The same for one token, where the kernels for whole texts take longer to set themselves up than to read it."""
 WEIGHTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
