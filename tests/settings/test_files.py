@@ -9,7 +9,10 @@ import pytest
 
 from regard.settings.errors import UserError
 from regard.settings.files import parsed
-from regard.settings.load import load
+from regard.settings.load import load, task_of
+from regard.settings.presets import base
+
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def message(path: Path) -> str:
@@ -70,3 +73,9 @@ def test_a_recipe_without_permission_is_refused(recipe: Path) -> None:
 def test_a_recipe_may_have_a_byte_order_mark_and_crlf(recipe: Path) -> None:
     recipe.write_bytes("\ufeff[model]\r\nwidth = 64\r\n".encode())
     assert load(recipe).model.width == 64
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
+def test_every_recipe_of_ours_is_a_run(recipe: Path) -> None:
+    task = task_of(recipe)
+    assert load(recipe, base=base(task, built_in=False)).task == task
