@@ -244,6 +244,25 @@ def same_with_gradients(ours: Tensor, theirs: Tensor, learned: Sequence[Tensor])
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("half", [False, True])
+def test_the_gradient_by_hand_is_the_one_that_autograd_finds(half: bool, temperature: float) -> None:
+    """In bfloat16 as far as it goes: there, what is summed over the steps is rounded less often by hand."""
+    source, target, found = text(3, 7), text(3, 9), []
+    for by_hand in (True, False):
+        model = translator("bahdanau", temperature=temperature)
+        model.decoder.additive = by_hand
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            states = model(source, target, mask=real([7, 3, 5]))
+        (states.float() * torch.linspace(-1, 1, states.shape[-1])).sum().backward()
+        found.append([states, *(p.grad for p in model.parameters())])
+    assert torch.equal(found[0][0], found[1][0])
+    for mine, other in zip(*found, strict=True):
+        assert (mine is None) == (other is None)
+        if mine is not None and other is not None:
+            assert (mine - other).norm() <= (0.03 if half else 1e-5) * other.norm()
+
+
 def test_the_output_is_the_words_own_matrix_where_they_are_tied() -> None:
     for name in NAMES:
         tower = small(name)

@@ -1,5 +1,8 @@
 """Recurrent: a block that reads a text token by token, in place of one that attends."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -10,6 +13,10 @@ from regard.nn.mask import Mask
 __all__ = ["VECTORS", "Recurrent", "Vectors", "run", "summary", "turned"]
 
 CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+STEPS: dict[str, Callable[..., Any]] = {
+    "elman": torch.rnn_tanh_cell, "gru": torch.gru_cell, "lstm": torch.lstm_cell}
+"""The same for one token, where the kernels for whole texts take longer to set themselves up than to read it."""
+WEIGHTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
 """How many vectors each cell keeps from one token to the next: an LSTM has its cell besides its state."""
 
@@ -27,7 +34,7 @@ class Recurrent(nn.Module):
     def __init__(self, kind: str, width: int, *, inputs: int | None = None, ways: str = "forth",
                  dropout: float = 0.0) -> None:
         super().__init__()
-        self.width, self.inputs, self.vectors = width, inputs or width, VECTORS[kind]
+        self.width, self.inputs, self.vectors, self.one = width, inputs or width, VECTORS[kind], STEPS[kind]
         each = width // 2 if ways == "both" else width
         self.forth = None if ways == "back" else CELLS[kind](self.inputs, each, batch_first=True)
         self.back = None if ways == "forth" else CELLS[kind](self.inputs, each, batch_first=True)
@@ -74,6 +81,14 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
         """The states of the next n tokens, and the vectors after them. Forth alone: what comes later is not known."""
         assert self.forth is not None
+        exact = self.forth.get_parameter(WEIGHTS[0]).dtype
+        if x.shape[1] == 1:
+            before = tuple(vector.to(exact) for vector in vectors)
+            weights = [self.forth.get_parameter(name) for name in WEIGHTS]
+            with torch.autocast(x.device.type, enabled=False):
+                after = self.one(x[:, 0].to(exact), before if len(before) > 1 else before[0], *weights)
+            after = after if isinstance(after, tuple) else (after,)
+            return self.dropout(after[0][:, None]), after
         states, after = run(self.forth, x, vectors)
         return self.dropout(states), after
 
@@ -104,10 +119,9 @@ def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Flo
     if not isinstance(cell, nn.LSTM):
         return (state,)
     before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
-    weights = {name: cell.get_parameter(f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
-    given = nn.functional.linear(x, weights["weight_ih"], weights["bias_ih"])
-    given = given + nn.functional.linear(before, weights["weight_hh"], weights["bias_hh"])
-    enters, keeps, new, _ = given.chunk(4, dim=-1)
+    weight, carried, bias, other = (cell.get_parameter(name) for name in WEIGHTS)
+    gates = nn.functional.linear(x, weight, bias) + nn.functional.linear(before, carried, other)
+    enters, keeps, new, _ = gates.chunk(4, -1)
     enters, keeps = torch.sigmoid(enters) * torch.tanh(new), torch.sigmoid(keeps)
     if real is not None:  # padding changes nothing
         enters, keeps = enters * real[..., None], torch.where(real[..., None], keeps, 1.0)

@@ -98,6 +98,8 @@ class RecurrentDecoder(Writes):
 
     With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Bahdanau et al.
     2015, A.2.2). A subclass looks at the source on the way: it says what it keeps (`sizes`) and how it reads.
+    Dropout is on the words, between the layers and before the output, never on what is carried on (Zaremba et al.
+    2014).
     """
 
     ordered = True

@@ -112,7 +112,9 @@ class _Back(NamedTuple):
              temperature: float) -> None:
         """From the gradient of a context to that of the question; the tanh is worked out again (`nn.attend`)."""
         wanted = (h @ self.c[step][:, :, None])[:, :, 0]
-        scores = torch._softmax_backward_data(wanted, weights, -1, weights.dtype) / temperature
+        scores = torch._softmax_backward_data(wanted, weights, -1, weights.dtype)
+        if temperature != 1.0:
+            scores = scores / temperature
         met = (asked[:, None] + known).tanh_()
         self.score.append(scores.flatten() @ _rows(met))
         bent = torch.ops.aten.tanh_backward(scores[:, :, None] * score, met)
