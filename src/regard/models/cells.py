@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from regard.nn.dropout import Dropout
 from regard.nn.mask import Mask
 
-__all__ = ["VECTORS", "Recurrent", "Vectors", "summary", "turned"]
+__all__ = ["VECTORS", "Recurrent", "Vectors", "run", "summary", "turned"]
 
 CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-STEPS: dict[str, Callable[..., Any]] = {
-    "elman": torch.rnn_tanh_cell, "gru": torch.gru_cell, "lstm": torch.lstm_cell}
+STEPS: dict[type[nn.RNNBase], Callable[..., Any]] = {
+    nn.RNN: torch.rnn_tanh_cell, nn.GRU: torch.gru_cell, nn.LSTM: torch.lstm_cell}
 """The same for one token, where the kernels for whole texts take longer to set themselves up than to read it."""
 WEIGHTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
@@ -34,7 +34,7 @@ class Recurrent(nn.Module):
     def __init__(self, kind: str, width: int, *, inputs: int | None = None, ways: str = "forth",
                  dropout: float = 0.0) -> None:
         super().__init__()
-        self.width, self.inputs, self.vectors, self.one = width, inputs or width, VECTORS[kind], STEPS[kind]
+        self.width, self.inputs, self.vectors = width, inputs or width, VECTORS[kind]
         each = width // 2 if ways == "both" else width
         self.forth = None if ways == "back" else CELLS[kind](self.inputs, each, batch_first=True)
         self.back = None if ways == "forth" else CELLS[kind](self.inputs, each, batch_first=True)
@@ -56,9 +56,9 @@ class Recurrent(nn.Module):
         """`mask` says which tokens are real, which must be the first of each row; positions are what they are."""
         states = []
         if self.forth is not None:
-            states.append(self.forth(x[..., : self.inputs])[0])
+            states.append(run(self.forth, x[..., : self.inputs])[0])
         if self.back is not None:
-            states.append(turned(self.back(turned(x[..., -self.inputs :], mask.keys))[0], mask.keys))
+            states.append(turned(run(self.back, turned(x[..., -self.inputs :], mask.keys))[0], mask.keys))
         return self.dropout(states[0] if len(states) == 1 else torch.cat(states, dim=-1))  # type: ignore[no-any-return]
 
     def through(
@@ -70,7 +70,7 @@ class Recurrent(nn.Module):
             if (cell := getattr(self, way)) is None:
                 continue
             read = turned(x, mask.keys) if way == "back" else x
-            own = cell(read)[0]
+            own = run(cell, read)[0]
             vectors.append(_after(cell, read, own, mask.keys))
             states.append(turned(own, mask.keys) if way == "back" else own)
         joined = tuple(torch.cat(both, dim=-1) for both in zip(*vectors, strict=True))
@@ -81,16 +81,34 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
         """The states of the next n tokens, and the vectors after them. Forth alone: what comes later is not known."""
         assert self.forth is not None
-        several = self.vectors > 1
-        if x.shape[1] == 1:
-            before = tuple(vector.to(x.dtype) for vector in vectors)
-            weights = [self.forth.get_parameter(name) for name in WEIGHTS]
-            after = self.one(x[:, 0], before if several else before[0], *weights)
-            after = after if several else (after,)
-            return self.dropout(after[0][:, None]), after
-        before = tuple(vector[None].to(x.dtype).contiguous() for vector in vectors)
-        states, after = self.forth(x, before if several else before[0])
-        return self.dropout(states), tuple(vector[0] for vector in (after if several else (after,)))
+        states, after = run(self.forth, x, vectors)
+        return self.dropout(states), after
+
+
+def run(cell: nn.RNNBase, x: Float[Tensor, "rows n inputs"],
+        vectors: Vectors = ()) -> tuple[Float[Tensor, "rows n width"], Vectors]:
+    """The states by a fused kernel and, where there were vectors before, those after it.
+
+    In the precision of the weights: left to itself, autocast takes float16 on a GPU, whatever it is told, in which
+    small gradients are zero.
+    """
+    weights = [cell.get_parameter(name) for name in WEIGHTS]
+    x, before = x.to(weights[0].dtype), tuple(vector.to(weights[0].dtype) for vector in vectors)
+    with torch.autocast(x.device.type, enabled=False):
+        if before and x.shape[1] == 1:
+            found = _parts(STEPS[type(cell)](x[:, 0], _alone(before), *weights))
+            return found[0][:, None], found
+        states, after = cell(x, _alone(tuple(vector[None].contiguous() for vector in before)) if before else None)
+    return states, tuple(vector[0] for vector in _parts(after)) if before else ()
+
+
+def _alone(vectors: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+    """As torch's cells take them: of an LSTM both, of the others the one there is."""
+    return vectors if len(vectors) > 1 else vectors[0]
+
+
+def _parts(vectors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return vectors if isinstance(vectors, tuple) else (vectors,)
 
 
 def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Float[Tensor, "batch length width"],
@@ -105,7 +123,7 @@ def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Flo
     before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
     weight, carried, bias, other = (cell.get_parameter(name) for name in WEIGHTS)
     gates = nn.functional.linear(x, weight, bias) + nn.functional.linear(before, carried, other)
-    enters, keeps, new, _ = gates.chunk(4, -1)
+    enters, keeps, new, _ = gates.chunk(4, dim=-1)
     enters, keeps = torch.sigmoid(enters) * torch.tanh(new), torch.sigmoid(keeps)
     if real is not None:  # padding changes nothing
         enters, keeps = enters * real[..., None], torch.where(real[..., None], keeps, 1.0)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.cells import Recurrent, turned
+from regard.models.cells import Recurrent, run, turned
 from regard.models.encoder import Encoder
 from regard.models.rnn import RecurrentDecoder
 from regard.models.tower import blocks
@@ -37,7 +37,7 @@ class ElmoDecoder(RecurrentDecoder):
         for block in self.blocks:
             assert isinstance(block, Recurrent)
             assert block.back is not None
-            x = block.dropout(block.back(x)[0])
+            x = block.dropout(run(block.back, x)[0])
         return self.narrow(turned(x, None))  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,6 @@ from regard.models.tower import blocks, input_width, tokens
 from regard.models.writes import Writes
 from regard.nn.attention import Memory
 from regard.nn.dropout import Dropout
-from regard.nn.embed import in_autocast
 from regard.nn.mask import Mask
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
@@ -173,8 +172,7 @@ class RecurrentDecoder(Writes):
     def first(self, rows: int, source: Source | None) -> Vectors:
         """The vectors before the first token. Where there are more rows than sources, neighbours share one."""
         if source is None or self.start is None:
-            like = in_autocast(self.output.weight)
-            return tuple(like.new_zeros(rows, size) for size in self.sizes)
+            return tuple(self.output.weight.new_zeros(rows, size) for size in self.sizes)
         begun: Tensor = torch.tanh(self.start(self.summary(source)))
         return tuple(begun.repeat_interleave(rows // len(begun), 0).split(self.sizes, dim=-1))
 
