@@ -13,8 +13,8 @@ from regard.nn.mask import Mask
 __all__ = ["VECTORS", "Recurrent", "Vectors", "run", "summary", "turned"]
 
 CELLS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-STEPS: dict[type[nn.RNNBase], Callable[..., Any]] = {
-    nn.RNN: torch.rnn_tanh_cell, nn.GRU: torch.gru_cell, nn.LSTM: torch.lstm_cell}
+STEPS: dict[str, Callable[..., Any]] = {
+    "elman": torch.rnn_tanh_cell, "gru": torch.gru_cell, "lstm": torch.lstm_cell}
 """The same for one token, where the kernels for whole texts take longer to set themselves up than to read it."""
 WEIGHTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
@@ -34,7 +34,7 @@ class Recurrent(nn.Module):
     def __init__(self, kind: str, width: int, *, inputs: int | None = None, ways: str = "forth",
                  dropout: float = 0.0) -> None:
         super().__init__()
-        self.width, self.inputs, self.vectors = width, inputs or width, VECTORS[kind]
+        self.width, self.inputs, self.vectors, self.one = width, inputs or width, VECTORS[kind], STEPS[kind]
         each = width // 2 if ways == "both" else width
         self.forth = None if ways == "back" else CELLS[kind](self.inputs, each, batch_first=True)
         self.back = None if ways == "forth" else CELLS[kind](self.inputs, each, batch_first=True)
@@ -81,6 +81,14 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
         """The states of the next n tokens, and the vectors after them. Forth alone: what comes later is not known."""
         assert self.forth is not None
+        exact = self.forth.get_parameter(WEIGHTS[0]).dtype
+        if x.shape[1] == 1:
+            before = tuple(vector.to(exact) for vector in vectors)
+            weights = [self.forth.get_parameter(name) for name in WEIGHTS]
+            with torch.autocast(x.device.type, enabled=False):
+                after = self.one(x[:, 0].to(exact), before if len(before) > 1 else before[0], *weights)
+            after = after if isinstance(after, tuple) else (after,)
+            return self.dropout(after[0][:, None]), after
         states, after = run(self.forth, x, vectors)
         return self.dropout(states), after
 
@@ -92,23 +100,13 @@ def run(cell: nn.RNNBase, x: Float[Tensor, "rows n inputs"],
     In the precision of the weights: left to itself, autocast takes float16 on a GPU, whatever it is told, in which
     small gradients are zero.
     """
-    weights = [cell.get_parameter(name) for name in WEIGHTS]
-    x, before = x.to(weights[0].dtype), tuple(vector.to(weights[0].dtype) for vector in vectors)
+    exact = cell.get_parameter("weight_ih_l0").dtype
+    before = tuple(vector[None].to(exact).contiguous() for vector in vectors)
     with torch.autocast(x.device.type, enabled=False):
-        if before and x.shape[1] == 1:
-            found = _parts(STEPS[type(cell)](x[:, 0], _alone(before), *weights))
-            return found[0][:, None], found
-        states, after = cell(x, _alone(tuple(vector[None].contiguous() for vector in before)) if before else None)
-    return states, tuple(vector[0] for vector in _parts(after)) if before else ()
-
-
-def _alone(vectors: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
-    """As torch's cells take them: of an LSTM both, of the others the one there is."""
-    return vectors if len(vectors) > 1 else vectors[0]
-
-
-def _parts(vectors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return vectors if isinstance(vectors, tuple) else (vectors,)
+        states, after = cell(x.to(exact), before if len(before) > 1 else before[0] if before else None)
+    if not before:
+        return states, ()
+    return states, tuple(vector[0] for vector in (after if isinstance(after, tuple) else (after,)))
 
 
 def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Float[Tensor, "batch length width"],
@@ -123,7 +121,7 @@ def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Flo
     before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
     weight, carried, bias, other = (cell.get_parameter(name) for name in WEIGHTS)
     gates = nn.functional.linear(x, weight, bias) + nn.functional.linear(before, carried, other)
-    enters, keeps, new, _ = gates.chunk(4, dim=-1)
+    enters, keeps, new, _ = gates.chunk(4, -1)
     enters, keeps = torch.sigmoid(enters) * torch.tanh(new), torch.sigmoid(keeps)
     if real is not None:  # padding changes nothing
         enters, keeps = enters * real[..., None], torch.where(real[..., None], keeps, 1.0)
