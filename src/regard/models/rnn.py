@@ -190,7 +190,7 @@ class RecurrentDecoder(Writes):
         return self.narrow(pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)), vectors
 
     def through(
-        self, x: Float[Tensor, "rows n width"], vectors: Vectors
+        self, x: Float[Tensor, "rows n inputs"], vectors: Vectors
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
         """Through all layers, each with its own vectors."""
         after = list[Tensor]()
