@@ -13,21 +13,26 @@ Three names are all one needs: `recipe` makes settings, `train` a run of them, `
 >>> [type(answer) for answer in run.predict(["je suis étudiant", "il dort"])]
 [<class 'str'>, <class 'str'>]
 
-Importing regard draws in no torch; using it does.
+Importing regard draws in no torch; using it does. With scikit-learn (the extra `sklearn`) there are also two estimators
+of attention pooling, `NadarayaWatsonRegressor` and `NadarayaWatsonClassifier`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.pooling.estimators import NadarayaWatsonClassifier as NadarayaWatsonClassifier
+    from regard.pooling.estimators import NadarayaWatsonRegressor as NadarayaWatsonRegressor
     from regard.settings.load import load as recipe
     from regard.tasks.predictor import load
     from regard.training.loop import train
 
 __version__ = "0.1.0"
-__all__ = ["load", "recipe", "train"]
+__all__ = ["load", "recipe", "train"]  # what is there without an extra
 
 _HOME = {"load": ("regard.tasks.predictor", "load"), "recipe": ("regard.settings.load", "load"),
-         "train": ("regard.training.loop", "train")}
+         "train": ("regard.training.loop", "train"),
+         "NadarayaWatsonClassifier": ("regard.pooling.estimators", "NadarayaWatsonClassifier"),
+         "NadarayaWatsonRegressor": ("regard.pooling.estimators", "NadarayaWatsonRegressor")}
 
 
 def __getattr__(name: str) -> Any:
@@ -40,4 +45,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *_HOME])

@@ -1,5 +1,7 @@
 """The steps that are explained are those the model takes: their sum is the model's own output."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,6 +13,7 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import SCORES, DotAttend
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
+from regard.settings.presets import PRESETS
 from regard.settings.schema import Tower
 
 SOURCE, TARGET = torch.tensor([[3, 4, 5, 6, 7]]), torch.tensor([[1, 11, 12, 13]])
@@ -50,6 +53,21 @@ def test_the_sum_of_the_parts_is_the_model_s_own_output(score: str, positions: s
             torch.testing.assert_close(steps.sum, caught.context(head=head, row=row), rtol=0, atol=1e-5)
             torch.testing.assert_close(steps.parts.sum(0), steps.sum)
             torch.testing.assert_close(steps.weights, seen[site][0, head, row], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "luong"])
+def test_where_words_ask_one_by_one_their_steps_are_those_of_one_pass(preset: str) -> None:
+    model = EncoderDecoder(replace(PRESETS[preset](), width=32), sources=40, targets=40).eval()
+    initialize(model, seed=0)
+    with torch.no_grad(), catch(model, "decoder.cross") as caught, watch(model) as seen:
+        model(SOURCE.flip(1), TARGET)  # another pass, that is forgotten
+        seen.pieces.clear()
+        model(SOURCE, TARGET)
+    assert caught.queries.shape[2] == TARGET.shape[1]
+    for row, weights in enumerate(seen["decoder.cross"][0, 0]):
+        steps = caught.steps(head=0, row=row)
+        torch.testing.assert_close(steps.weights, weights)
+        torch.testing.assert_close(steps.sum, caught.context(head=0, row=row), rtol=0, atol=1e-6)
 
 
 @given(head=st.integers(0, 3), row=st.integers(0, 3), positions=st.sampled_from(["sinusoidal", "alibi"]))

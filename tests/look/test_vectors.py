@@ -1,6 +1,7 @@
 """The vectors of a page are those of the pass that was watched, and as many of them as fit."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,20 +16,33 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.errors import UserError
+from regard.settings.presets import PRESETS
 from regard.settings.schema import Tower
 
+TOWER = Tower(width=32, depth=2, heads=4)
 SOURCE, TARGET = torch.tensor([[3, 4, 5, 6, 7]]), torch.tensor([[1, 11, 12, 13]])
 
 
 def looked(source: torch.Tensor = SOURCE, *, heads: list[int] | None = None,
-           **settings: object) -> tuple[dict[str, Caught], Record]:
-    model = EncoderDecoder(Tower(width=32, depth=2, heads=4, **settings), sources=40, targets=40).eval()
+           tower: Tower = TOWER, **settings: Any) -> tuple[dict[str, Caught], Record]:
+    model = EncoderDecoder(replace(tower, **settings), sources=40, targets=40).eval()
     initialize(model, seed=0)
     with torch.no_grad(), catch_all(model) as caught, watch(model, heads=heads) as seen:
         model(source, TARGET, mask=Mask(keys=source != 0))
     words = tuple(f" {i}" for i in range(9))
     labels = {site: Labels(words[: each.shape[2]], words[: each.shape[3]]) for site, each in seen.items()}
     return caught, Record({site: each[0].numpy() for site, each in seen.items()}, labels, seen.heads)
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "luong"])
+def test_a_page_has_the_vectors_of_words_that_ask_one_by_one(preset: str) -> None:
+    caught, record = looked(tower=PRESETS[preset](), width=32)
+    one = vectors(caught, record)["decoder.cross"]
+    assert one.queries.shape == (1, TARGET.shape[1], 32)
+    assert one.scores is not None
+    np.testing.assert_allclose(torch.from_numpy(one.scores).softmax(-1).numpy(), record["decoder.cross"], atol=1e-6)
+    assert one.differences.max() < 1e-6
+    assert not one.facts["projected"]  # the states themselves are compared and mixed
 
 
 def unpacked(one: Vectors, *, pairs: tuple[int, int, int]) -> dict[str, np.ndarray]:
@@ -55,6 +69,7 @@ def test_what_is_packed_gives_the_steps_again(score: str, positions: str, key_he
     found = vectors(caught, record)
     assert list(found) == list(record)
     for site, one in found.items():
+        assert one.facts["projected"]
         back = unpacked(one, pairs=record[site].shape)
         for place, head in enumerate((3, 1)):
             with torch.no_grad():

@@ -81,7 +81,7 @@ def runs(draw: st.DrawFn) -> Run:
         cell=cell,
         ways=run.model.ways if is_recurrent else plain.ways,
         feeding=run.model.feeding and is_recurrent and run.model.context == "output",
-        truncate=run.model.truncate if is_recurrent else plain.truncate,
+        truncate=run.model.truncate if is_recurrent and run.model.ways != "apart" else plain.truncate,
         window=None if is_recurrent else run.model.window,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),
         width=width, heads=heads,

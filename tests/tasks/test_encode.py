@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from regard.settings.presets import PRESETS
 from regard.settings.schema import Data, Run
 from regard.tasks.checks import checks
 from regard.tasks.predictor import Predictor
-from regard.tasks.reading import alike
+from regard.tasks.reading import alike, vectors
 
 WORDS = ["the", "theory", "of", "it", "is", "then", "the", "theme", "of", "other", "people", "who", "sleep"]
 TEXTS = [" ".join(WORDS[: 1 + number % 11]) for number in range(40)] + ["", "the " * 200]
@@ -111,6 +111,35 @@ def test_rows_of_one_length_are_read_together() -> None:
     assert all(tokens.numel() <= 1_024 for _, tokens in batches)
     padding = sum(int((tokens == 0).sum()) for _, tokens in batches)
     assert padding < 0.1 * sum(map(len, rows))
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """As many as there were, whatever a test says."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+def test_threads_that_read_side_by_side_find_what_one_finds(encoder: Callable[..., Predictor]) -> None:
+    predictor, texts = encoder(pool="mean"), 5 * TEXTS
+    found = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(predictor.embed(texts))
+        assert torch.get_num_threads() == threads
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+@pytest.mark.usefixtures("threads")
+def test_what_fails_in_one_of_the_threads_is_said(encoder: Callable[..., Predictor]) -> None:
+    predictor = encoder()
+    torch.set_num_threads(2)
+    with pytest.raises(IndexError):
+        vectors(predictor.model, [[5] * 30] * 99 + [[100_000]], pad=predictor.task.tokens.pad, pool="mean")
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.skipif(not (MINILM.is_dir() and SENTENCES.is_dir()), reason="needs all-MiniLM-L6-v2 and SST-2")

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.checkpoint import Checkpoint, read_json
+from regard.checkpoint import Checkpoint, average, read_json
 from regard.convert.run import saved
 from regard.data.batch import Batch
 from regard.models.detector import Detector
@@ -214,7 +214,7 @@ def test_a_run_says_what_learns_and_what_is_frozen(
 
 
 def test_the_model_of_a_run_with_adapters_has_them_merged(data: Path, source: Path, tmp_path: Path) -> None:
-    train(tuned(data, source, "train.tune=lora"), tmp_path, quiet=True)
+    train(tuned(data, source, "train.tune=lora", "train.average=1"), tmp_path, quiet=True)
     found = [merged(checkpoint.weights(), scale=2.0) for checkpoint in Checkpoint.all(tmp_path)]
     own = tensors(tmp_path)
     assert any(all(torch.equal(own[name], weights[name]) for name in own) for weights in found)
@@ -355,13 +355,34 @@ def test_every_group_follows_the_schedule_at_its_height(data: Path, source: Path
 
 def test_a_run_without_patience_left_stops_and_keeps_its_best(data: Path, source: Path, tmp_path: Path) -> None:
     losses = iter([1.0, 0.5, 0.6, 0.7, 0.1])
-    run = tuned(data, source, "train.patience=2", "train.steps=20", "train.evaluate_every=1", "train.tune=lora")
+    run = tuned(data, source, "train.patience=2", "train.steps=20", "train.evaluate_every=1", "train.tune=lora",
+                "train.average=1")
     with patch.object(loop, "validation_loss", lambda *_, **__: next(losses)):
         train(run, tmp_path, quiet=True)
     kept = {checkpoint.step: merged(checkpoint.weights(), scale=2.0) for checkpoint in Checkpoint.all(tmp_path)}
     own = tensors(tmp_path)
     assert max(kept) == 4
     assert torch.equal(kept[2]["head.output.weight"], own["head.output.weight"])
+
+
+def test_a_classifier_is_the_mean_of_its_last_checkpoints_whatever_their_loss(
+    data: Path, source: Path, tmp_path: Path
+) -> None:
+    losses = iter([0.5, 0.6, 0.7, 0.8])
+    run = tuned(data, source, "train.evaluate_every=1", "train.save_every=1")
+    with patch.object(loop, "validation_loss", lambda *_, **__: next(losses)):
+        train(run, tmp_path, quiet=True)
+    *last, best = Checkpoint.all(tmp_path)
+    assert ([checkpoint.step for checkpoint in last], best.step) == ([4, 3, 2], 1)
+    expected, own = average(last), tensors(tmp_path)
+    assert all(torch.equal(own[name], expected[name]) for name in own)
+
+
+def test_what_is_not_counted_by_its_errors_is_the_checkpoint_of_the_least_loss(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the cat sees the dog\n", encoding="utf-8")
+    assert settled("classify", [data], None, None, None, []).train.average == 3
+    assert settled("mask", [tmp_path / "text.txt"], None, None, None, []).train.average == 1
+    assert settled("language", [tmp_path / "text.txt"], None, None, None, []).train.average == 1
 
 
 # A language model.

@@ -53,6 +53,7 @@ class Steps:
         return FORMULAS.get(self.score, self.score)
 
 
+@torch.no_grad()
 def explain(
     attend: Attend, q: Float[Tensor, " head"], k: Float[Tensor, "words head"], v: Float[Tensor, "words value"], *,
     mask: Mask = Mask(), positions: Places | None = None, bias: Bias | None = None,
@@ -92,16 +93,39 @@ def example() -> Steps:
 
 @dataclass
 class Caught:
-    """The newest call of an attention: what went in, and what came out."""
+    """The newest pass of an attention: what went in, and what came out.
+
+    A pass is one call, or several to the very same keys, as by a recurrent decoder, whose words ask one by one.
+    """
 
     attend: Attend
     inputs: tuple[Tensor, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     output: Attended | None = None
+    earlier: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Queries and contexts of the calls before the newest, in the same pass."""
+
+    @property
+    def queries(self) -> Float[Tensor, "batch heads queries head"]:
+        return torch.cat([*(q for q, _ in self.earlier), self.inputs[0]], dim=2).detach()
+
+    @property
+    def contexts(self) -> Float[Tensor, "batch heads queries value"]:
+        """What the model itself got, by its fast path."""
+        assert self.output is not None, "the attention has not been called yet"
+        return torch.cat([*(context for _, context in self.earlier), self.output.context], dim=2).detach()
+
+    def take(self, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Attended) -> None:
+        # What says where its queries stand has a cache: keys at the same place may be others by now.
+        if self.output is not None and _is_same(self.inputs, inputs) and options.get("positions") is None:
+            self.earlier.append((self.inputs[0], self.output.context))
+        else:
+            self.earlier.clear()
+        self.inputs, self.options, self.output = inputs, options, output
 
     def steps(self, *, head: int, row: int) -> Steps:
         """Of one query of the first sentence."""
-        q, k, v = (tensor.detach() for tensor in self.inputs)
+        q, (k, v) = self.queries, (tensor.detach() for tensor in self.inputs[1:])
         group = head * k.shape[1] // q.shape[1]
         places = self.options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
         bias: Bias | None = self.options.get("bias")
@@ -115,21 +139,26 @@ class Caught:
                        bias=None if bias is None else of_head)
 
     def context(self, *, head: int, row: int) -> Float[Tensor, " value"]:
-        """What the model itself got for this query, by its fast path."""
-        assert self.output is not None, "the attention has not been called yet"
-        return self.output.context.detach()[0, head, row].float()
+        """What the model itself got for this query."""
+        return self.contexts[0, head, row].float()
+
+
+def _is_same(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
+    """Whether two calls ask the same keys, in as many rows."""
+    (q, k, *_), (p, j, *_) = one, other
+    return q.shape[0] == p.shape[0] and k.shape == j.shape and k.data_ptr() == j.data_ptr()
 
 
 @contextmanager
 def catch(model: nn.Module, site: str) -> Iterator[Caught]:
-    """Keep the newest call of one attention while a model runs."""
+    """Keep the newest pass of one attention while a model runs."""
     known = sites(model)
     if site not in known:
         raise UserError(f"{site}: no attention of this name; there are {', '.join(known)}")
     caught = Caught(known[site])
 
     def take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Attended) -> None:
-        caught.inputs, caught.options, caught.output = inputs, options, output
+        caught.take(inputs, options, output)
 
     hook = known[site].register_forward_hook(take, with_kwargs=True)
     try:

@@ -39,12 +39,15 @@ class Vectors:
     differences: Float[np.ndarray, "heads targets"]
     """How far the sum of the parts is from what the model itself got."""
     seen: Bool[np.ndarray, "targets sources"]
+    projected: bool
+    """Whether keys and values are made of what is looked at, or are the states themselves."""
 
     @property
     def facts(self) -> dict[str, Any]:
         return {"score": self.score, "formula": FORMULAS[self.score], "groups": self.groups, "divisors": self.divisors,
                 "temperature": self.temperature, "shared": len(self.keys), "head": self.keys.shape[-1],
-                "value": self.values.shape[-1], "scores": self.scores is not None, "bias": self.bias is not None}
+                "value": self.values.shape[-1], "scores": self.scores is not None, "bias": self.bias is not None,
+                "projected": self.projected}
 
     def pack(self) -> bytes:
         """Float32, as a browser's arrays hold it; then a bit for each pair, whether it is seen."""
@@ -55,7 +58,7 @@ class Vectors:
 
 @torch.no_grad()
 def vectors(caught: Mapping[str, Caught], record: Record) -> dict[str, Vectors]:
-    """Of each attention whose newest call is the very pass that the record is of."""
+    """Of each attention whose newest pass is the very one that the record is of."""
     found = {site: _vectors(caught[site], record[site], record.heads[site]) for site in record if site in caught}
     return {site: each for site, each in found.items() if each is not None}
 
@@ -65,14 +68,14 @@ def _vectors(caught: Caught, weights: Float[np.ndarray, "heads targets sources"]
     _, targets, sources = weights.shape
     if not caught.inputs or caught.output is None or heads == (-1,):
         return None
-    q, k, v = (tensor.detach()[:1] for tensor in caught.inputs)
+    q, (k, v) = caught.queries[:1], (tensor.detach()[:1] for tensor in caught.inputs[1:])
     places: Places = caught.options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
     if q.shape[2] < targets or k.shape[2] < sources or places.rows is not None:
         return None
     q, k, v = q[:, :, :targets].float(), k[:, :, :sources].float(), v[:, :, :sources].float()
     here, there = places.queries[:1, :targets], places.keys[:1, :sources]
     groups = [head * k.shape[1] // q.shape[1] for head in heads]
-    part, queries, own = caught.attend.pick(heads), q[:, list(heads)], caught.output.context.detach()[0, list(heads)]
+    part, queries, own = caught.attend.pick(heads), q[:, list(heads)], caught.contexts[0, list(heads)]
     allowed = caught.options["mask"].dense(here, there)
     seen = torch.ones(targets, sources) if allowed is None else allowed[0, 0].expand(targets, sources)
     score, context = score_name(caught.attend), torch.from_numpy(weights).to(v) @ v[0, groups]
@@ -81,7 +84,8 @@ def _vectors(caught: Caught, weights: Float[np.ndarray, "heads targets sources"]
         caught.attend.temperature, _array(queries[0]), _array(k[0]), _array(v[0]),
         None if score in SIMPLE else _array(part.scores(queries, k[:, groups])[0]),
         _bias(caught.options.get("bias"), here, there, list(heads)),
-        _array((context - own[:, :targets].float()).abs().amax(-1)), seen.bool().cpu().numpy())
+        _array((context - own[:, :targets].float()).abs().amax(-1)), seen.bool().cpu().numpy(),
+        projected=not torch.equal(k, v))
 
 
 def _bias(bias: Bias | None, queries: Tensor, keys: Tensor,

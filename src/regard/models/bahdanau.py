@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from regard.models.cells import Vectors
 from regard.models.rnn import RecurrentDecoder, Source
 from regard.models.tower import input_width
+from regard.models.unrolled import Matrices, Step, unrolled
 from regard.nn.attend import SCORES, Attend
 from regard.nn.attention import Memory
 from regard.settings.errors import UserError
@@ -26,20 +27,26 @@ class Looks(nn.Module):
     def see(self, memory: Memory) -> Source:
         return Source(memory, self.attend.know(memory.states[:, None]))
 
-    def forward(self, states: Float[Tensor, "rows n width"], source: Source) -> Float[Tensor, "rows n width"]:
-        """What each state sees. Where there are more rows than sources, neighbours share one."""
+    def forward(
+        self, states: Float[Tensor, "rows n width"], source: Source
+    ) -> tuple[Float[Tensor, "rows n width"], Float[Tensor, "sources 1 queries keys"] | None]:
+        """What each state sees, and how much of each key, where that came out on the way.
+
+        Where there are more rows than sources, neighbours share one.
+        """
         memory = source.memory
         h = memory.states[:, None]  # (sources, 1, keys, width)
         q = states.reshape(len(h), 1, -1, states.shape[2])
-        seen: Tensor = self.attend(q, h, h, mask=memory.mask, known=source.known).context
-        return seen.reshape(states.shape)
+        seen, weights = self.attend(q, h, h, mask=memory.mask, known=source.known)
+        return seen.reshape(states.shape), weights
 
 
 class BahdanauDecoder(RecurrentDecoder):
     """s_i = f(s_{i-1}, y_{i-1}, c_i), c_i = Σ_j α_ij h_j, α_ij from a(s_{i-1}, h_j) (3.1, eq. 4 to 6).
 
     The gated unit and the deep output with maxout are those of A.2.2, but that the output sees s_i, as eq. 4 says, and
-    not s_{i-1}. The products of all words, and the output, wait until the loop is over: they do not need to be in it.
+    not s_{i-1}, and that s_0 knows the last states of both ways, not of the way back alone. The products of all words,
+    and the output, are not in the loop: they do not need to be.
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
@@ -48,7 +55,7 @@ class BahdanauDecoder(RecurrentDecoder):
                             "model.context=output")
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         width, out = tower.width, input_width(tower)
-        self.cross = Looks(tower)
+        self.cross, self.additive = Looks(tower), tower.score == "additive"
         self.word = nn.Linear(width, 3 * width)  # W_r, W_z, W
         self.seen = nn.Linear(memory_width, 3 * width, bias=False)  # C_r, C_z, C
         self.gates = nn.Linear(width, 2 * width, bias=False)  # U_r, U_z
@@ -70,20 +77,45 @@ class BahdanauDecoder(RecurrentDecoder):
         self, x: Float[Tensor, "rows n width"], vectors: Vectors, source: Source | None = None
     ) -> tuple[Float[Tensor, "rows n out"], Vectors]:
         assert source is not None
-        (s,) = vectors
-        states, seen = [], []
-        for word in self.word(x).unbind(1):
-            c = self.cross(s[:, None], source)[:, 0]
-            s = self.next(s, word, c)
-            states.append(s)
-            seen.append(c)
-        deep = self.deep(torch.cat([torch.stack(states, 1), x, torch.stack(seen, 1)], dim=-1))
-        return self.dropout(deep.unflatten(-1, (-1, 2)).amax(-1)), (s,)
+        (s,), words = vectors, self.word(x.transpose(0, 1))  # (n, rows, gates)
+        if self.by_hand(len(x), source):
+            states, seen = self.unrolled(s, words, source)
+        else:
+            states, seen = (torch.stack(part) for part in list(zip(*self.walk(s, words, source), strict=True))[:2])
+        deep = self.deep(torch.cat([states.transpose(0, 1), x, seen.transpose(0, 1)], dim=-1))
+        return self.dropout(deep.unflatten(-1, (-1, 2)).amax(-1)), (states[-1],)
 
-    def next(self, s: Float[Tensor, "rows width"], word: Float[Tensor, "rows gates"],
-             c: Float[Tensor, "rows memory"]) -> Float[Tensor, "rows width"]:
-        """A.2.2, the gated unit; `word` is what the word gives to each of its three parts."""
+    def walk(self, s: Float[Tensor, "rows width"], words: Float[Tensor, "n rows gates"], source: Source) -> list[Step]:
+        """Word by word; `words` are what the words give to each part of the unit."""
+        steps = list[Step]()
+        for word in words:
+            c, weights = self.cross(s[:, None], source)
+            steps.append(self.next(s, word, c[:, 0], weights))
+            s = steps[-1].s
+        return steps
+
+    def next(self, s: Float[Tensor, "rows width"], word: Float[Tensor, "rows gates"], c: Float[Tensor, "rows memory"],
+             weights: Tensor | None) -> Step:
+        """A.2.2, the gated unit."""
         given = word + self.seen(c)
-        r, z = torch.sigmoid(given[:, : 2 * self.width] + self.gates(s)).chunk(2, dim=-1)
+        gates = torch.sigmoid(given[:, : 2 * self.width] + self.gates(s))
+        r, z = gates.chunk(2, dim=-1)
         candidate = torch.tanh(given[:, 2 * self.width :] + self.candidate(r * s))
-        return s + z * (candidate - s)
+        return Step(s + z * (candidate - s), c, weights, gates, candidate)
+
+    def by_hand(self, rows: int, source: Source) -> bool:
+        """Whether somebody learns, from as many sources as rows, by the paper's own score."""
+        attend = self.cross.attend
+        return (self.additive and torch.is_grad_enabled() and rows == len(source.memory.states)
+                and not (attend.training and attend.dropout))
+
+    def unrolled(
+        self, s: Float[Tensor, "rows width"], words: Float[Tensor, "n rows gates"], source: Source
+    ) -> tuple[Float[Tensor, "n rows width"], Float[Tensor, "n rows memory"]]:
+        """The same states and contexts, without autograd in the loop."""
+        attend, h, known = self.cross.attend, source.memory.states, source.known
+        assert known is not None
+        matrices = Matrices(attend.query_weight[0], attend.out_weight[0, :, 0], self.seen.weight, self.gates.weight,  # type: ignore[index]
+                            self.candidate.weight)
+        return unrolled(lambda: self.walk(s, words, source), s, words, h, known[:, 0], matrices,
+                        temperature=attend.temperature)

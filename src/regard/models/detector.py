@@ -5,8 +5,8 @@ from dataclasses import replace
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.encoder import Encoder
 from regard.models.masked import Masked
+from regard.models.readers import encoder
 from regard.models.tower import input_width
 from regard.nn.head import Labels
 from regard.nn.mask import Mask
@@ -23,7 +23,7 @@ class Detector(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int, generator: float | None) -> None:
         super().__init__()
-        self.encoder = Encoder(tower, vocabulary=vocabulary)
+        self.encoder = encoder(tower, vocabulary=vocabulary)
         self.head = Labels(tower.width, 1, kind="gelu")
         self.generator: Masked | None = None
         if generator is not None:

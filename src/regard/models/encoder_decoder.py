@@ -5,7 +5,8 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.encoder import Encoder
+from regard.models.readers import encoder
+from regard.models.sutskever import bottleneck
 from regard.models.writers import decoder
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
@@ -19,14 +20,18 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, tower: Tower, *, sources: int, targets: int) -> None:
         super().__init__()
-        self.encoder = Encoder(tower, vocabulary=sources)
+        self.fixed = tower.cell is not None and tower.context == "fixed"
+        self.encoder = encoder(tower, vocabulary=sources)
         self.decoder = decoder(tower, vocabulary=targets, memory_width=tower.width)
         if tower.tied == "all" and sources == targets:
             self.encoder.tokens = self.decoder.tokens
 
     def encode(self, source: Int[Tensor, "batch source"], mask: Mask = Mask()) -> Memory:
+        x = self.encoder.embed(source)
+        if self.fixed:
+            return bottleneck(self.encoder, x, mask)
         # A window or the like is about the source's own positions: the target's are others.
-        return Memory(self.encoder(self.encoder.embed(source), mask=mask), Mask(keys=mask.keys))
+        return Memory(self.encoder(x, mask=mask), Mask(keys=mask.keys))
 
     def forward(
         self, source: Int[Tensor, "batch source"], target: Int[Tensor, "batch target"], *, mask: Mask = Mask()

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.encoder import Encoder
+from regard.models.readers import encoder
 from regard.nn.head import Labels, pooled
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
@@ -23,7 +23,7 @@ class Classifier(nn.Module):
     def __init__(self, tower: Tower, *, vocabulary: int, labels: int) -> None:
         super().__init__()
         self.pool = tower.pool
-        self.encoder = Encoder(tower, vocabulary=vocabulary)
+        self.encoder = encoder(tower, vocabulary=vocabulary)
         self.head = Labels(tower.width, labels, kind=tower.head, dropout=tower.dropout)
 
     def forward(
@@ -40,7 +40,7 @@ class Tagger(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int, labels: int) -> None:
         super().__init__()
-        self.encoder = Encoder(tower, vocabulary=vocabulary)
+        self.encoder = encoder(tower, vocabulary=vocabulary)
         self.head = Labels(tower.width, labels, dropout=tower.dropout)
 
     def forward(

@@ -15,7 +15,10 @@ __all__ = ["LuongDecoder"]
 
 
 class LuongDecoder(RecurrentDecoder):
-    """h̃_t = tanh(W_c [c_t; h_t]), c_t from the weights of h_t (3, eq. 5); fed into the next step if asked (3.3)."""
+    """h̃_t = tanh(W_c [c_t; h_t]), c_t from the weights of h_t (3, eq. 5); fed into the next step if asked (3.3).
+
+    What is fed is what the output sees, with its dropout; into the first step, a vector that begins as the states do.
+    """
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
         self.feeding = tower.feeding
@@ -52,4 +55,4 @@ class LuongDecoder(RecurrentDecoder):
         return torch.cat(states, dim=1), (*vectors, fed)
 
     def attended(self, h: Float[Tensor, "rows n width"], source: Source) -> Float[Tensor, "rows n out"]:
-        return self.dropout(torch.tanh(self.combine(torch.cat([self.cross(h, source), h], dim=-1))))  # type: ignore[no-any-return]
+        return self.dropout(torch.tanh(self.combine(torch.cat([self.cross(h, source)[0], h], dim=-1))))  # type: ignore[no-any-return]

@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.encoder import Encoder
+from regard.models.readers import encoder
 from regard.models.tower import input_width
 from regard.nn.head import Labels, Words
 from regard.nn.mask import Mask
@@ -17,7 +17,7 @@ class Masked(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int, sentences: bool = False) -> None:
         super().__init__()
-        self.encoder = Encoder(tower, vocabulary=vocabulary)
+        self.encoder = encoder(tower, vocabulary=vocabulary)
         self.words = Words(tower.width, input_width(tower), vocabulary, epsilon=tower.norm_epsilon)
         if tower.tied != "none":
             self.words.output.weight = self.encoder.tokens.table.weight

@@ -11,7 +11,6 @@ from regard.models.tower import blocks, input_width, tokens
 from regard.models.writes import Writes
 from regard.nn.attention import Memory
 from regard.nn.dropout import Dropout
-from regard.nn.embed import in_autocast
 from regard.nn.mask import Mask
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
@@ -97,9 +96,10 @@ class RecurrentState:
 class RecurrentDecoder(Writes):
     """The next token from a state that has read all before it (Mikolov et al. 2010).
 
-    With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Cho et al. 2014,
-    A.1.2; Sutskever et al. 2014 take over all layers' vectors, which a fused kernel keeps for its longest row only).
-    A subclass looks at the source on the way: it says what it keeps (`sizes`) and how it reads.
+    With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Bahdanau et al.
+    2015, A.2.2). A subclass looks at the source on the way: it says what it keeps (`sizes`) and how it reads.
+    Dropout is on the words, between the layers and before the output, never on what is carried on (Zaremba et al.
+    2014).
     """
 
     ordered = True
@@ -172,8 +172,7 @@ class RecurrentDecoder(Writes):
     def first(self, rows: int, source: Source | None) -> Vectors:
         """The vectors before the first token. Where there are more rows than sources, neighbours share one."""
         if source is None or self.start is None:
-            like = in_autocast(self.output.weight)
-            return tuple(like.new_zeros(rows, size) for size in self.sizes)
+            return tuple(self.output.weight.new_zeros(rows, size) for size in self.sizes)
         begun: Tensor = torch.tanh(self.start(self.summary(source)))
         return tuple(begun.repeat_interleave(rows // len(begun), 0).split(self.sizes, dim=-1))
 

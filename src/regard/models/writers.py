@@ -2,8 +2,10 @@
 
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.decoder import Decoder
+from regard.models.elmo import ElmoDecoder
 from regard.models.luong import LuongDecoder
 from regard.models.rnn import RecurrentDecoder
+from regard.models.sutskever import FixedDecoder
 from regard.models.writes import Writes
 from regard.settings.schema import Tower
 
@@ -14,7 +16,9 @@ def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -
     """One that goes on with a text or, where there is a memory, that translates it."""
     if tower.cell is None:
         return Decoder(tower, vocabulary=vocabulary, memory_width=memory_width)
-    if memory_width is None or tower.context == "fixed":
-        return RecurrentDecoder(tower, vocabulary=vocabulary, memory_width=memory_width)
-    kind = BahdanauDecoder if tower.context == "input" else LuongDecoder
+    if memory_width is None and tower.ways == "apart":
+        return ElmoDecoder(tower, vocabulary=vocabulary)
+    if memory_width is None:
+        return RecurrentDecoder(tower, vocabulary=vocabulary)
+    kind = {"fixed": FixedDecoder, "input": BahdanauDecoder, "output": LuongDecoder}[tower.context]
     return kind(tower, vocabulary=vocabulary, memory_width=memory_width)

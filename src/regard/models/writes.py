@@ -17,6 +17,8 @@ class Writes(nn.Module):
 
     ordered: bool
     """Whether it would know the order of tokens without their positions."""
+    reads_back = False
+    """Whether it also learns from the end of a text to its start, and has `hindsight`."""
     tokens: Tokens
     output: nn.Linear
 
@@ -30,6 +32,10 @@ class Writes(nn.Module):
         positions: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length out"]:
         """The state after each token, with what there is to look at."""
+        raise NotImplementedError
+
+    def hindsight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length out"]:
+        """Of one that reads back: states that know each token and all after it, by which the one before is told."""
         raise NotImplementedError
 
     def logits(self, states: Float[Tensor, "batch length out"]) -> Float[Tensor, "batch length vocabulary"]:

@@ -7,14 +7,14 @@
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.nn import band, few, near, short
+from regard.nn import band, batched, few, near, short
 from regard.nn.dropout import dropped
 from regard.nn.mask import Mask, Places, whole
 
@@ -146,6 +146,9 @@ class DotAttend(Attend):
         v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
         bias: Bias | None = None, previous: Tensor | None = None, known: Tensor | None = None,
     ) -> Attended:
+        factor = self.factor
+        if factor is not None and positions is None and bias is None and batched.serves(q, k, v, mask):
+            return Attended(batched.attend(q, k, v, mask, factor, self.dropped), None)
         if _cheaper_explicit(q, k):
             return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous, known=known)
         reach = mask.window if mask.spans is None else None  # spans see past any window
@@ -244,7 +247,7 @@ class BilinearAttend(Attend):
         self.weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
 
     def know(self, k: Tensor) -> Tensor:
-        return k @ self.weight.mT
+        return k @ _own(self.weight).mT
 
     def compare(self, q: Tensor, known: Tensor) -> Tensor:
         return q @ known.mT
@@ -260,12 +263,40 @@ class AdditiveAttend(Attend):
         self.out_weight = nn.Parameter(torch.empty(self.heads, self.width, 1))
 
     def know(self, k: Tensor) -> Tensor:
-        return k @ self.key_weight
+        return k @ _own(self.key_weight)
 
     def compare(self, q: Tensor, known: Tensor) -> Tensor:
-        # (batch, heads, queries, keys, head): every query meets every key before the nonlinearity.
-        met = (q @ self.query_weight)[:, :, :, None] + known[:, :, None]
-        return (torch.tanh(met) @ self.out_weight[:, None]).squeeze(-1)
+        asked = q @ _own(self.query_weight)
+        return _Met.apply(asked, known.to(asked.dtype), self.out_weight.to(asked.dtype))  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Met(torch.autograd.Function):
+    """w₂ᵀ tanh(k + q) of every query with every key.
+
+    The gradient works the tanh out once more: a decoder that asks once for each of its words would otherwise keep as
+    many tensors of the size of all keys.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(q, k, weight)
+        return (_met(q, k) @ _own(weight[:, None])).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, weight = ctx.saved_tensors
+        met = _met(q, k)
+        by_head = (0, 2, 3)
+        weight_grad = (
+            grad.flatten() @ met.flatten(0, -2) if len(weight) == 1 else (grad[..., None] * met).sum(by_head))
+        # 1 − tanh², times what comes from above
+        grad = torch.ops.aten.tanh_backward(grad[..., None] * weight[:, None, None, :, 0], met)
+        return grad.sum(3), grad.sum(2) if q.shape[2] > 1 else grad.squeeze(2), weight_grad.view_as(weight)
+
+
+def _met(q: Tensor, k: Tensor) -> Float[Tensor, "batch heads queries keys head"]:
+    """Every query meets every key before the nonlinearity."""
+    return (q[:, :, :, None] + k[:, :, None]).tanh_()
 
 
 class DistanceAttend(Attend):
@@ -274,6 +305,11 @@ class DistanceAttend(Attend):
     def compare(self, q: Tensor, known: Tensor) -> Tensor:
         squares = q.square().sum(-1, keepdim=True) + known.square().sum(-1)[:, :, None]
         return q @ known.mT - squares / 2
+
+
+def _own(weight: Float[Tensor, "heads *n"]) -> Tensor:
+    """Each head's matrix; of one head, the matrix alone, with which all rows are one product."""
+    return weight if len(weight) > 1 else weight.view(weight.shape[-2:])
 
 
 def _from_zero(q: Tensor, k: Tensor) -> Places:

@@ -30,7 +30,8 @@ def dropped(x: Tensor, p: float) -> Tensor:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    return x * torch.where(_kept(x.shape, p), 1 / (1 - p), 0.0).to(x.dtype)
+    # As whole numbers, for torch takes twice as long to choose between two numbers as to multiply by 0 or 1.
+    return x * (_kept(x.shape, p).view(torch.int8) * (1 / (1 - p))).to(x.dtype)
 
 
 def _kept(shape: torch.Size, p: float) -> Tensor:

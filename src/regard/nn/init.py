@@ -1,13 +1,23 @@
 """One function initialises every parameter, so that a model's beginning is readable in one place."""
 
+from typing import Protocol, runtime_checkable
+
 import torch
 from torch import nn
 
 __all__ = ["initialize"]
 
 RESIDUAL = ("out.weight", "down.weight")  # the last matrix before a residual sum
-NORMS = ("norm.weight",)
-ZEROS = ("bias", "bias_ih_l0", "bias_hh_l0", ".b")  # and of an adapter the matrix after which it is added
+ONES = ("norm.weight", "mix.scale")
+# And of an adapter the matrix after which it is added; and what layers are mixed by, alike at first.
+ZEROS = ("bias", "bias_ih_l0", "bias_hh_l0", ".b", "mix.scores")
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """A part that knows a better beginning for some of its numbers than a name tells."""
+
+    def settle(self) -> None: ...
 
 
 @torch.no_grad()
@@ -22,12 +32,15 @@ def initialize(model: nn.Module, *, seed: int) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith(ZEROS):
             parameter.zero_()
-        elif name.endswith(NORMS):
+        elif name.endswith(ONES):
             parameter.fill_(1.0)
         else:
             depth = next((depth for tower, depth in depths.items() if name.startswith(tower)), 1)
             std = _std(name, parameter) / ((2 * depth) ** 0.5 if name.endswith(RESIDUAL) else 1)
             parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
+    for part in model.modules():
+        if isinstance(part, Settles):
+            part.settle()
 
 
 def _std(name: str, parameter: torch.Tensor) -> float:

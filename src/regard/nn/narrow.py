@@ -121,12 +121,12 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
         if x.shape[:-1].numel() <= FEW and (x.ndim < 3 or x.shape[-2] == 1):
             return torch.ops.quantized.linear_dynamic(x, packed, reduced)  # type: ignore[no-any-return]
         # The product knows one scale for all its inputs; rows that are moved and stretched to reach from −1 to 1 can
-        # share it, and their products are moved and stretched back.
+        # share it, and their products are moved and stretched back, where they lie.
         low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
         middle, reach = (low + high) / 2, ((high - low) / 2).clamp(min=1e-30)
-        y: Tensor = torch.ops.quantized.linear_dynamic((x - middle) / reach, together, reduced)
-        moved = middle * of_one if bias is None else torch.addcmul(bias, middle, of_one)
-        return torch.addcmul(moved, y, reach)
+        y: Tensor = torch.ops.quantized.linear_dynamic((x - middle).div_(reach), together, reduced)
+        y.mul_(reach).addcmul_(middle, of_one)
+        return y if bias is None else y.add_(bias)
 
     return product
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.nn import learned
 from regard.nn.narrow import ScaledLinear
 from regard.nn.norm import Norm
 
@@ -60,7 +61,8 @@ def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation
         flat = torch._addmm_activation(layer.bias, x.flatten(0, -2), layer.weight.T, use_gelu=activation.name != "relu")
         y = flat.view(*x.shape[:-1], -1)
     else:
-        y = layer(x) if activation is None else activation(layer(x))
+        y = learned.linear(x, layer) if learned.serves(layer, x) else layer(x)
+        y = y if activation is None else activation(y)
     return y if add is None else add + y
 
 

@@ -237,10 +237,13 @@ def check_cell(model: Tower) -> None:
     if model.window is not None:
         raise UserError(f"model.window={model.window}: of attention, which blocks of model.cell={model.cell} have not; "
                         "leave it out")
+    if model.ways == "apart" and model.truncate is not None:
+        raise UserError(f"model.truncate={model.truncate}: of a language model that reads forth alone; with "
+                        "model.ways=apart take shorter rows by data.longest")
     if model.positions in ("rotary", "relative", "alibi"):
         raise UserError(f"model.positions={model.positions}: act inside of attention, which blocks of model.cell="
                         f"{model.cell} have not; take none")
-    if model.ways == "both" and model.width % 2:
+    if model.ways in ("both", "apart") and model.width % 2:
         raise UserError(f"model.width: wants an even number, half of it for each of two ways, got {model.width}; take "
                         f"{model.width + 1}")
     if model.feeding and model.context != "output":

@@ -125,8 +125,11 @@ def bilstm() -> Tower:
 
 
 def sutskever() -> Tower:
-    """Sutskever et al. 2014, 3.4: one vector for a source that is read from its end. They had four layers of 1,000."""
-    return replace(lstm(), preset="sutskever", width=512, ways="back", context="fixed")
+    """Sutskever et al. 2014, 3.4: one vector for a source that is read from its end. They had four layers of 1,000.
+
+    Its token vectors are scaled: of weak ones too little is left in that vector for the decoder to learn to use it.
+    """
+    return replace(lstm(), preset="sutskever", width=512, ways="back", context="fixed", scale_embedding=True)
 
 
 def bahdanau() -> Tower:
@@ -236,7 +239,10 @@ def reader(task: str, *, built_in: bool) -> Run:
         plain = replace(plain, blanks=replace(plain.blanks, hidden=1.0, replaced=0.0))
     if not built_in:
         few = task in ("classify", "tag")  # labelled examples are soon learnt by heart
-        return replace(plain, train=replace(train, steps=1_500, evaluate_every=100, patience=5)) if few else plain
+        # A classifier's loss rises long before its errors do: where it is least, too little has been learnt.
+        mean = 3 if task == "classify" else 1
+        return replace(plain, train=replace(train, steps=1_500, evaluate_every=100, patience=5, average=mean)
+                       ) if few else plain
     data, train = replace(plain.data, built_in_size=20_000), replace(train, steps=400)
     if task in ("mask", "detect"):
         data = replace(data, longest=64, documents="apart")  # passages of a few lines
@@ -249,16 +255,18 @@ def reader(task: str, *, built_in: bool) -> Run:
         train=replace(train, steps=250 if task == "tag" else train.steps, rate=3e-3, evaluate_every=50))
 
 
-def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tune: str) -> Run:
+def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tune: str,
+          has_new_layer: bool = False) -> Run:
     """A run of the plain one's task that goes on from a model with these settings, tokens and longest texts.
 
     Some epochs of a few thousand sentences, about forty at a time. What is new learns fast; what has learned already
     is not to forget it (Devlin et al. 2019, A.3; Hu et al. 2022, D), and the less so the larger it is (Clark et al.
-    2020, B).
+    2020, B). A layer of the task's own between body and head learns as from the beginning: then the lower one stands,
+    the slower it learns (Howard and Ruder 2018, 3.2).
     """
-    rate = 5e-5 * 768 / model.width if tune == "all" else 1e-3  # BERT's, at its width
+    rate = 5e-5 * 768 / model.width if tune == "all" and not has_new_layer else 1e-3  # BERT's, at its width
     train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, rate=rate,
                     schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
-                    evaluate_every=None, patience=None)
+                    layer_decay=0.5 if has_new_layer else 1.0, evaluate_every=None, patience=None)
     return replace(plain, model=model, train=train, data=replace(plain.data, longest=min(plain.data.longest, longest)),
                    tokens=replace(plain.tokens, file=tokens))

@@ -61,11 +61,18 @@ class Language(Ring):
         return writer(writer.embed(read, since), mask=mask)  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: RowBatch) -> Loss:
-        states, how = self._states(model, batch.read), self.run.train
-        total, plain = cross_entropy(
-            states.flatten(0, 1), cast(Writes, model).output.weight, batch.write.flatten(), ignore=IGNORED,
-            smoothing=how.smoothing)
+        writer = cast(Writes, model)
+        total, plain = self._entropy(writer, self._states(model, batch.read), batch.write)
+        if writer.reads_back:
+            # Each token that was read tells the one before it. What comes before a start is another text's end.
+            before = batch.read[:, :-1].where(batch.write[:, :-1] != IGNORED, IGNORED)
+            total = total + self._entropy(writer, writer.hindsight(batch.read)[:, 1:], before)[0]
         return Term("loss", total), Term("nll", plain, weight=0.0)
+
+    def _entropy(self, writer: Writes, states: Float[Tensor, "rows length width"],
+                 wanted: Int[Tensor, "rows length"]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        return cross_entropy(states.flatten(0, 1), writer.output.weight, wanted.flatten(), ignore=IGNORED,
+                             smoothing=self.run.train.smoothing)
 
     @torch.no_grad()
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:

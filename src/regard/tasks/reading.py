@@ -1,6 +1,7 @@
 """What all tasks of an encoder share: texts to rows of ids, rows to states, vectors and attention."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -85,21 +86,37 @@ def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) ->
     return Mask(keys=real, globals=first & real, most_globals=1)
 
 
-@torch.no_grad()
 def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: str,
             unit: bool = False) -> Float[np.ndarray, "rows width"]:
     """A vector for each row, in order; with `unit`, of length 1."""
     encoder, device = _encoder(model), next(model.parameters()).device
-    found: list[Tensor] = [torch.empty(0)] * len(rows)
-    for places, tokens in alike(rows, pad=pad, device=device):
-        mask = seen(tokens, pad=pad, window=encoder.window)
-        states = encoder(encoder.embed(tokens), mask=mask)
-        for place, vector in zip(places, pooled(states, tokens != pad, how=pool).float().cpu(), strict=True):
-            found[place] = vector
-    stacked = np.stack([vector.numpy() for vector in found]) if found else np.empty((0, encoder.width), np.float32)
-    if not np.isfinite(stacked).all():
+    found = np.empty((len(rows), encoder.width), np.float32)
+
+    @torch.no_grad()  # every thread has to be told
+    def read(some: Alike) -> None:
+        places, tokens = some
+        states = encoder(encoder.embed(tokens), mask=seen(tokens, pad=pad, window=encoder.window))
+        found[places] = pooled(states, tokens != pad, how=pool).float().cpu().numpy()
+
+    _side_by_side(read, list(alike(rows, pad=pad, device=device)), device)
+    if not np.isfinite(found).all():
         raise NotFinite("the model's states are not numbers: its training went wrong")
-    return stacked / np.linalg.norm(stacked, axis=1, keepdims=True).clip(min=SMALLEST) if unit else stacked
+    return found / np.linalg.norm(found, axis=1, keepdims=True).clip(min=SMALLEST) if unit else found
+
+
+def _side_by_side(read: Callable[[Alike], None], batches: Sequence[Alike], device: torch.device) -> None:
+    """On a CPU every thread reads batches of its own: those that share one wait for each other at each operation."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or len(batches) < threads:
+        for batch in batches:
+            read(batch)
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for _ in pool.map(read, batches):
+                pass  # what went wrong in a thread is raised here
+    finally:
+        torch.set_num_threads(threads)  # for threads to come; this one had them all the time
 
 
 @torch.no_grad()
@@ -107,15 +124,15 @@ def layers(model: nn.Module, row: Sequence[int], *, pad: int) -> Float[Tensor, "
     """The state of every token of a row: as it enters the first block, and after each."""
     encoder, found = _encoder(model), list[Tensor]()
     tokens = torch.tensor([list(row)], device=next(model.parameters()).device)
-    hooks = [block.register_forward_hook(lambda block, inputs, output: found.append(output))
-             for block in encoder.blocks]
+    hooks = [encoder.blocks[0].register_forward_pre_hook(lambda block, inputs: found.append(inputs[0])),
+             *(block.register_forward_hook(lambda block, inputs, output: found.append(output))
+               for block in encoder.blocks)]
     try:
-        x = encoder.embed(tokens)
-        encoder(x, mask=seen(tokens, pad=pad, window=encoder.window))
+        encoder(encoder.embed(tokens), mask=seen(tokens, pad=pad, window=encoder.window))
     finally:
         for hook in hooks:
             hook.remove()
-    return torch.cat([x, *found]).float().cpu()
+    return torch.cat(found).float().cpu()
 
 
 @torch.no_grad()

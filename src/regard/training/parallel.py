@@ -247,7 +247,8 @@ def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
     # What is in no block (the tokens, the output) stays gathered from the forward to the backward pass: the loss, which
     # is worked out after the one and before the other, reads the output's weights.
     sharded = fully_shard(model, **how, reshard_after_forward=False)
-    for door in ("embed", "fill"):  # where text enters by one of its own, the tokens are wanted before the forward pass
+    # Where text enters by a door of its own, the tokens are wanted before the forward pass, or after it once more.
+    for door in ("embed", "fill", "hindsight"):
         if hasattr(model, door):
             register_fsdp_forward_method(model, door)
     for module in model.modules():

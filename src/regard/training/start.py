@@ -13,10 +13,11 @@ from regard.nn.lora import INSIDE
 from regard.settings.schema import Run
 from regard.tasks.base import Sizes
 from regard.training.parallel import World
+from regard.training.tune import OVER
 
 __all__ = ["is_new", "take_over", "taken"]
 
-MAY_LACK = ("head.", "words.", "generator.")  # what stands on a body, and learns from the beginning if it must
+MAY_LACK = ("head.", "words.", "generator.", OVER)  # what stands on a body, and learns from the beginning if it must
 OF_TOKENS = ("tag", "detect")  # tasks whose head reads each token
 ROUND = 64  # vocabularies are rounded up to multiples of this
 
@@ -32,8 +33,11 @@ def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
     """What a model takes over; its body has to be there whole, or what does not fit is named."""
     assert run.train.start is not None
     body, own = body_of(Path(run.train.start)), named_tensors(model)
+    # A language model is all body: where another task reads, it is the encoder.
+    prefix = "encoder." if body.task == "language" != run.task else ""
+    weights = {prefix + name: tensor for name, tensor in body.weights.items()}
     theirs = {name: _filled(tensor, sizes["vocabulary"]) if name in own and _is_longer(own[name], tensor, sizes)
-              else tensor for name, tensor in body.weights.items()}
+              else tensor for name, tensor in weights.items()}
     new = {name for name in own if is_new(name, task=run.task, before=body.task, sizes=sizes)}
     found = {name: theirs[name] for name, tensor in own.items()
              if name in theirs and name not in new and theirs[name].shape == tensor.shape}
@@ -82,8 +86,16 @@ def _told(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -
     new = Counter[str]()
     for name, tensor in own.items():
         if name not in found:
-            first = name.rpartition(".")[0] if name.startswith("head.") else name.partition(".")[0]
-            new["adapters" if INSIDE in name else first] += tensor.numel()
+            new[_part(name)] += tensor.numel()
     taken, all_of_them = (sum(own[name].numel() for name in names) for names in (found, own))
     named = ", ".join(f"{name} ({count:,})" for name, count in new.items())
     return f"{taken:,} of {all_of_them:,} weights from {origin}; new: {named or 'none'}"
+
+
+def _part(name: str) -> str:
+    """What a new weight is counted with."""
+    if INSIDE in name:
+        return "adapters"
+    if name.startswith(OVER):
+        return OVER.removesuffix(".")
+    return name.rpartition(".")[0] if name.startswith("head.") else name.partition(".")[0]

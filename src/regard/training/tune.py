@@ -10,10 +10,11 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
 
-__all__ = ["learner", "learns", "level", "scale_of"]
+__all__ = ["OVER", "learner", "learns", "level", "scale_of"]
 
 TEACHER = "generator."  # of a detector: no part of its body, and as new as a head where it has come without one
-HEADS = ("head.", "words.", TEACHER)  # what reads the states: the labels, the tokens
+OVER = "encoder.over."  # what a task makes of the states of a body that are its features
+HEADS = ("head.", "words.", TEACHER, OVER)  # what reads the states: the labels, the tokens
 INPUT = {"tokens", "positions", "segments", "input_norm", "widen"}  # what makes them, before the first block
 
 

@@ -69,7 +69,8 @@ def _print(text: str, folder: Path, output: str | None, only: str, head: int | N
     width = shutil.get_terminal_size().columns
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for number, site in enumerate([telling(shown)] if only == "*" else shown):
-        of_heads = f"mean of {len(record.heads[site])} heads" if head is None else f"head {head}"
+        several = len(record.heads[site]) > 1
+        of_heads = f"mean of {len(record.heads[site])} heads" if head is None and several else f"head {head or 0}"
         print("\n" * (number > 0) + f"{site}, {of_heads}\n")
         print(draw(shown, site, shown.heads[site][0], width, colour=colour))
 

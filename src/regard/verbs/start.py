@@ -25,13 +25,17 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
         raise UserError(f"--from {source}: no such folder")
 
     from regard.convert.body import body_of
+    from regard.models.readers import reads_what_it_writes
 
     body = body_of(source)
-    if (body.task in READERS) != reads or body.task == "translate":
+    writes = body.task == "language"
+    serves = body.task in READERS or (writes and reads_what_it_writes(body.tower)) if reads else writes
+    if not serves:
         raise UserError(f"--from {source}: its model is of the task {body.task}, and {task} needs "
                         f"{'an encoder' if reads else 'a language model'}")
     model = body.tower
     if body.task not in SUMMED_UP:  # how a text becomes one vector was not learned there
         usual = plain.model if model.preset is None else PRESETS[model.preset]()
         model = replace(model, pool=usual.pool, head=usual.head)
-    return tuned(plain, model, start=str(source), tokens=str(body.tokens), longest=body.longest, tune=tune)
+    return tuned(plain, model, start=str(source), tokens=str(body.tokens), longest=body.longest, tune=tune,
+                 has_new_layer=reads and writes)

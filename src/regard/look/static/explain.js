@@ -19,8 +19,8 @@ const largestOf = (some) => Math.max(1e-9, ...some.map((vector) => vector.reduce
 function columnsOf(steps) {
   const d = Math.round(steps.divisor ** 2);
   const found = [
-    { step: 1, name: "key", formula: "k = x W_k", vector: steps.key, scale: "asked" },
-    { step: 1, name: "value", formula: "v = x W_v", vector: steps.value, scale: "given" },
+    { step: 1, name: "key", formula: steps.projected ? "k = x W_k" : "k = h", vector: steps.key, scale: "asked" },
+    { step: 1, name: "value", formula: steps.projected ? "v = x W_v" : "v = h", vector: steps.value, scale: "given" },
     { step: 2, name: "score", formula: `s = ${steps.formula}`, number: steps.scores },
   ];
   if (steps.divisor !== 1) found.push({ step: 3, name: "divide", formula: `s ÷ √${d}`, number: steps.divided });
@@ -98,7 +98,7 @@ export function explain(panel, say) {
       ...columns.map((column) => cellOf(column, j))));
     if (rest.length) rows.push(restRow(columns, rest, limits));
     const skipped = (count) => (count > 0 ? [element("td", { colspan: count })] : []);
-    const asks = element("tr", { class: "asks" }, element("th", { scope: "row" }, heading(1, "query"), element("small", {}, ...formulaOf("q = x W_q"))),
+    const asks = element("tr", { class: "asks" }, element("th", { scope: "row" }, heading(1, "query"), element("small", {}, ...formulaOf(steps.projected ? "q = x W_q" : "q = s"))),
       vectorCell(steps.query, limits.asked, `query of ${word(site().targets[here()])}`), element("td", { colspan: columns.length - 1, class: "note" }, `${quoted(site().targets[here()])} asks with q`));
     const sum = element("tr", {}, element("th", { scope: "row" }, heading(6, "sum"), element("small", {}, "z = Σ w · v")),
       ...skipped(columns.length - 2), element("td", { class: "figure" }, figure(steps.weights.reduce((total, weight) => total + weight, 0))), vectorCell(steps.sum, limits.given, "sum"));

@@ -53,7 +53,7 @@ class Vectors {
     return {
       query, key, value, isSeen, scores: scored, divisor: divisors[head], divided, added, degrees, logits, weights,
       part: (j) => sumOf([j]), sumOf, sum: sumOf(all), difference: differences[line], hasBias: Boolean(bias),
-      formula: this.about.formula, name: this.about.score,
+      formula: this.about.formula, name: this.about.score, projected: this.about.projected,
     };
   }
 }

@@ -1,0 +1,98 @@
+"""ElmoDecoder, ElmoEncoder: two language models that read a text from its two ends, and their layers as features."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.cells import Recurrent, run, turned
+from regard.models.encoder import Encoder
+from regard.models.rnn import RecurrentDecoder
+from regard.models.tower import blocks
+from regard.nn.embed import Tokens
+from regard.nn.mask import Mask
+from regard.settings.schema import Tower
+
+__all__ = ["ElmoDecoder", "ElmoEncoder"]
+
+
+class ElmoDecoder(RecurrentDecoder):
+    """Peters et al. 2018, 3.1: the way forth is a whole language model, and all that is asked of one is asked of it.
+
+    The way back learns beside it. They share the vectors of tokens and the output, and never meet. Their cells were
+    wider than their states, and the second layer had the first one's states added to its own.
+    """
+
+    reads_back = True
+
+    def __init__(self, tower: Tower, *, vocabulary: int) -> None:
+        super().__init__(replace(tower, ways="forth"), vocabulary=vocabulary)
+
+    def stack(self, tower: Tower) -> nn.ModuleList:
+        return blocks(replace(tower, ways="apart"), tower.decoder_depth or tower.depth, causal=False)
+
+    def hindsight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length out"]:
+        x = turned(self.embed(tokens), None)
+        for block in self.blocks:
+            assert isinstance(block, Recurrent)
+            assert block.back is not None
+            x = block.dropout(run(block.back, x)[0])
+        return self.narrow(turned(x, None))  # type: ignore[no-any-return]
+
+
+class ElmoEncoder(Encoder):
+    """3.2 and 3.3: both models read, and what a task makes of all their layers stands over them.
+
+    The lowest layer is the token's vector, once for each way. A task has vectors of its own beside the mix.
+    """
+
+    def __init__(self, tower: Tower, *, vocabulary: int) -> None:
+        super().__init__(replace(tower, positions="none"), vocabulary=vocabulary)
+        self.over = Over(tower, vocabulary)
+
+    def embed(
+        self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length input"]:
+        x = super().embed(tokens, positions, segments)
+        return torch.cat([x, x, self.dropout(self.over.own(tokens))], dim=-1)
+
+    def forward(
+        self, x: Float[Tensor, "batch length input"], *, mask: Mask = Mask(),
+        positions: Int[Tensor, "#batch length"] | None = None,
+    ) -> Float[Tensor, "batch length width"]:
+        layers = [x[..., : 2 * self.width]]
+        for block in self.blocks:
+            layers.append(block(layers[-1], mask=mask))
+        return self.over(x[..., 2 * self.width :], layers, mask=mask)  # type: ignore[no-any-return]
+
+
+class Over(nn.Module):
+    """What a task has of its own: vectors of tokens, how it mixes the layers, and one more that reads [x; mix]."""
+
+    def __init__(self, tower: Tower, vocabulary: int) -> None:
+        super().__init__()
+        self.own = Tokens(vocabulary, tower.width, scaled=tower.scale_embedding)
+        self.mix = Mix(1 + tower.depth)
+        self.reader = Recurrent(str(tower.cell), tower.width, inputs=3 * tower.width, ways="both",
+                                dropout=tower.dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch length own"], layers: list[Float[Tensor, "batch length both"]], *, mask: Mask
+    ) -> Float[Tensor, "batch length width"]:
+        return self.reader(torch.cat([x, self.mix(layers)], dim=-1), mask=mask)  # type: ignore[no-any-return]
+
+
+class Mix(nn.Module):
+    """γ Σ_k s_k h_k with s = softmax(scores) (eq. 1)."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.empty(layers))
+        self.scale = nn.Parameter(torch.empty(1))
+
+    def forward(self, layers: list[Float[Tensor, "batch length both"]]) -> Float[Tensor, "batch length both"]:
+        shares = self.scores.softmax(0)
+        mixed = torch.stack([share * layer for share, layer in zip(shares, layers, strict=True)]).sum(0)
+        return self.scale * mixed

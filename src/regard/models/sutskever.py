@@ -1,0 +1,41 @@
+"""One vector for a whole source: what a decoder without attention starts from (Sutskever et al. 2014)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.models.cells import Recurrent, Vectors
+from regard.models.encoder import Encoder
+from regard.models.rnn import RecurrentDecoder, Source
+from regard.nn.attention import Memory
+from regard.nn.mask import Mask
+from regard.settings.errors import UserError
+from regard.settings.schema import Tower
+
+__all__ = ["FixedDecoder", "bottleneck"]
+
+
+def bottleneck(encoder: Encoder, x: Float[Tensor, "batch length width"], mask: Mask) -> Memory:
+    """All that is kept of a source, however long it is: each layer's vectors when it has read it (3)."""
+    kept = list[Tensor]()
+    for block in encoder.blocks:
+        assert isinstance(block, Recurrent)
+        x, vectors = block.through(x, mask=mask)
+        kept += vectors
+    return Memory(torch.stack(kept, dim=1))
+
+
+class FixedDecoder(RecurrentDecoder):
+    """A language model whose layers go on from where those of the encoder have ended."""
+
+    def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
+        super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
+        self.start = None
+        if len(self.blocks) != tower.depth:
+            raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer goes on from one of the encoder's, of "
+                            f"which there are model.depth={tower.depth}; leave it out")
+
+    def first(self, rows: int, source: Source | None) -> Vectors:
+        assert source is not None, "a translator needs a source"
+        kept = source.memory.states
+        return kept.repeat_interleave(rows // len(kept), 0).unbind(1)

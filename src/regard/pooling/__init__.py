@@ -1,0 +1,1 @@
+"""Attention without training: training points are keys, what was seen there are values, a new point is a query."""

@@ -1,0 +1,77 @@
+"""The width of a kernel, chosen by leave-one-out: what do all other points say of each point?
+
+That is exact here, since nothing has been fitted that would have to be fitted again without the point, and as cheap as
+a prediction. Folds would hide a part of the neighbours with the point, and so prefer too wide a kernel.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from regard.nn.attend import Attend, DistanceAttend
+from regard.pooling.pieces import Boxes, Pooled, Values, pool
+
+__all__ = ["best", "found"]
+
+SAMPLE = 2_000  # points that are asked, at the most; all others answer
+FINER = 4  # steps in an octave, around the best one
+OCTAVES = 32  # from the widest width that is tried to the narrowest, at the most
+WORSE = 1.1  # times the least error: a width that is so much too wide is the last to be tried
+
+
+def found(kernel: type[Attend], keys: Boxes, values: Values) -> float:
+    """The best width there is: by octaves first, from the narrowest on, which costs least; then around the best."""
+    widths, errors = octaves(keys, values), dict[float, float]()
+    if len(widths) == 1:
+        return widths[0]
+    for width in widths:
+        errors[width] = error(kernel, keys, values, width)
+        if errors[width] > WORSE * min(errors.values()):
+            break
+    octave = min(reversed(errors), key=errors.__getitem__)
+    return best(kernel, keys, values, [octave * 2 ** (step / FINER) for step in range(1 - FINER, FINER)])
+
+
+def best(kernel: type[Attend], keys: Boxes, values: Values, widths: Iterable[float]) -> float:
+    """Of widths that are as good as each other the widest: it gives the smoothest answers."""
+    falling = sorted(widths, reverse=True)
+    if len(falling) == 1 or len(keys.points) == 1:  # a point alone has no others to ask
+        return falling[0]
+    return min(falling, key=lambda width: error(kernel, keys, values, width))
+
+
+def error(kernel: type[Attend], keys: Boxes, values: Values, width: float) -> float:
+    """The mean squared distance of what the others say of a point from what was seen there."""
+    attend = kernel((keys.points.shape[1],), temperature=width**2)
+    said, seen = _said_by_others(attend, keys, values).context, values(_sample(keys))
+    return float((said - seen).square().sum(-1).mean())
+
+
+def octaves(keys: Boxes, values: Values) -> list[float]:
+    """From half the usual distance of two neighbours up to twice the spread of all points."""
+    points = keys.points
+    spread = float((points - points.mean(0)).square().sum(-1).mean().sqrt())
+    if len(points) == 1 or spread == 0.0:
+        return [1.0]  # there is one place only, and any width serves
+    # Of so narrow a kernel's scores the best is all that counts.
+    narrow = DistanceAttend((points.shape[1],), temperature=(spread / 2**OCTAVES) ** 2)
+    apart = (_said_by_others(narrow, keys, values).best * (-2 * narrow.temperature)).clamp(min=0.0).sqrt()
+    apart = apart[apart > spread / 2**OCTAVES]
+    # Where every place was seen more than once, neighbours say nothing.
+    least = float(apart.median()) / 2 if len(apart) else spread / len(points)
+    widths = [2 * spread]
+    while widths[-1] > least:
+        widths.append(widths[-1] / 2)
+    return widths[::-1]
+
+
+def _said_by_others(attend: Attend, keys: Boxes, values: Values) -> Pooled:
+    sample = _sample(keys)
+    return pool(attend, keys.points[sample], keys, values, without=sample)
+
+
+def _sample(keys: Boxes) -> Tensor:
+    """Points from everywhere: neighbours lie together, and of them every so many-th is taken."""
+    points = len(keys.points)
+    return torch.linspace(0, points - 1, min(points, SAMPLE), dtype=torch.float64).round().long()
