@@ -45,8 +45,9 @@ JOBS = {
 }
 
 # With the models that came before the transformer, as a task and a preset.
-JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[task]) for task, preset in (
-    ("tag", "elman"), ("tag", "bilstm"), ("translate", "sutskever"), ("translate", "bahdanau"), ("translate", "luong"))}
+JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[task], "train.rate=5e-4")
+         for task, preset in (("tag", "elman"), ("tag", "bilstm"), ("translate", "sutskever"),
+                              ("translate", "bahdanau"), ("translate", "luong"))}
 JOBS["language lstm"] = ("model.preset=lstm", "model.truncate=8", *JOBS["language"][:-1])  # Muon has no matrix there
 
 # A few stand for the others, which learn by the same loop and take minutes more.

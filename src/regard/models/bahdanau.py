@@ -10,6 +10,7 @@ from regard.models.tower import input_width
 from regard.models.unrolled import Matrices, Step, unrolled
 from regard.nn.attend import SCORES, Attend
 from regard.nn.attention import Memory
+from regard.nn.embed import in_autocast
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
@@ -25,7 +26,8 @@ class Looks(nn.Module):
             (tower.width,), temperature=tower.temperature, dropout=tower.attention_dropout)
 
     def see(self, memory: Memory) -> Source:
-        return Source(memory, self.attend.know(memory.states[:, None]))
+        states = in_autocast(memory.states)  # once, and not at every step
+        return Source(Memory(states, memory.mask), self.attend.know(states[:, None]))
 
     def forward(
         self, states: Float[Tensor, "rows n width"], source: Source
@@ -36,7 +38,7 @@ class Looks(nn.Module):
         """
         memory = source.memory
         h = memory.states[:, None]  # (sources, 1, keys, width)
-        q = states.reshape(len(h), 1, -1, states.shape[2])
+        q = in_autocast(states).reshape(len(h), 1, -1, states.shape[2])
         seen, weights = self.attend(q, h, h, mask=memory.mask, known=source.known)
         return seen.reshape(states.shape), weights
 

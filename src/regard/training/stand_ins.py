@@ -63,10 +63,10 @@ def read_outlined(cell: nn.RNNBase, cast: Callable[[Tensor], Tensor]) -> Iterato
     def read(x: Tensor, vectors: Tensor | tuple[Tensor, ...] | None = None) -> tuple[Tensor, Any]:
         known = () if vectors is None else vectors if isinstance(vectors, tuple) else (vectors,)
         weights = [cast(weight) for weight in cell.parameters()]
-        states, *after = Reading.apply(cast(x), *weights, *map(cast, known))
+        states, *after = Reading.apply(cast(x), *weights, *map(cast, known))  # type: ignore[no-untyped-call]
         return states, tuple(after) if isinstance(vectors, tuple) else after[0] if after else None
 
-    cell.forward = read  # type: ignore[method-assign]
+    cell.forward = read
     try:
         yield
     finally:
