@@ -229,7 +229,7 @@ def draw(models: Sequence[Measured], runs: Sequence[Measured], *, title: str) ->
     for axes in (by_length, by_time, by_size):
         _plain(axes)
     least = min(fifth.bleu for each in models for fifth in each.fifths)
-    by_length.set_ylim(bottom=10 * (least // 10))
+    by_length.set_ylim(bottom=max(0, 5 * ((least - 2) // 5)))
     _name_ends(by_length, models, colours)
     by_length.set_xticks(words := [fifth.words for fifth in models[0].fifths], [f"{each:.1f}" for each in words])
     by_length.set_xlabel("words of the source: mean of each fifth of the sentences", color=GREY)
@@ -256,9 +256,12 @@ def _dots(axes: "Axes", models: Sequence[Measured], x: Sequence[float], colours:
           title: str) -> None:
     from regard.verbs.curves import GREY, INK
 
-    for each, place in zip(models, x, strict=True):
-        axes.plot([place], [each.bleu], color=colours[each.model], marker="o", markersize=9, clip_on=False)
-        axes.annotate(f"{each.bleu:.1f}", (place, each.bleu), (0, 8), textcoords="offset points", ha="center",
+    points = [(place, each.bleu) for place, each in zip(x, models, strict=True)]
+    for each, (place, bleu) in zip(models, points, strict=True):
+        # Below, where the dot of a better one is so near that figures above both would meet.
+        below = any(abs(other - place) < 0.25 * max(x) and 0 < better - bleu < 3 for other, better in points)
+        axes.plot([place], [bleu], color=colours[each.model], marker="o", markersize=9, clip_on=False)
+        axes.annotate(f"{bleu:.1f}", (place, bleu), (0, -17 if below else 8), textcoords="offset points", ha="center",
                       color=colours[each.model], fontsize=9)
     axes.set_xlim(0, 1.15 * max(x))
     axes.set_xlabel(label, color=GREY)
@@ -354,7 +357,7 @@ def main() -> None:
     print(f"{table(models)}\n\n{json.dumps([asdict(run) for run in runs])}", flush=True)
     data = "the built-in phrase book" if args.data is None else f"{args.data.name}, {args.source} to {args.target}"
     seeds = f" · means of {count} runs, their range shaded" if (count := len(runs) // len(models)) > 1 else ""
-    pictures(models, runs, args.out, title=f"{args.title or data} · sacreBLEU of the test sentences{seeds}")
+    pictures(models, runs, args.out, title=f"sacreBLEU of {args.title or data}{seeds}")
 
 
 if __name__ == "__main__":
