@@ -48,6 +48,7 @@ PAD, START, END = 0, 1, 2
 BEAMS = 5
 SENTENCES = 4_000  # from which batches are made
 POOL = 6  # batches that come again and again
+TOGETHER = 64  # sentences that are searched at once
 WARM = 2  # rounds before the clock runs
 
 
@@ -180,6 +181,14 @@ def sentences(vocabulary: int, seed: int = 0) -> tuple[Ragged, Ragged]:
         return Ragged.of([*random.integers(END + 1, vocabulary, count), END] for count in counts)
 
     return rows(lengths), rows(others)
+
+
+def alike(count: int, vocabulary: int) -> list[Tensor]:
+    """Sources to translate, in batches of like lengths, as `regard predict` makes them."""
+    read, _ = sentences(vocabulary, seed=1)
+    rows = sorted((torch.from_numpy(read[row]).long() for row in range(count)), key=len)
+    return [nn.utils.rnn.pad_sequence(rows[first : first + TOGETHER], batch_first=True, padding_value=PAD)
+            for first in range(0, count, TOGETHER)]
 
 
 class Data:
@@ -316,28 +325,27 @@ def decode(args: argparse.Namespace, tower: Tower) -> None:
     plain = Plain(tower.width, args.vocabulary, 0.0).to(args.device).eval()
     with torch.no_grad():
         plain.take_over(model.eval())
-    read, _ = sentences(args.vocabulary, seed=1)
-    rows = sorted((read[row] for row in range(args.sentences)), key=len)
-    source = torch.full((len(rows), len(rows[-1])), PAD)
-    for place, row in enumerate(rows):
-        source[place, : len(row)] = torch.from_numpy(row)
-    source, longest = source.to(args.device), args.longest
-    forbid = Forbid([PAD, START], vocabulary=args.vocabulary, device=source.device)
+    batches = [batch.to(args.device) for batch in alike(args.sentences, args.vocabulary)]
+    forbid = Forbid([PAD, START], vocabulary=args.vocabulary, device=torch.device(args.device))
     captures: Captures[Search] = Captures()
+
+    def by_all(search: Callable[[Tensor], list[list[int]]]) -> Callable[[], list[list[int]]]:
+        return lambda: [answer for batch in batches for answer in search(batch)]
+
     runs: dict[str, Callable[[], list[list[int]]]] = {
-        "ours": lambda: our_answers(model, source, longest, forbid, captures),
-        "loop": lambda: by_sentence(plain, source, longest),
-        "loop, all": lambda: by_batch(plain, source, longest)}
+        "ours": by_all(lambda source: our_answers(model, source, args.longest, forbid, captures)),
+        "loop": by_all(lambda source: by_sentence(plain, source, args.longest)),
+        "loop, all": by_all(lambda source: by_batch(plain, source, args.longest))}
     answers = {name: run() for name, run in runs.items()}
     for name in ("loop", "loop, all"):
         same = sum(a == b for a, b in zip(answers["ours"], answers[name], strict=True))
-        print(f"answers of the {name} that are ours: {same} of {len(source)}")
+        print(f"answers of the {name} that are ours: {same} of {args.sentences}")
     seconds = measure(runs, args.device, rounds=args.repeats)
     written = sum(map(len, answers["ours"]))
-    print(f"\nbeam {BEAMS}, {len(source)} sentences, {written} tokens\n"
+    print(f"\nbeam {BEAMS}, {args.sentences} sentences, {written} tokens\n"
           f"{'':10} {'seconds':>10} {'sentences/s':>12} {'time/ours':>10}")
     for name, one in seconds.items():
-        print(f"{name:10} {one:10.3f} {len(source) / one:12.1f} {one / seconds['ours']:10.2f}")
+        print(f"{name:10} {one:10.3f} {args.sentences / one:12.1f} {one / seconds['ours']:10.2f}")
 
 
 def main() -> None:
@@ -350,7 +358,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=8_000)
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--batch-tokens", type=int, help="4096 on a GPU, 1024 on a CPU")
-    parser.add_argument("--sentences", type=int, help="that are translated: 256 on a GPU, 64 on a CPU")
+    parser.add_argument("--sentences", type=int, help="that are translated: 256 on a GPU, 128 on a CPU")
     parser.add_argument("--longest", type=int, default=24, help="tokens of a translation")
     parser.add_argument("--rounds", type=int, help="of training, 9 on a GPU, 3 on a CPU")
     parser.add_argument("--repeats", type=int, default=3, help="of decoding")
@@ -358,7 +366,7 @@ def main() -> None:
 
     cuda = args.device == "cuda"
     args.batch_tokens = args.batch_tokens or (4_096 if cuda else 1_024)
-    args.sentences, args.rounds = args.sentences or (256 if cuda else 64), args.rounds or (9 if cuda else 3)
+    args.sentences, args.rounds = args.sentences or (256 if cuda else 128), args.rounds or (9 if cuda else 3)
     choose_device(args.device)  # TF32 on a GPU, and the C library's memory on a CPU: both gain from it
     tower = replace(PRESETS["bahdanau"](), width=args.width, dropout=args.dropout)
     where_ = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
