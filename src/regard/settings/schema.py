@@ -65,7 +65,7 @@ class Tower:
     truncate: int | None = knob(
         None, "so many tokens back goes the gradient of a recurrent language model; absent: to the start of its row",
         least=1)
-    width: int = knob(256, "numbers per token between blocks; of both ways together, where they are read", least=1)
+    width: int = knob(256, "numbers per token between blocks", least=1)
     depth: int = knob(3, "blocks", least=1)
     decoder_depth: int | None = knob(None, "blocks of the decoder, where it differs from the encoder", least=1)
     heads: int = knob(8, "attention heads per block", least=1)

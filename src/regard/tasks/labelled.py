@@ -30,6 +30,7 @@ __all__ = ["IGNORED", "LabelBatch", "Labelled", "Sample"]
 KEY = "key.json"  # of the cache: what it was made from
 LABELS = "labels.json"
 IGNORED = -1  # a target that counts nothing
+FEW = 100  # built-in examples, among which every label is
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class Labelled(Task[LabelBatch]):
             return self.restore(folder)
         if (folder / "checkpoints").exists():
             raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
+        if self.labels and not self.run.data.paths:
+            self._refuse_built_in()
         splits = self.read()
         self._learn_labels(splits)
         self.tokens = self._tokens(splits["train"])
@@ -165,6 +168,12 @@ class Labelled(Task[LabelBatch]):
                 if unknown := [label for label in sample.labels if label not in known]:
                     raise UserError(f"{split}: example {number:,} has the label {unknown[0]!r}, which train has not; "
                                     f"there are {some(self.labels)}")
+
+    def _refuse_built_in(self) -> None:
+        """Where a few of the built-in examples show that they are not for these labels: all of them take minutes."""
+        few = type(self)(replace(self.run, data=replace(self.run.data, built_in_size=FEW)))
+        few.labels = self.labels
+        few._learn_labels(few.read())
 
     def _tokens(self, samples: Sequence[Sample]) -> Tokenizer:
         how = self.run.tokens
