@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from regard.nn.attend import SCORES
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
+from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Tower
 from regard.tasks.checks import CHECKS, checks
@@ -462,6 +464,24 @@ def test_beams_share_their_source_and_what_is_known_of_it(name: str) -> None:
     model.step(prompts(6), state)
     assert [tensor.data_ptr() for tensor in state.source.tensors()] == [tensor.data_ptr() for tensor in shared]
     assert all(len(tensor) == 2 for tensor in shared)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_a_copy_of_a_state_goes_on_by_itself_with_the_same_weights(name: str) -> None:
+    model, target = translator(name), text(2, 4)
+    state = model.begin(2, model.encode(text(2, 5)), capacity=8)
+    model.step(target[:, :2], state)
+    copy = deepcopy(state)
+    assert copy.decoder is state.decoder
+    one, other = model.step(target[:, 2:], state), model.step(target[:, 2:], copy)
+    assert torch.equal(one, other)
+    assert not {tensor.data_ptr() for tensor in copy.tensors()} & {tensor.data_ptr() for tensor in state.tensors()}
+
+
+def test_ways_that_never_meet_leave_no_vector_to_start_from() -> None:
+    with pytest.raises(UserError, match=r"model\.ways=apart"):
+        translator("elmo", context="fixed")
 
 
 @pytest.mark.parametrize("name", NAMES)

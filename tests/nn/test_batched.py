@@ -34,6 +34,22 @@ def test_it_gives_the_context_and_the_gradients_of_the_definition(mask: Mask, te
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
 
 
+def test_one_row_of_keys_is_said_of_all_rows() -> None:
+    (q, k, v), attend, mask = heads(20), ScaledDotAttend((HEAD,) * HEADS), padding(20, 11)
+    assert mask.keys is not None
+    mask = Mask(keys=mask.keys[1:])
+    torch.testing.assert_close(attend(q, k, v, mask=mask).context, attend.weights(q, k, mask=mask) @ v)
+
+
+def test_a_row_that_may_see_nothing_is_zeros_under_autocast_too() -> None:
+    """Where what stands for -inf in float32 would become it."""
+    (q, k, v), attend = heads(20), ScaledDotAttend((HEAD,) * HEADS)
+    with torch.autocast("cpu", torch.bfloat16):
+        context = attend(q, k, v, mask=padding(20, 0, 11)).context
+    assert context.isfinite().all()
+    assert not context[1].any()
+
+
 def test_dropout_acts_in_training_alone() -> None:
     (q, k, v), attend = heads(20), ScaledDotAttend((HEAD,) * HEADS, dropout=0.5)
     one, other = (attend(q, k, v, mask=Mask()).context for _ in range(2))

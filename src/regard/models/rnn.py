@@ -1,6 +1,8 @@
 """RecurrentDecoder: a language model that carries a few vectors from token to token, and what others are made of."""
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -45,6 +47,11 @@ class RecurrentState:
     read: Int[Tensor, "rows capacity"]
     position: Int[Tensor, "#rows 1"]
     growing: bool
+
+    def __deepcopy__(self, known: dict[int, Any]) -> "RecurrentState":
+        """All but the decoder, whose weights are no part of what it keeps."""
+        known[id(self.decoder)] = self.decoder
+        return RecurrentState(*(deepcopy(getattr(self, field.name), known) for field in fields(self)))
 
     def take(self, tokens: Int[Tensor, "rows n"], vectors: Vectors) -> None:
         """The tokens were read, and these vectors are what is left of them."""

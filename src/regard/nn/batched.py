@@ -22,7 +22,7 @@ def serves(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> bool:
     return (
         q.device.type == "cpu" and q.dtype == k.dtype == torch.float32 and q.shape == k.shape == v.shape
         and SHORTEST <= k.shape[2] <= (LONGEST_LEARNED if q.requires_grad else LONGEST)
-        and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
         and not mask.causal and mask.window is None and mask.documents is None and mask.blind is None)
 
 
@@ -31,7 +31,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, dropout: f
     added = q.new_zeros(1, 1, length)
     if mask.keys is not None:
         # Not -inf: a row that may see nothing would be 0/0, and its gradient not a number.
-        added = added.where(mask.keys[:, None], torch.finfo(q.dtype).min).repeat_interleave(heads, 0)
+        real = mask.keys.expand(rows, -1)
+        added = added.where(real[:, None], torch.finfo(q.dtype).min).repeat_interleave(heads, 0)
     q, k, v = (x.flatten(0, 1) for x in (q, k, v))
     weights = torch.baddbmm(added, q, k.mT, alpha=scale).softmax(-1)
     context = torch.bmm(dropped(weights, dropout), v).view(rows, heads, length, -1)
