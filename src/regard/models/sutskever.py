@@ -29,6 +29,9 @@ class FixedDecoder(RecurrentDecoder):
     """A language model whose layers go on from where those of the encoder have ended."""
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
+        if tower.ways == "apart":
+            raise UserError("model.ways=apart: two language models do not end in one vector that a decoder could start "
+                            "from; take forth, back or both")
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         self.start = None
         if len(self.blocks) != tower.depth:
