@@ -503,3 +503,16 @@ def test_every_weight_learns(name: str) -> None:
         assert parameter.grad is not None
         assert parameter.grad.isfinite().all()
         assert parameter.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gradient_is_cut_short_for_language_models_alone(name: str) -> None:
+    tower = replace(PRESETS[name](), width=WIDTH, truncate=2)
+    with pytest.raises(UserError, match=r"model\.truncate=2: of a language model"):
+        EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY)
+
+
+def test_two_language_models_do_not_end_in_one_vector() -> None:
+    tower = replace(PRESETS["sutskever"](), width=WIDTH, ways="apart")
+    with pytest.raises(UserError, match=r"model\.ways=apart: .* take forth, back or both"):
+        EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY)

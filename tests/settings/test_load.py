@@ -80,6 +80,7 @@ def runs(draw: st.DrawFn) -> Run:
         run.model,
         cell=cell,
         ways=run.model.ways if is_recurrent else plain.ways,
+        context=run.model.context if is_recurrent else plain.context,
         feeding=run.model.feeding and is_recurrent and run.model.context == "output",
         truncate=run.model.truncate if is_recurrent and run.model.ways != "apart" else plain.truncate,
         window=None if is_recurrent else run.model.window,
@@ -88,7 +89,7 @@ def runs(draw: st.DrawFn) -> Run:
         key_heads=draw(st.sampled_from([None, key_heads])),
         head_width=draw(st.sampled_from([None, 2 * draw(st.integers(1, 64))])),
         position_width=draw(st.none() | st.integers(1, width // 2 - 1).map(lambda half: 2 * half))
-        if concatenated else None))
+        if concatenated and not is_recurrent else None))
 
 
 @given(runs())
@@ -236,6 +237,11 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
     (["train.optimizer=muon", "train.shard=true"],
      "train.optimizer: muon needs every matrix whole, which train.shard does not leave them; take adamw"),
     (["model.ways=both"], "model.ways=both: of a recurrent model; take a model.cell, or leave it out"),
+    (["model.context=fixed"], "model.context=fixed: of a recurrent model; take a model.cell, or leave it out"),
+    (["model.preset=lstm", "model.positions=sinusoidal", "model.position_width=4"],
+     "model.position_width=4: blocks of model.cell=lstm know the order by themselves; leave it out"),
+    (["model.cell=lstm", "model.positions=rotary", "model.width=12", "model.heads=4"],
+     "model.positions=rotary: act inside of attention, which blocks of model.cell=lstm have not; take none"),
     (["model.truncate=8"], "model.truncate=8: of a recurrent model; take a model.cell, or leave it out"),
     (["model.preset=lstm", "model.window=8"],
      "model.window=8: of attention, which blocks of model.cell=lstm have not; leave it out"),
@@ -256,6 +262,7 @@ def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], s
     ["model.width=9", "model.heads=3", "model.position_width=4"],
     ["model.width=24", "model.positions=rotary", "model.head_width=4"],
     ["model.heads=8", "model.key_heads=1"],
+    ["model.cell=gru", "model.positions=none", "model.width=100", "model.heads=8"],
     ["train.average=5", "train.keep=2"],
 ])
 def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:

@@ -1,6 +1,7 @@
 """A generator fills blanks, a detector finds what it filled wrongly."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,7 +15,7 @@ from regard.models.detector import Detector
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.presets import base
+from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Run
 from regard.tasks.blanks import BlankBatch
 from regard.tasks.checks import checks
@@ -303,3 +304,13 @@ def test_the_built_in_run_finds_what_does_not_belong(tmp_path: Path) -> None:
     scores = train(run, tmp_path, quiet=True)["test"]
     assert scores["precision"] > 3 * scores["replaced"]
     assert scores["detector_accuracy"] > 1 - scores["replaced"]
+
+
+@pytest.mark.parametrize("preset", ["elman", "bilstm", "elmo"])
+def test_a_generator_without_heads_is_as_much_narrower_as_is_asked(preset: str) -> None:
+    model = Detector(replace(PRESETS[preset](), width=28), vocabulary=32, generator=0.25)
+    initialize(model, seed=0)
+    assert model.generator is not None
+    assert model.generator.encoder.width == 8  # 7, and even: half of it may be for each of two ways
+    tokens = torch.arange(6)[None]
+    assert model.generator.logits(model.fill(tokens)).shape == (1, 6, 32)

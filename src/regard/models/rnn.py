@@ -116,6 +116,8 @@ class RecurrentDecoder(Writes):
         super().__init__()
         if memory_width is None and tower.ways != "forth":
             raise UserError(f"model.ways={tower.ways}: a language model reads from the start alone; take forth")
+        if memory_width is not None and tower.truncate is not None:
+            raise UserError(f"model.truncate={tower.truncate}: of a language model, which has no source; leave it out")
         self.width, self.truncate, self.ways = tower.width, tower.truncate, tower.ways
         self.tokens = tokens(tower, vocabulary)
         self.dropout = Dropout(tower.dropout)

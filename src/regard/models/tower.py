@@ -22,7 +22,9 @@ def input_width(tower: Tower) -> int:
 
 
 def input_positions(tower: Tower) -> Positions:
-    """The positions that act once, on the input."""
+    """The positions that act once, on the input. Recurrent blocks know the order without them."""
+    if tower.cell is not None:
+        return Positions()
     size, concatenate = tower.position_width or input_width(tower), tower.position_width is not None
     match tower.positions:
         case "sinusoidal":

@@ -147,9 +147,9 @@ def assembled(given: Mapping[str, Any], base: Run) -> Run:
     if "model.preset" in given:
         base = started(given["model.preset"], base)
     run: Run = changed(base, given)
+    check_cell(run.model)
     check_heads(run.model)
     check_positions(run.model)
-    check_cell(run.model)
     check_optimizer(run.train)
     check_tuning(run)
     return run
@@ -188,6 +188,8 @@ def changed(section: Any, given: Mapping[str, Any], prefix: str = "") -> Any:
 
 def check_heads(model: Tower) -> None:
     width, heads, key_heads = model.width, model.heads, model.key_heads
+    if model.cell is not None:  # what attends there has one head
+        return
     if model.head_width is None and width % heads:
         other_heads = divisor(width, near=heads)
         other_width = max(1, (width + heads // 2) // heads) * heads
@@ -229,8 +231,8 @@ def check_positions(model: Tower) -> None:
 def check_cell(model: Tower) -> None:
     """What belongs to recurrent models alone, or to the others alone, would else be left out in silence."""
     if model.cell is None:
-        for name, value in (("ways", model.ways), ("feeding", model.feeding), ("truncate", model.truncate)):
-            if value != getattr(Tower(), name):
+        for name in ("ways", "context", "feeding", "truncate"):
+            if (value := getattr(model, name)) != getattr(Tower(), name):
                 raise UserError(f"model.{name}={written(value)}: of a recurrent model; take a model.cell, or leave it "
                                 "out")
         return
@@ -243,6 +245,9 @@ def check_cell(model: Tower) -> None:
     if model.positions in ("rotary", "relative", "alibi"):
         raise UserError(f"model.positions={model.positions}: act inside of attention, which blocks of model.cell="
                         f"{model.cell} have not; take none")
+    if model.position_width is not None:
+        raise UserError(f"model.position_width={model.position_width}: blocks of model.cell={model.cell} know the "
+                        "order by themselves; leave it out")
     if model.ways in ("both", "apart") and model.width % 2:
         raise UserError(f"model.width: wants an even number, half of it for each of two ways, got {model.width}; take "
                         f"{model.width + 1}")

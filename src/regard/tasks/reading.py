@@ -1,6 +1,6 @@
 """What all tasks of an encoder share: texts to rows of ids, rows to states, vectors and attention."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -98,16 +98,18 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
         states = encoder(encoder.embed(tokens), mask=seen(tokens, pad=pad, window=encoder.window))
         found[places] = pooled(states, tokens != pad, how=pool).float().cpu().numpy()
 
-    _side_by_side(read, list(alike(rows, pad=pad, device=device)), device)
+    _side_by_side(read, alike(rows, pad=pad, device=device), device)
     if not np.isfinite(found).all():
         raise NotFinite("the model's states are not numbers: its training went wrong")
     return found / np.linalg.norm(found, axis=1, keepdims=True).clip(min=SMALLEST) if unit else found
 
 
-def _side_by_side(read: Callable[[Alike], None], batches: Sequence[Alike], device: torch.device) -> None:
+def _side_by_side(read: Callable[[Alike], None], batches: Iterable[Alike], device: torch.device) -> None:
     """On a CPU every thread reads batches of its own: those that share one wait for each other at each operation."""
     threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1 or len(batches) < threads:
+    if device.type == "cpu":  # elsewhere they are made, and their memory taken, one by one
+        batches = list(batches)
+    if not isinstance(batches, list) or threads == 1 or len(batches) < threads:
         for batch in batches:
             read(batch)
         return
