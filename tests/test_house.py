@@ -136,7 +136,7 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of text, of snake_case and
 
 
 @pytest.mark.parametrize("source", [
-    "from regard.models.bahdanau import Looks", "import regard.models.elmo as features",
+    "from regard.models.bahdanau import BahdanauDecoder", "import regard.models.elmo as features",
     "from regard.models import luong", "x = SutskeverDecoder",
     "x = nn.LSTM(4, 4)", "if tower.cell == 'gru': pass", "def of_elman(): pass", "class LuongPage: pass",
     "is_lstm = True", "f'model.preset=bilstm, {x}'", "make(sutskever=True)", "def f(elmo_run): pass",

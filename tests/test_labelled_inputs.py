@@ -3,39 +3,24 @@
 tests/data has the reader's own tests; here the sentence has to reach the person.
 """
 
-import io
 import json
-import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 import regard.training.loop  # noqa: F401  (importing torch takes seconds, and is not what is timed)
-from regard.cli import main
+from typed import regard_says
 
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=2",
         "train.batch_tokens=128", "data.longest=32", "device=cpu"]  # fmt: skip
 GOOD = "".join(f"a film of {n} stars\t{'good' if n % 2 else 'bad'}\n" for n in range(12))
 
 
-def said_by(*words: str | Path) -> tuple[int, str, str]:
-    """The exit code of a command, and what it says on stdout and on stderr."""
-    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with (patch.object(sys, "argv", ["regard", *map(str, words)]), redirect_stdout(stdout), redirect_stderr(stderr),
-          pytest.raises(SystemExit) as ended):
-        main()
-    for stream in (stdout, stderr):
-        stream.seek(0)
-    return int(ended.value.code or 0), stdout.read(), stderr.read()
-
-
 def trained(*paths: Path, out: Path, settings: tuple[str, ...] = ()) -> tuple[int, str]:
     options = [word for path in paths for word in ("--data", path)]
     options += [word for setting in (*TINY, *settings) for word in ("--set", setting)]
-    code, _, said = said_by("train", "classify", *options, "--out", out)
+    code, _, said = regard_says("train", "classify", *options, "--out", out)
     return code, said
 
 
@@ -80,7 +65,7 @@ def test_odd_texts_are_trained_on_and_answered(tmp_path: Path) -> None:
     assert code == 0
     assert f"note: {data}: 1 of 14 texts are empty" in said
     assert "texts cut to data.longest=32 tokens" in said
-    code, answers, said = said_by("predict", "--run", out, "", "x" * 100_000, "--json")
+    code, answers, said = regard_says("predict", "--run", out, "", "x" * 100_000, "--json")
     assert code == 0
     for line in answers.splitlines():
         answer = json.loads(line)
@@ -89,13 +74,13 @@ def test_odd_texts_are_trained_on_and_answered(tmp_path: Path) -> None:
     assert "note: 1 of 2 texts cut to data.longest=32 tokens" in said
 
     (tmp_path / "new.tsv").write_text("a\tgood\nb\tugly\n")
-    assert said_by("eval", "--run", out, "--data", tmp_path / "new.tsv")[0] == 2
-    code, page, said = said_by("wrong", "--run", out, "--json")
+    assert regard_says("eval", "--run", out, "--data", tmp_path / "new.tsv")[0] == 2
+    code, page, said = regard_says("wrong", "--run", out, "--json")
     assert code == 0
     assert all(each["reference"] != each["answer"] for each in json.loads(page)["worst"])
     for verb in ("check", "measure"):
-        assert said_by(verb, "--run", out)[0] == 0
-    code, page, _ = said_by("look", "--run", out, "a film", "--out", tmp_path / "look.html", "--no-open")
+        assert regard_says(verb, "--run", out)[0] == 0
+    code, page, _ = regard_says("look", "--run", out, "a film", "--out", tmp_path / "look.html", "--no-open")
     assert (code, page) == (0, f"{tmp_path / 'look.html'}\n")
 
 
@@ -107,6 +92,6 @@ def test_odd_texts_are_trained_on_and_answered(tmp_path: Path) -> None:
 ])
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, words: list[str], sentence: str) -> None:
     (tmp_path / "run.json").write_text("{}")
-    code, _, said = said_by("eval", "--run", tmp_path, *words)
+    code, _, said = regard_says("eval", "--run", tmp_path, *words)
     assert code == 2
     assert said.startswith(f"regard: {sentence}")

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from killing import killed_at
 from regard.data.batch import Chosen
 from regard.models.detector import Detector
 from regard.nn.init import initialize
@@ -23,7 +24,6 @@ from regard.tasks.detect import Detect, drawn
 from regard.tasks.mistakes import mistakes
 from regard.tasks.rows import IGNORED
 from regard.training.loop import train
-from regard.training.update import Update
 
 DOCUMENTS = ["the cat sat on the mat.\nit was a small cat.\nthe mat was red.\n" * 2, "a dög barks.\n",
              "why does it bark? nobody knows, for it is a dog.\n" * 4]
@@ -270,21 +270,10 @@ def test_a_look_and_the_choices_are_of_the_detector(made: tuple[Detect, Detector
 # Runs.
 
 
-class Killed(BaseException):
-    """As if the process had been killed."""
-
-
 def test_a_run_that_was_killed_draws_what_it_would_have_drawn(data: Path, tmp_path: Path) -> None:
     run = tiny(data, "train.steps=5", "train.save_every=2", "train.evaluate_every=2", "model.dropout=0.2",
                "train.accumulate=2")
-    whole = Update.__call__
-
-    def call(self: Update, batch: object, step: int, counts: object) -> object:
-        if step == 3:
-            raise Killed
-        return whole(self, batch, step, counts)  # type: ignore[arg-type]
-
-    with patch.object(Update, "__call__", call), pytest.raises(Killed):
+    with killed_at(3):
         train(run, tmp_path / "killed", quiet=True)
     for folder in ("killed", "whole"):
         train(run, tmp_path / folder, quiet=True)

@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 
+from killing import killed_at
 from regard.data.batch import Chosen, Plan
 from regard.models.masked import Masked
 from regard.nn.init import initialize
@@ -444,23 +445,12 @@ def test_a_text_has_a_vector(made: tuple[Fill, Masked]) -> None:
 # Runs.
 
 
-class Killed(BaseException):
-    """As if the process had been killed."""
-
-
 @pytest.mark.parametrize("settings", [(), ("blanks.next_sentence=true", "blanks.whole_words=true")])
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(
         data: Path, tmp_path: Path, settings: tuple[str, ...]) -> None:
     run = tiny(data, "train.steps=5", "train.save_every=2", "train.evaluate_every=2", "model.dropout=0.2",
                "train.accumulate=2", *settings)
-    whole = Update.__call__
-
-    def call(self: Update, batch: object, step: int, counts: object) -> object:
-        if step == 3:
-            raise Killed
-        return whole(self, batch, step, counts)  # type: ignore[arg-type]
-
-    with patch.object(Update, "__call__", call), pytest.raises(Killed):
+    with killed_at(3):
         train(run, tmp_path / "killed", quiet=True)
     for folder in ("killed", "whole"):
         train(run, tmp_path / folder, quiet=True)

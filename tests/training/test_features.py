@@ -1,18 +1,16 @@
 """Features of a language model: a task goes on from a text read from both its ends, and learns what to make of it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from killing import killed_at
 from regard.checkpoint import read_json
 from regard.convert.run import saved
-from regard.data.batch import Batch, Chosen
+from regard.data.batch import Chosen
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, load
 from regard.settings.schema import Run
@@ -21,7 +19,6 @@ from regard.tasks.checks import checks
 from regard.tasks.predictor import load as load_run
 from regard.tasks.rows import IGNORED
 from regard.training.loop import train
-from regard.training.update import Update
 from regard.verbs.train import settled
 
 NOUNS, VERBS = ("cat", "dog", "bird", "fish", "horse", "mouse"), ("sees", "hears", "likes", "meets")
@@ -141,19 +138,6 @@ def test_with_all_the_features_learn_too(tagged: Path, source: Path, tmp_path: P
     train(tuned(tagged, source), tmp_path, quiet=True)
     before, after = body(source), body(tmp_path)
     assert not any(torch.equal(before[name], after[name]) for name in before)
-
-
-@contextmanager
-def killed_at(step: int) -> Iterator[None]:
-    whole = Update.__call__
-
-    def call(self: Update, batch: Batch, here: int, counts: dict[str, float]) -> object:
-        if here == step:
-            raise KeyboardInterrupt
-        return whole(self, batch, here, counts)
-
-    with patch.object(Update, "__call__", call), pytest.raises(KeyboardInterrupt):
-        yield
 
 
 @pytest.mark.parametrize("task", ["language", "tag"])

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import regard
+from killing import killed_at
 from regard.checkpoint import PARTS, Checkpoint, average
 from regard.data.batch import Plan
 from regard.models.encoder_decoder import EncoderDecoder
@@ -276,24 +277,6 @@ def test_every_line_of_the_metrics_says_what_it_is(data: Path, tmp_path: Path) -
         assert all(math.isfinite(value) for value in line.values() if isinstance(value, float))
     assert [line["step"] for line in found if line["kind"] == "evaluation"] == [1, 2, 3, 4]
     assert [line["time"] for line in found] == sorted(line["time"] for line in found)  # type: ignore[type-var]
-
-
-class Killed(BaseException):
-    """As abrupt as a signal: no code of ours expects it."""
-
-
-@contextmanager
-def killed_at(step: int) -> Iterator[None]:
-    """The run ends inside this step's update."""
-    whole = Update.__call__
-
-    def call(self: Update, batch: PairBatch, here: int, counts: dict[str, float]) -> object:
-        if here == step:
-            raise Killed
-        return whole(self, batch, here, counts)
-
-    with patch.object(Update, "__call__", call), pytest.raises(Killed):
-        yield
 
 
 def flip(path: Path, place: int) -> None:

@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from killing import killed_at
 from regard.checkpoint import Checkpoint, average, read_json
 from regard.convert.run import saved
-from regard.data.batch import Batch
 from regard.models.detector import Detector
 from regard.nn.lora import merged
 from regard.settings.errors import UserError
@@ -221,19 +219,6 @@ def test_the_model_of_a_run_with_adapters_has_them_merged(data: Path, source: Pa
     predictor = load_run(tmp_path, device="cpu")
     assert not any(".adapters." in name for name, _ in predictor.model.named_parameters())
     assert predictor.predict(["the red one 5"])[0] in ("red", "blue", "none")
-
-
-@contextmanager
-def killed_at(step: int) -> Iterator[None]:
-    whole = Update.__call__
-
-    def call(self: Update, batch: Batch, here: int, counts: dict[str, float]) -> object:
-        if here == step:
-            raise KeyboardInterrupt
-        return whole(self, batch, here, counts)
-
-    with patch.object(Update, "__call__", call), pytest.raises(KeyboardInterrupt):
-        yield
 
 
 @pytest.mark.parametrize(("tune", "step"), [("all", 3), ("head", 1), ("lora", 1), ("lora", 3)])

@@ -1,31 +1,16 @@
 """Models of recurrent blocks through the command line: every verb works on them, or says in a line why not."""
 
-import io
 import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from regard.cli import main
+from typed import regard_says
 
 TINY = ("model.width=16", "tokens.vocabulary=300", "data.longest=32", "train.steps=3", "train.batch_tokens=128",
         "train.log_every=1", "train.warmup=1", "search.longest=8", "device=cpu", "train.precision=float32")
 NO_ATTENTION = ("regard: this model has no attention to look at: its blocks read one token after the other; `regard "
                 "predict` gives its answers and `regard wrong` its mistakes\n")
-
-
-def regard_says(*words: str | Path) -> tuple[int, str, str]:
-    """The exit code, stdout and stderr of a command."""
-    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with (patch.object(sys, "argv", ["regard", *map(str, words)]), redirect_stdout(stdout), redirect_stderr(stderr),
-          pytest.raises(SystemExit) as ended):
-        main()
-    for stream in (stdout, stderr):
-        stream.seek(0)
-    return int(ended.value.code or 0), stdout.read(), stderr.read()
 
 
 def train(task: str, out: Path, *settings: str, start: Path | None = None) -> tuple[int, str, str]:

@@ -1,31 +1,16 @@
 """Tagging through the command line: what is printed, and what is said of files that are wrong."""
 
-import io
 import json
-import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 import regard.training.loop  # noqa: F401  (importing torch takes seconds, and is not what is timed)
-from regard.cli import main
+from typed import regard_says
 
 TINY = ("model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=2",
         "train.batch_tokens=64", "device=cpu")
-
-
-def regard_says(*words: str | Path) -> tuple[int, str, str]:
-    """The exit code, stdout and stderr of a command."""
-    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with (patch.object(sys, "argv", ["regard", *map(str, words)]), redirect_stdout(stdout), redirect_stderr(stderr),
-          pytest.raises(SystemExit) as ended):
-        main()
-    for stream in (stdout, stderr):
-        stream.seek(0)
-    return int(ended.value.code or 0), stdout.read(), stderr.read()
 
 
 def train(data: Path, out: Path, *more: str) -> tuple[int, str, str]:

@@ -1,34 +1,19 @@
 """The recurrent translators through the command line: every verb is the transformer's own."""
 
-import io
 import itertools
 import json
 import shutil
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from regard.cli import main
+from typed import regard_says
 
 TINY = ("model.width=16", "tokens.vocabulary=300", "train.steps=4", "train.batch_tokens=128", "train.evaluate_every=2",
         "search.longest=8", "search.beam=2", "device=cpu")
 NAMES = ["sutskever", "bahdanau", "luong"]
 WORDS = {"the": "der", "red": "rote", "green": "grüne", "car": "Wagen", "tree": "Baum", "stands": "steht"}
 TEXT = "the red car"
-
-
-def regard_says(*words: str | Path) -> tuple[int, str, str]:
-    """The exit code, stdout and stderr of a command."""
-    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with (patch.object(sys, "argv", ["regard", *map(str, words)]), redirect_stdout(stdout), redirect_stderr(stderr),
-          pytest.raises(SystemExit) as ended):
-        main()
-    for stream in (stdout, stderr):
-        stream.seek(0)
-    return int(ended.value.code or 0), stdout.read(), stderr.read()
 
 
 @pytest.fixture(scope="module")

@@ -5,45 +5,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.cells import Vectors
-from regard.models.rnn import RecurrentDecoder, Source
+from regard.models.looking import LookingDecoder
+from regard.models.rnn import Source
 from regard.models.tower import input_width
 from regard.models.unrolled import Matrices, Step, unrolled
-from regard.nn.attend import SCORES, Attend
-from regard.nn.attention import Memory
-from regard.nn.embed import in_autocast
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
-__all__ = ["BahdanauDecoder", "Looks"]
+__all__ = ["BahdanauDecoder"]
 
 
-class Looks(nn.Module):
-    """One attention of states to a source, whose states are compared and mixed as they are."""
-
-    def __init__(self, tower: Tower) -> None:
-        super().__init__()
-        self.attend: Attend = SCORES[tower.score](
-            (tower.width,), temperature=tower.temperature, dropout=tower.attention_dropout)
-
-    def see(self, memory: Memory) -> Source:
-        states = in_autocast(memory.states)  # once, and not at every step
-        return Source(Memory(states, memory.mask), self.attend.know(states[:, None]))
-
-    def forward(
-        self, states: Float[Tensor, "rows n width"], source: Source
-    ) -> tuple[Float[Tensor, "rows n width"], Float[Tensor, "sources 1 queries keys"] | None]:
-        """What each state sees, and how much of each key, where that came out on the way.
-
-        Where there are more rows than sources, neighbours share one.
-        """
-        memory = source.memory
-        h = memory.states[:, None]  # (sources, 1, keys, width)
-        q = in_autocast(states).reshape(len(h), 1, -1, states.shape[2])
-        seen, weights = self.attend(q, h, h, mask=memory.mask, known=source.known)
-        return seen.reshape(states.shape), weights
-
-
-class BahdanauDecoder(RecurrentDecoder):
+class BahdanauDecoder(LookingDecoder):
     """s_i = f(s_{i-1}, y_{i-1}, c_i), c_i = Σ_j α_ij h_j, α_ij from a(s_{i-1}, h_j) (3.1, eq. 4 to 6).
 
     The gated unit and the deep output with maxout are those of A.2.2, but that the output sees s_i, as eq. 4 says, and
@@ -57,23 +29,18 @@ class BahdanauDecoder(RecurrentDecoder):
                             "model.context=output")
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         width, out = tower.width, input_width(tower)
-        self.cross, self.additive = Looks(tower), tower.score == "additive"
+        self.additive = tower.score == "additive"
         self.word = nn.Linear(width, 3 * width)  # W_r, W_z, W
         self.seen = nn.Linear(memory_width, 3 * width, bias=False)  # C_r, C_z, C
         self.gates = nn.Linear(width, 2 * width, bias=False)  # U_r, U_z
         self.candidate = nn.Linear(width, width, bias=False)  # U
         self.deep = nn.Linear(width + width + memory_width, 2 * out)  # U_o, V_o, C_o: of each two the larger stays
-        self.narrow = nn.Identity()
 
     def stack(self, tower: Tower) -> nn.ModuleList:
         return nn.ModuleList()
 
     def kept(self, tower: Tower) -> tuple[int, ...]:
         return (tower.width,)  # s
-
-    def see(self, memory: Memory | None) -> Source | None:
-        assert memory is not None, "a translator needs a source"
-        return self.cross.see(memory)
 
     def read(
         self, x: Float[Tensor, "rows n width"], vectors: Vectors, source: Source | None = None

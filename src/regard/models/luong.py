@@ -4,17 +4,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.models.bahdanau import Looks
 from regard.models.cells import Vectors
-from regard.models.rnn import RecurrentDecoder, Source
+from regard.models.looking import LookingDecoder
+from regard.models.rnn import Source
 from regard.models.tower import blocks, input_width
-from regard.nn.attention import Memory
 from regard.settings.schema import Tower
 
 __all__ = ["LuongDecoder"]
 
 
-class LuongDecoder(RecurrentDecoder):
+class LuongDecoder(LookingDecoder):
     """h̃_t = tanh(W_c [c_t; h_t]), c_t from the weights of h_t (3, eq. 5); fed into the next step if asked (3.3).
 
     What is fed is what the output sees, with its dropout; into the first step, a vector that begins as the states do.
@@ -23,9 +22,7 @@ class LuongDecoder(RecurrentDecoder):
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
         self.feeding = tower.feeding
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
-        self.cross = Looks(tower)
         self.combine = nn.Linear(memory_width + tower.width, input_width(tower), bias=False)
-        self.narrow = nn.Identity()
 
     def stack(self, tower: Tower) -> nn.ModuleList:
         fed = input_width(tower) if self.feeding else 0
@@ -34,10 +31,6 @@ class LuongDecoder(RecurrentDecoder):
     def kept(self, tower: Tower) -> tuple[int, ...]:
         fed = (input_width(tower),) if self.feeding else ()
         return (*super().kept(tower), *fed)
-
-    def see(self, memory: Memory | None) -> Source | None:
-        assert memory is not None, "a translator needs a source"
-        return self.cross.see(memory)
 
     def read(
         self, x: Float[Tensor, "rows n width"], vectors: Vectors, source: Source | None = None
