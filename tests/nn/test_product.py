@@ -78,6 +78,21 @@ def test_the_norm_of_a_sum_is_one_kernel_and_the_same(kind: str) -> None:
     slow = norm(x + y)
     with torch.no_grad():
         torch.testing.assert_close(norm.of_sum(x, y), slow, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(norm(x + y), slow, atol=1e-5, rtol=1e-5)
+        narrow = (x + y).bfloat16()
+        torch.testing.assert_close(norm(narrow).float(), norm(narrow.float()), atol=2e-2, rtol=1e-2)
+
+
+@needs_gpu
+def test_an_odd_number_of_outputs_is_multiplied_in_rows_that_begin_in_line() -> None:
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("highest")
+    layer, x = nn.Linear(64, 5_001).cuda(), torch.randn(3, 5, 64, device="cuda")
+    slow = layer(x).detach()
+    with torch.no_grad():
+        y = product(x, layer)
+        assert y.stride() == (5 * 5_056, 5_056, 1)
+        torch.testing.assert_close(y, slow, atol=1e-5, rtol=1e-5)
 
 
 @needs_gpu

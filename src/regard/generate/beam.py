@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.generate import quick_beam
 from regard.generate.capture import Captures, where
 from regard.generate.filters import Filter
 from regard.generate.steps import State, Steps
@@ -61,17 +62,17 @@ def beam(
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
     search = Search(model, prompt, how, memory, filters)
-    advance = search.advance
     captured = prompt.device.type == "cuda"
     if captured:
         keep = Captures() if captures is None else captures
-        search, advance = keep.adopt(search, key=(where(model), how, tuple(map(id, filters))))
+        search, recorded = keep.adopt(search, key=(where(model), how, tuple(map(id, filters))))
     answers: list[list[Hypothesis]] = [[] for _ in range(prompt.shape[0])]
     places = list(range(prompt.shape[0]))  # which sentence each row of the search is
-    for step in range(how.longest):
-        advance()
-        if captured and (step + 1) % LOOK_EVERY:
-            continue
+    for step in range(0, how.longest, LOOK_EVERY if captured else 1):
+        if captured:
+            recorded(min(LOOK_EVERY, how.longest - step))
+        else:
+            search.advance()
         done = search.done.tolist()
         if all(done):
             break
@@ -117,13 +118,25 @@ class Search:
         for keep in self.filters:
             logits = keep(logits, self.tokens.view(sources * size, capacity), length=self.length[None])
 
+        if quick_beam.serves(logits, size):
+            parents = quick_beam.choose(
+                logits, tokens=self.tokens, totals=self.totals, ended_tokens=self.ended_tokens,
+                ended_scores=self.ended_scores, ended_totals=self.ended_totals, done=self.done, length=self.length,
+                start=self.start, end=self.how.end, longest=self.how.longest, length_penalty=self.how.length_penalty)
+        else:
+            parents = self.choose(logits)
+        self.length += 1
+        self.state.reorder(parents)
+
+    def choose(self, logits: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
+        """Which hypotheses go on, and which end; the row that each row goes on from."""
+        sources, size, capacity = self.tokens.shape
         # Twice as many candidates as beams: however many of the best end here, enough live on.
         totals, parents, tokens = self.candidates(logits, 2 * size)
         written = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, capacity))
         written.index_copy_(2, self.length[None], tokens[:, :, None])
-        self.length += 1
 
-        generated = self.length - self.start
+        generated = self.length + 1 - self.start
         ends = (tokens == self.how.end) | (generated == self.how.longest)
         scores = totals / generated**self.how.length_penalty
         self.finish(scores, totals, written, ends)
@@ -131,11 +144,11 @@ class Search:
         best = totals.masked_fill(ends, -math.inf).topk(size)
         self.totals.copy_(best.values)
         self.tokens.copy_(written.gather(1, best.indices[:, :, None].expand(-1, -1, capacity)))
-        parents = parents.gather(1, best.indices)
-        self.state.reorder((parents + size * torch.arange(sources, device=parents.device)[:, None]).flatten())
         # A live hypothesis is judged by its score as it stands; a longer one could yet do better, rarely.
         hopeless = self.totals[:, 0] / generated**self.how.length_penalty <= self.ended_scores[:, -1]
         self.done |= hopeless | (generated == self.how.longest)
+        parents = parents.gather(1, best.indices)
+        return (parents + size * torch.arange(sources, device=parents.device)[:, None]).flatten()
 
     def candidates(self, logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each sentence's beams: log-probability, parent beam, token."""

@@ -30,6 +30,8 @@ class Norm(nn.Module):
         self.bias = nn.Parameter(torch.empty(width)) if bias and kind == "layer" else None
 
     def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        if _serves(x):
+            return self.quick(x)
         if not torch.is_autocast_enabled(x.device.type):  # to switch off what is off takes longer than a token's norm
             return self.normed(x)
         with torch.autocast(x.device.type, enabled=False):
@@ -45,30 +47,36 @@ class Norm(nn.Module):
     def of_sum(
         self, x: Float[Tensor, "*batch width"], y: Float[Tensor, "*batch width"]
     ) -> Float[Tensor, "*batch width"]:
-        """norm(x + y); where a GPU writes token by token, in one kernel, since launches are what takes time there."""
-        if not _serves(x, y):
-            return self(x + y)  # type: ignore[no-any-return]
+        """norm(x + y)."""
+        serves = _serves(x) and y.is_contiguous() and x.dtype == y.dtype
+        return self.quick(x, y) if serves else self(x + y)
+
+    def quick(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """norm(x + y) in one kernel: where a GPU writes token by token, launches are what takes time."""
         width, out, bias = x.shape[-1], torch.empty_like(x), self.bias
-        _of_sum[(x.numel() // width,)](
-            x, y, self.weight, x if bias is None else bias, out, width, self.epsilon, K=triton.next_power_of_2(width),
-            CENTRED=self.kind == "layer", SHIFT=bias is not None, num_warps=4)
+        _normed[(x.numel() // width,)](
+            x, x if y is None else y, self.weight, x if bias is None else bias, out, width, self.epsilon,
+            K=triton.next_power_of_2(width), SUM=y is not None, CENTRED=self.kind == "layer", SHIFT=bias is not None,
+            num_warps=4)
         return out
 
 
-def _serves(x: Tensor, y: Tensor) -> bool:
+def _serves(x: Tensor) -> bool:
     return (triton is not None and x.is_cuda and not torch.is_grad_enabled() and x.shape[-1] <= WIDEST
-            and x.is_contiguous() and y.is_contiguous() and x.dtype == y.dtype)
+            and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and x.is_contiguous()
+            and not torch.compiler.is_compiling())
 
 
 if triton is not None:
 
     @triton.jit
-    def _of_sum(x_, y_, gain_, shift_, out, width, epsilon, K: tl.constexpr, CENTRED: tl.constexpr,
+    def _normed(x_, y_, gain_, shift_, out, width, epsilon, K: tl.constexpr, SUM: tl.constexpr, CENTRED: tl.constexpr,
                 SHIFT: tl.constexpr):
         row, k = tl.program_id(0).to(tl.int64), tl.arange(0, K)
         there = k < width
         x = tl.load(x_ + row * width + k, mask=there, other=0.0).to(tl.float32)
-        x += tl.load(y_ + row * width + k, mask=there, other=0.0).to(tl.float32)
+        if SUM:
+            x += tl.load(y_ + row * width + k, mask=there, other=0.0).to(tl.float32)
         gain = tl.load(gain_ + k, mask=there, other=0.0).to(tl.float32)
         if CENTRED:
             x = tl.where(there, x - tl.sum(x, 0) / width, 0.0)

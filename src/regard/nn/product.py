@@ -24,6 +24,8 @@ except ImportError:  # a machine without a GPU
 __all__ = ["Activation", "Slots", "product", "project", "starts_early"]
 
 MOST = 4  # rows; from more of them on, the library's products are as fast
+EVEN = 64  # numbers: the step in which the library likes rows to begin
+LARGE = 4_096  # outputs from which on it matters
 TILE = 16_384  # weights that one program holds in its registers, at the most
 NORMS = {"layer": 1, "rms": 2}
 ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu")
@@ -60,6 +62,9 @@ def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation
     if activation is not None and type(layer) is nn.Linear and _bends(x, layer, activation):
         flat = torch._addmm_activation(layer.bias, x.flatten(0, -2), layer.weight.T, use_gelu=activation.name != "relu")
         y = flat.view(*x.shape[:-1], -1)
+    elif type(layer) is nn.Linear and _odd(x, layer):
+        y = _in_line(x, layer)
+        y = y if activation is None else activation(y)
     else:
         y = learned.linear(x, layer) if learned.serves(layer, x) else layer(x)
         y = y if activation is None else activation(y)
@@ -103,6 +108,23 @@ def _bends(x: Tensor, layer: nn.Linear, activation: Activation) -> bool:
     """Whether the library's product can end with this nonlinearity. (The GELU it knows is the one with tanh.)"""
     return (x.is_cuda and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda") and not activation.gated
             and activation.name in ("relu", "gelu-tanh") and layer.bias is not None)
+
+
+def _odd(x: Tensor, layer: nn.Linear) -> bool:
+    """Whether the library would store a large result number by number, its rows beginning wherever they fall."""
+    return (x.is_cuda and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
+            and x.dtype == layer.weight.dtype and layer.out_features % EVEN != 0 and layer.out_features > LARGE)
+
+
+def _in_line(x: Tensor, layer: nn.Linear) -> Tensor:
+    """The layer's result in rows that have room to their right, so that all begin in line; the odd end by itself."""
+    rows, outputs = x.flatten(0, -2), layer.out_features
+    most = outputs // EVEN * EVEN
+    room = rows.new_empty(len(rows), most + EVEN)
+    for part in (slice(0, most), slice(most, outputs)):
+        torch.mm(rows, layer.weight[part].T, out=room[:, part])
+    y: Tensor = room[:, :outputs].unflatten(0, x.shape[:-1])
+    return y if layer.bias is None else y.add_(layer.bias)
 
 
 def _few_rows(x: Tensor, layer: nn.Linear | ScaledLinear, norm: Norm | None, activation: Activation | None,
