@@ -48,6 +48,15 @@ def test_a_product_is_off_by_no_more_than_the_rounding_of_its_inputs(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1e3])
+def test_small_and_large_inputs_lose_as_little(engine: str, size: float) -> None:
+    torch.manual_seed(0)
+    packed, x = NarrowLinear(linear(bias=False), "int8", engine=engine), size * torch.randn(1, 24)
+    exact = x @ packed.weight.T
+    assert float((packed(x) - exact).abs().max() / exact.abs().max()) < 0.03
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_each_output_rounds_its_weights_by_a_scale_of_its_own(engine: str) -> None:
     layer = linear(bias=False)
     layer.weight *= torch.logspace(-6, 6, 40)[:, None]

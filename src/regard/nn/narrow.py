@@ -20,6 +20,7 @@ KINDS = {"int8": ("x86", "fbgemm", "qnnpack"), "float16": ("x86", "fbgemm")}
 """What weights can become, and the parts of torch that multiply by them, the best first."""
 
 FEW = 8  # texts up to which their next tokens share one scale: there its own for each is no more exact, and slower
+LIFT = 1_024.0  # by which few rows are multiplied first, and their weights divided: a step below 6e-5 is none to torch
 
 Product = Callable[[Tensor], Tensor]
 
@@ -110,8 +111,10 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
         # torch 2.13 announces the end of tensors of this kind. Here they are the way into the packed form alone; what
         # is to follow them, products of plain 8-bit tensors, takes twice as long where there are few rows.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation", category=UserWarning)
-        typed = torch._make_per_channel_quantized_tensor(whole, scales, torch.zeros_like(scales, dtype=torch.long), 0)
-    packed, together = (torch.ops.quantized.linear_prepack(typed, each) for each in (bias, None))
+        lifted, typed = (torch._make_per_channel_quantized_tensor(
+            whole, each, torch.zeros_like(each, dtype=torch.long), 0) for each in (scales / LIFT, scales))
+    packed = torch.ops.quantized.linear_prepack(lifted, bias)
+    together = torch.ops.quantized.linear_prepack(typed, None)
     of_one = (whole.double() * scales[:, None]).sum(1).float()  # what an input of ones becomes
     # Without instructions for it, pairs of 8-bit products are summed in 16 bits, which may be too few: there the
     # inputs have 7 bits. (torch has no public name for the question yet.)
@@ -119,7 +122,7 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
 
     def product(x: Tensor) -> Tensor:
         if x.shape[:-1].numel() <= FEW and (x.ndim < 3 or x.shape[-2] == 1):
-            return torch.ops.quantized.linear_dynamic(x, packed, reduced)  # type: ignore[no-any-return]
+            return torch.ops.quantized.linear_dynamic(LIFT * x, packed, reduced)  # type: ignore[no-any-return]
         # The product knows one scale for all its inputs; rows that are moved and stretched to reach from −1 to 1 can
         # share it, and their products are moved and stretched back, where they lie.
         low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
