@@ -12,16 +12,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from elsewhere import elsewhere
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -157,59 +155,38 @@ def ctranslate2_spec(peer: GPT2LMHeadModel) -> Any:
 # Who takes part.
 
 
-def our_kinds(new: int, threads: int) -> list[Contestant]:
+def our_kinds(new: int, threads: int) -> dict[str, Callable[[Tensor], Tensor]]:
+    torch.set_num_threads(threads)
+    choose_device("cpu")  # as regard does when it loads a model
+    large_pages(4 << 30)
     model, greedy = ours(theirs("gpt2", CPU, torch.float32)), Sampling(end=NEVER, longest=new, temperature=0)
-    size = read_each_step(model)
-    found = [Contestant("ours float32", our_way(model, greedy), size),
-             Contestant("ours bfloat16", our_way(deepcopy(model).to(torch.bfloat16), greedy), size // 2)]
-    for kind, share in (("float16", 2), ("int8", 4)):
-        narrow = deepcopy(model)
+    found = {"ours float32": model, "ours bfloat16": deepcopy(model).to(torch.bfloat16)}
+    for kind in ("float16", "int8"):
+        found[f"ours {kind}"] = narrow = deepcopy(model)
         quantize(narrow, kind)
-        found.append(Contestant(f"ours {kind}", our_way(narrow, greedy), size // share))
-    return found
+    return {name: our_way(one, greedy) for name, one in found.items()}
 
 
-def ctranslate2_kinds(new: int, threads: int) -> list[Contestant]:
+def ctranslate2_kinds(new: int, threads: int) -> dict[str, Callable[[Tensor], Tensor]]:
     peer = theirs("gpt2", CPU, torch.float32)
-    return [Contestant(f"ctranslate2 {kind}", ctranslate2_way(peer, kind, new, threads), read_each_step(peer) // share)
-            for kind, share in (("float32", 1), ("int8", 4))]
+    return {f"ctranslate2 {kind}": ctranslate2_way(peer, kind, new, threads) for kind in ("float32", "int8")}
 
 
-def transformers_kinds(new: int, threads: int) -> list[Contestant]:
-    peer = theirs("gpt2", CPU, torch.float32)
-    return [Contestant("transformers float32", their_way(peer, new, do_sample=False), read_each_step(peer))]
+def transformers_kinds(new: int, threads: int) -> dict[str, Callable[[Tensor], Tensor]]:
+    torch.set_num_threads(threads)
+    return {"transformers float32": their_way(theirs("gpt2", CPU, torch.float32), new, do_sample=False)}
 
 
 def on_cpu(new: int, threads: int) -> list[Contestant]:
-    """Each library in a process of its own: the threads of one that has run slow down the next in the same process."""
+    """Each library in a process of its own, as its users run it."""
     makers = [our_kinds, ctranslate2_kinds, transformers_kinds]
     if find_spec("ctranslate2") is None:
         makers.remove(ctranslate2_kinds)
         print("ctranslate2 is not installed: left out")
-    return [contestant for maker in makers for contestant in elsewhere(maker, new, threads)]
-
-
-def elsewhere(maker: Callable[[int, int], list[Contestant]], new: int, threads: int) -> list[Contestant]:
-    here, there = get_context("spawn").Pipe()
-    get_context("spawn").Process(target=serve, args=(there, maker, new, threads), daemon=True).start()
-
-    def write(name: str, prompt: Tensor) -> Tensor:
-        here.send((name, prompt.tolist()))
-        return torch.tensor(here.recv())
-
-    return [Contestant(name, partial(write, name), weights) for name, weights in here.recv()]
-
-
-def serve(connection: Connection, maker: Callable[[int, int], list[Contestant]], new: int, threads: int) -> None:
-    torch.set_num_threads(threads)
-    choose_device("cpu")  # as regard does when it loads a model: here all gain from it
-    large_pages(4 << 30)
-    contestants = {one.name: one for one in maker(new, threads)}
-    connection.send([(one.name, one.weights) for one in contestants.values()])
-    with suppress(EOFError):  # the race is over
-        while True:
-            name, prompt = connection.recv()
-            connection.send(contestants[name].write(torch.tensor(prompt)).tolist())
+    size = read_each_step(theirs("gpt2", torch.device("meta"), torch.float32))
+    share = {"float32": 1, "bfloat16": 2, "float16": 2, "int8": 4}
+    return [Contestant(name, write, size // share[name.split()[-1]])
+            for maker in makers for name, write in elsewhere(maker, new, threads).items()]
 
 
 def on_gpu(preset: str, new: int, rows: int) -> list[Contestant]:

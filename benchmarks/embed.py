@@ -4,8 +4,9 @@
     python benchmarks/embed.py MODEL --save reference.npy   # their vectors, for where their library is not
     python benchmarks/embed.py MODEL --threads 1 --cpu-time # on a machine that has other work, too
 
-All read the same texts in turns, from text to vector; the best of several rounds counts. Where sentence-transformers
-is not installed, its loop stands here: transformers' model, batches of 32 sorted by length, and the mean.
+Each library has a process of its own. All read the same texts in turns, from text to vector; the best of several
+rounds counts. Where sentence-transformers is not installed, its loop stands here: transformers' model, batches of 32
+sorted by length, and the mean.
 """
 
 import argparse
@@ -15,11 +16,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from elsewhere import elsewhere
 from numpy.typing import NDArray
 
 import regard
@@ -36,12 +40,22 @@ SENTENCES = Path(__file__).parents[2] / "shared" / "data" / "sst2" / "stsa.binar
 Vectors = NDArray[np.float32]
 
 
+Embed = Callable[[Sequence[str]], Vectors]
+Timed = Callable[[Sequence[str], bool], tuple[Vectors, float]]
+
+
 @dataclass
 class Contestant:
     name: str
-    embed: Callable[[Sequence[str]], Vectors]
+    embed: Timed
     seconds: list[float] = field(default_factory=list)
     found: Vectors | None = None
+
+
+def timed(embed: Embed, some: Sequence[str], cpu_time: bool) -> tuple[Vectors, float]:
+    clock = time.process_time if cpu_time else time.perf_counter
+    began = clock()
+    return embed(some), clock() - began
 
 
 def texts(count: int) -> list[str]:
@@ -57,17 +71,19 @@ def texts(count: int) -> list[str]:
             for size, end in zip(sizes, ends.tolist(), strict=True)]
 
 
-def library(model: Path) -> Contestant:
+def library(model: Path, threads: int) -> dict[str, Timed]:
     from sentence_transformers import SentenceTransformer
 
+    torch.set_num_threads(threads)
     theirs = SentenceTransformer(str(model), device="cpu")
-    return Contestant("sentence-transformers", lambda some: theirs.encode(
-        list(some), batch_size=BATCH, show_progress_bar=False))
+    return {"sentence-transformers": partial(timed, lambda some: theirs.encode(
+        list(some), batch_size=BATCH, show_progress_bar=False))}
 
 
-def loop(model: Path) -> Contestant:
+def loop(model: Path, threads: int) -> dict[str, Timed]:
     from transformers import AutoModel, AutoTokenizer
 
+    torch.set_num_threads(threads)
     theirs, tokens = AutoModel.from_pretrained(model).eval(), AutoTokenizer.from_pretrained(model)
 
     @torch.inference_mode()
@@ -80,22 +96,27 @@ def loop(model: Path) -> Contestant:
             found.append(torch.nn.functional.normalize((states * real).sum(1) / real.sum(1)).numpy())
         return np.concatenate(found)[np.argsort(order)]
 
-    return Contestant("transformers, in their loop", embed)
+    return {"transformers, in their loop": partial(timed, embed)}
 
 
-def ours(run: Path, name: str, **options: str) -> Contestant:
-    predictor = regard.load(run, device="cpu", **options)
-    pack(predictor.model)  # as `regard predict --embed` does
-    return Contestant(f"regard {name}", predictor.embed)
+def ours(run: Path, threads: int) -> dict[str, Timed]:
+    torch.set_num_threads(threads)
+    kinds: dict[str, dict[str, Any]] = {
+        "float32": {}, "bfloat16": {"precision": "bfloat16"}, "int8": {"quantize": "int8"}}
+    found = {}
+    for name, options in kinds.items():
+        predictor = regard.load(run, device="cpu", **options)
+        pack(predictor.model)  # as `regard predict --embed` does
+        found[f"regard {name}"] = partial(timed, predictor.embed)
+    return found
 
 
-def measure(contestants: list[Contestant], some: Sequence[str], rounds: int, clock: Callable[[], float]) -> None:
+def measure(contestants: list[Contestant], some: Sequence[str], rounds: int, *, cpu_time: bool) -> None:
     for _ in range(rounds):
         for contestant in contestants:
             time.sleep(REST)
-            began = clock()
-            contestant.found = contestant.embed(some)
-            contestant.seconds.append(clock() - began)
+            contestant.found, seconds = contestant.embed(some, cpu_time)
+            contestant.seconds.append(seconds)
 
 
 def main() -> None:
@@ -108,14 +129,14 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="write the vectors of the reference as a .npy")
     asked = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    torch.set_num_threads(asked.threads)
     some = texts(asked.count)
     with tempfile.TemporaryDirectory() as folder:
         import_run(asked.model, run := Path(folder) / "run")
-        reference = library(asked.model) if find_spec("sentence_transformers") else loop(asked.model)
-        contestants = [reference, ours(run, "float32"), ours(run, "bfloat16", precision="bfloat16"),
-                       ours(run, "int8", quantize="int8")]
-        measure(contestants, some, asked.rounds, time.process_time if asked.cpu_time else time.perf_counter)
+        peer = library if find_spec("sentence_transformers") else loop
+        functions = elsewhere(peer, asked.model, asked.threads) | elsewhere(ours, run, asked.threads)
+        contestants = [Contestant(name, embed) for name, embed in functions.items()]
+        measure(contestants, some, asked.rounds, cpu_time=asked.cpu_time)
+    reference = contestants[0]
     exact = contestants[1].found
     assert exact is not None
     assert reference.found is not None
