@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from elsewhere import elsewhere
 from peers import BASE, END, PAD, SMALL, Shape, copy_marian, marian
 from torch import Tensor
 
@@ -69,6 +70,17 @@ def models(shape: Shape, device: str) -> tuple[EncoderDecoder, Any]:
     return model.to(device).eval(), peer.to(device).eval()
 
 
+def peer(shape: Shape, device: str) -> dict[str, Callable[..., Any]]:
+    """What it says to a source; and how it is made to have, and to search with, numbers of another kind."""
+    _, other = models(shape, device)
+
+    def become(precision: str) -> None:
+        other.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+
+    return {"answer": lambda source: their_answers(other, source), "become": become,
+            "search": lambda source: theirs(other, source)}
+
+
 def compare(mine: Answers, other: Answers) -> None:
     """A random model likes to repeat itself: hypotheses past the best come close to ties, which rounding decides.
 
@@ -101,9 +113,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, help="timed runs of each (7 on a GPU, 3 on a CPU)")
     args = parser.parse_args()
 
-    choose_device(args.device)  # regard sets up the C library's memory on a CPU; here both gain from it
     shape = replace(SMALL if args.small else BASE, rows=args.sentences)
-    mine, other = models(shape, args.device)
+    # On a CPU in a process of its own, where the C library's memory is as it comes.
+    other = peer(shape, "cuda") if args.device == "cuda" else elsewhere(peer, shape, "cpu")
+    choose_device(args.device)
+    mine, _ = models(shape, args.device)
     source = torch.randint(END + 1, shape.vocabulary, (shape.rows, shape.length), device=args.device)
     where = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}: beam {BEAMS}, {shape.rows} sentences of {shape.length} tokens, "
@@ -111,15 +125,15 @@ def main() -> None:
     forbid = Forbid([END], vocabulary=shape.vocabulary, device=source.device)
     captures: Captures[Search] = Captures()
     torch.set_float32_matmul_precision("highest")  # regard allows TF32 on a GPU
-    compare(ours(mine, source, forbid, captures), their_answers(other, source))
+    compare(ours(mine, source, forbid, captures), other["answer"](source))
 
     repeats = args.repeats or (7 if args.device == "cuda" else 3)
     print(f"\n{'':10} {'':10} {'seconds':>9} {'fastest':>9} {'sentences/s':>12} {'tokens/s':>10} {'time/ours':>10}")
     for precision in args.precision:
-        for model in (mine, other):
-            model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+        mine.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+        other["become"](precision)
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-        runs = {"ours": lambda: ours(mine, source, forbid, captures), "marian": lambda: theirs(other, source)}
+        runs = {"ours": lambda: ours(mine, source, forbid, captures), "marian": lambda: other["search"](source)}
         times: dict[str, list[float]] = {name: [] for name in runs}
         for run in runs.values():
             run()

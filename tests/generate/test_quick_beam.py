@@ -20,7 +20,7 @@ class Nothing:
     def begin(self, rows: int, memory: object = None, *, capacity: int | None = None) -> Any:
         return self
 
-    def reorder(self, rows: Tensor) -> None:
+    def fan_out(self, size: int) -> None:
         pass
 
 

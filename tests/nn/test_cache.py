@@ -178,7 +178,7 @@ def test_a_growing_cache_holds_what_it_was_given_one_after_the_other(sizes: list
     for size in sizes:
         fresh, start = torch.randn(2, ROWS, GROUPS, size, HEAD), given.shape[3]
         given = torch.cat([given, fresh], dim=3)
-        k, v, positions, rows, in_order, _ = kept.append(*fresh, positions=torch.arange(start, start + size)[None])
+        k, v, positions, rows, in_order, *_ = kept.append(*fresh, positions=torch.arange(start, start + size)[None])
         assert torch.equal(torch.stack([k, v]), given)
         assert positions.tolist() == [[*range(start + size)]]
         assert (rows, in_order) == (None, True)

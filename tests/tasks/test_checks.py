@@ -189,7 +189,7 @@ def encoder_that_only_looks_back(patch: Patch) -> None:
                        "alone = in a batch"}),
     (positions_not_advanced_with_the_cache, {"cache = none", "reordered = fresh"}),
     (values_not_reordered, {"reordered = fresh"}),
-    (another_scale_in_the_fused_kernel, {"fused = explicit"}),
+    (another_scale_in_the_fused_kernel, {"fused = explicit", "reordered = fresh"}),
     (norm_over_the_batch, {"batch = single", "no look into the future", "alone = in a batch"}),
     (beam_that_prefers_the_second_best, {"beam 1 = greedy"}),
     (prompts_of_one_length, {"alone = in a batch"}),

@@ -20,6 +20,7 @@ from regard.generate.steps import State, Steps
 __all__ = ["Beam", "Hypothesis", "Search", "beam"]
 
 COLUMN = 64  # scores that are first looked at together, by their maximum
+CACHED = 1 << 20  # scores that a CPU looks at together
 LOOK_EVERY = 4  # steps of a captured search between two looks at whether all has ended: a look waits for the GPU
 
 
@@ -98,7 +99,7 @@ class Search:
         self.state: State = model.begin(sources, memory, capacity=capacity if device.type == "cuda" else None)
         if self.start > 1:  # the prompt is read once per sentence; its last token by all of its beams
             model.step(prompt[:, :-1], self.state)
-        self.state.reorder(torch.arange(sources, device=device).repeat_interleave(how.size))
+        self.state.fan_out(how.size)
         self.length = torch.tensor(self.start, device=device)
         self.tokens: Int[Tensor, "sources beams capacity"] = prompt.new_full((*shape, capacity), how.end)
         self.tokens[:, :, : self.start] = prompt[:, None]
@@ -152,19 +153,13 @@ class Search:
 
     def candidates(self, logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each sentence's beams: log-probability, parent beam, token."""
-        sources, size, _ = self.tokens.shape
-        vocabulary = logits.shape[1]
-        # The largest of many are all in the columns with the largest maxima: the rest is looked at once.
-        height = COLUMN if vocabulary % COLUMN == 0 and vocabulary >= COLUMN * count else 1
-        columns = logits.log_softmax(-1, dtype=torch.float32).view(sources * size, height, -1)
-        maxima = (columns.amax(1) + self.totals.view(-1, 1)).view(sources, -1)
-        chosen = maxima.topk(count).indices  # (sources, count)
-        parents, places = chosen // columns.shape[2], chosen % columns.shape[2]
-        rows = parents + size * torch.arange(sources, device=parents.device)[:, None]
-        inside = columns[rows, :, places] + self.totals.view(-1)[rows][:, :, None]  # (sources, count, height)
-        totals, best = inside.view(sources, -1).topk(count)
-        column, row = best // height, best % height
-        return totals, parents.gather(1, column), row * columns.shape[2] + places.gather(1, column)
+        if logits.device.type != "cpu":
+            return _best(logits, self.totals, count)
+        at_once = max(1, CACHED // (self.how.size * logits.shape[1]))  # what stays in the caches is worked off faster
+        parts = [_best(rows, totals, count) for rows, totals in zip(
+            logits.split(at_once * self.how.size), self.totals.split(at_once), strict=True)]
+        totals, parents, tokens = (torch.cat(part) for part in zip(*parts, strict=True))
+        return totals, parents, tokens
 
     def finish(self, scores: Tensor, totals: Tensor, tokens: Tensor, ends: Tensor) -> None:
         """Candidates that end, and are among the best of their step, join the finished; the best of those stay."""
@@ -199,3 +194,20 @@ class Search:
         return [[Hypothesis.of(written, total, end=self.how.end, penalty=self.how.length_penalty)
                  for written, total in zip(*of_sentence, strict=True) if total > -math.inf]
                 for of_sentence in zip(tokens, totals, strict=True)]
+
+
+def _best(logits: Float[Tensor, "rows vocabulary"], totals: Float[Tensor, "sources beams"],
+          count: int) -> tuple[Tensor, Tensor, Tensor]:
+    sources, size = totals.shape
+    vocabulary = logits.shape[1]
+    # The largest of many are all in the columns with the largest maxima: the rest is looked at once.
+    height = COLUMN if vocabulary % COLUMN == 0 and vocabulary >= COLUMN * count else 1
+    columns = logits.log_softmax(-1, dtype=torch.float32).view(sources * size, height, -1)
+    maxima = (columns.amax(1) + totals.view(-1, 1)).view(sources, -1)
+    chosen = maxima.topk(count).indices  # (sources, count)
+    parents, places = chosen // columns.shape[2], chosen % columns.shape[2]
+    rows = parents + size * torch.arange(sources, device=parents.device)[:, None]
+    inside = columns[rows, :, places] + totals.view(-1)[rows][:, :, None]  # (sources, count, height)
+    best, order = inside.view(sources, -1).topk(count)
+    column, row = order // height, order % height
+    return best, parents.gather(1, column), row * columns.shape[2] + places.gather(1, column)

@@ -16,6 +16,9 @@ class State(Protocol):
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i goes on from what row rows[i] was; there may be more rows than before, or fewer."""
 
+    def fan_out(self, size: int) -> None:
+        """Each row becomes so many neighbours, which from then on go on from one another alone."""
+
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
         """Keep these sources of the memory only."""
 

@@ -15,6 +15,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.embed import in_autocast
 from regard.nn.mask import Mask, whole
 from regard.nn.product import product
+from regard.nn.siblings import SiblingCache, Siblings
 from regard.nn.token import OneToken
 from regard.settings.schema import Tower
 
@@ -28,8 +29,12 @@ class DecoderState:
     caches: list[BlockCache]
     memory: Memory | None
     position: Int[Tensor, "#rows 1"]
+    rows: int
     lineage: Lineage | None = None
     one_token: OneToken | None = None
+    may_share: bool = False
+    """Whether rows that fan out may have their keys in one store."""
+    siblings: Siblings | None = None
 
     @property
     def in_order(self) -> bool:
@@ -40,6 +45,13 @@ class DecoderState:
         """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
         # Rows at positions of their own would write over slots in which others still have a key.
         in_step = self.position.shape[0] == 1
+        self.rows = len(rows)
+        if self.siblings is not None:
+            if (sources := self.siblings.reorder(rows)) is not None:
+                for cache in self.caches:
+                    assert isinstance(cache.own, SiblingCache)
+                    cache.own.choose(sources)
+            return
         if self.lineage is not None and in_step and len(rows) == len(self.lineage.own):
             self.lineage.reorder(rows)
             return
@@ -49,6 +61,17 @@ class DecoderState:
             self.lineage.restart(len(rows))
         if not in_step:
             self.position = self.position[rows]
+
+    def fan_out(self, size: int) -> None:
+        """Each row becomes so many neighbours, which from then on go on from one another alone."""
+        if not self.may_share or self.position.shape[0] > 1 or size == 1:
+            self.reorder(torch.arange(self.rows, device=self.position.device).repeat_interleave(size))
+            return
+        self.siblings = siblings = Siblings(self.rows, size, int(self.position))
+        for cache in self.caches:
+            assert isinstance(cache.own, GrowingCache)
+            cache.own = SiblingCache(siblings, cache.own)
+        self.rows *= size
 
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
         """Keep these sources only; `reorder` does the same for the rows."""
@@ -65,6 +88,9 @@ class DecoderState:
             cache.own.truncate(length)
         if self.lineage is not None:
             self.lineage.truncate(length)
+        if self.siblings is not None:
+            assert isinstance(length, int), "siblings stay in step"
+            self.siblings.truncate(length)
         self.position = self.position.clamp(max=length)
 
     def tensors(self) -> list[Tensor]:
@@ -128,7 +154,10 @@ class Decoder(Writes):
         # With a window, a token sees less than all that came before.
         one_token = OneToken(self.blocks) if self.window is None and like.device.type == "cpu" else None
         position = torch.zeros(1, 1, dtype=torch.long, device=like.device)
-        return DecoderState(caches, memory, position, lineage, one_token)
+        # Whoever looks at a row's attention, by a hook, wants to see its own past alone.
+        watched = any(part._forward_pre_hooks for part in self.blocks.modules())
+        may_share = capacity is None and like.device.type == "cpu" and not watched
+        return DecoderState(caches, memory, position, rows, lineage, one_token, may_share)
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
         """The states of the next n tokens of each row. The state moves on by n."""

@@ -74,6 +74,10 @@ class RecurrentState:
         if self.position.shape[0] > 1:
             self.position = self.position[rows]
 
+    def fan_out(self, size: int) -> None:
+        """Each row becomes so many neighbours."""
+        self.reorder(torch.arange(len(self.read), device=self.read.device).repeat_interleave(size))
+
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
         """Keep these sources only; `reorder` does the same for the rows."""
         self.source = None if self.source is None else self.source.choose(sources)

@@ -97,7 +97,7 @@ class Attend(nn.Module):
         `previous` holds the last step's weights, for scores that depend on where the model looked before; `known` is
         what `know` has said of the keys, where that was asked before.
         """
-        queries, keys, rows, *_ = positions or _from_zero(q, k)
+        queries, keys, rows, *_, lines = positions or _from_zero(q, k)
         if known is None:
             scores = self.scores(q, _repeat(_collect(k, rows), q.shape[1]).to(q.dtype))
         else:
@@ -107,7 +107,10 @@ class Attend(nn.Module):
             scores = scores + bias(queries, keys)
         if self.temperature != 1.0:
             scores = scores / self.temperature
-        return _softmax(scores, mask.dense(queries, keys)).to(q.dtype)
+        allowed = mask.dense(queries, keys)
+        if lines is not None:
+            allowed = lines if allowed is None else allowed & lines
+        return _softmax(scores, allowed).to(q.dtype)
 
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
@@ -149,6 +152,9 @@ class DotAttend(Attend):
         factor = self.factor
         if factor is not None and positions is None and bias is None and batched.serves(q, k, v, mask):
             return Attended(batched.attend(q, k, v, mask, factor, self.dropped), None)
+        if positions is not None and positions.lines is not None:
+            found = super().forward(q.to(k.dtype), k, v, mask=mask, positions=positions, bias=bias)
+            return Attended(found.context.to(q.dtype), found.weights)
         if _cheaper_explicit(q, k):
             return super().forward(q, k, v, mask=mask, positions=positions, bias=bias, previous=previous, known=known)
         reach = mask.window if mask.spans is None else None  # spans see past any window

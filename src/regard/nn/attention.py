@@ -93,13 +93,15 @@ class Attention(Heads):
         here = whole(x.shape[1], x.device) if positions is None else positions
         places: Places | None = None
         if cache is not None and self.straight and (found := cache.project(x, self.qkv, norm=norm, positions=here)):
-            q, (k, v, there, rows, in_order, newest) = self.split(found[0]), found[1]
-            places = Places(here, there, rows, in_order, newest)
+            q, stored = self.split(found[0]), found[1]
+            k, v, places = stored.k, stored.v, stored.places(here)
         else:
             q, k, v = self.projected(product(x, self.qkv, norm=norm), here)
             if cache is not None:
-                k, v, there, rows, in_order, newest = cache.append(k, v, positions=here)
-                places = Places(here, there, rows, in_order, newest)
+                stored = cache.append(k, v, positions=here)
+                k, v, places = stored.k, stored.v, stored.places(here)
+                if stored.lines is not None:  # rows that share a store are more queries of it
+                    q = q.unflatten(0, (len(k), -1)).transpose(1, 2).flatten(2, 3)
             elif positions is not None:
                 places = Places(here, here)
         apart = None if mask.globals is None else self.global_qkv
@@ -108,7 +110,7 @@ class Attention(Heads):
         if apart is not None:
             assert cache is None, "global tokens see the whole sequence, which a cache has in part"
             context = self.with_globals(context, product(x, apart, norm=norm), mask, positions)
-        return product(self.merge(context), self.out, add=add)
+        return product(self.merge(context).view(*x.shape[:2], -1), self.out, add=add)
 
     def with_globals(
         self, context: Float[Tensor, "batch heads length head"], qkv: Float[Tensor, "batch length features"],
@@ -153,6 +155,8 @@ class CrossAttention(Heads):
             keys, values = self.split(self.kv(states)).chunk(2, dim=1)
         else:
             keys, values = (self.split(part) for part in self.kv(states).chunk(2, dim=-1))
+        if states.device.type == "cpu" and not states.requires_grad:  # where every look at others would copy them
+            keys, values = keys.contiguous(), values.contiguous()
         return Remembered(keys, values)
 
     def forward(

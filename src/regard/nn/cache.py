@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.nn import few
+from regard.nn.mask import Places
 from regard.nn.norm import Norm
 from regard.nn.product import Slots, project
 
-__all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Lineage", "Remembered", "Stored"]
+__all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Lineage", "Remembered", "Stored",
+           "put"]
 
 NEVER = 2**62  # a position that no query reaches
 SPARE = 16  # keys for which a growing cache has room at the least
@@ -31,6 +33,15 @@ class Stored(NamedTuple):
     """Key j stands at position j."""
     newest: bool = False
     """The keys that were just taken in are the last of these, one after the other, in every row."""
+    lines: Bool[Tensor, "sources 1 size keys"] | None = None
+    """Where several rows have their keys in one: which of them each may see."""
+
+    def places(self, queries: Int[Tensor, "#rows n"]) -> Places:
+        """For the queries of the tokens that were just taken in."""
+        if self.lines is None:
+            return Places(queries, self.positions, self.rows, self.in_order, self.newest)
+        size, n = self.lines.shape[2], queries.shape[1]
+        return Places(queries.repeat(1, size), self.positions, lines=self.lines.repeat_interleave(n, 2))
 
 
 class LayerCache:
@@ -71,7 +82,7 @@ class GrowingCache(LayerCache):
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
         start = 0 if self.places is None else self.places.shape[1]
-        self.keys, self.values = _put(k, self.keys, start), _put(v, self.values, start)
+        self.keys, self.values = put(k, self.keys, start), put(v, self.values, start)
         self.in_order = self.in_order and _follow(positions, start)
         if self.places is None:
             self.places = positions
@@ -98,7 +109,7 @@ class GrowingCache(LayerCache):
         return [tensor for tensor in (self.keys, self.values, self.places) if tensor is not None]
 
 
-def _put(new: Float[Tensor, "rows groups n head"], room: Float[Tensor, "rows groups room head"] | None,
+def put(new: Float[Tensor, "rows groups n head"], room: Float[Tensor, "rows groups room head"] | None,
          start: int) -> Float[Tensor, "rows groups larger head"]:
     """The new after the first `start` of those in the room; where they do not fit, in a larger one."""
     stop = start + new.shape[2]

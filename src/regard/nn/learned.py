@@ -1,7 +1,8 @@
-"""The products of a linear layer that learns on a CPU, forth and back to its inputs by oneDNN.
+"""The products of a linear layer on a CPU by oneDNN: forth and, where it learns, back to its inputs.
 
 It lays the weights out anew for every product, as `packed` does once, and still takes seven eighths of the time of
-torch's own products. The gradient of the weights stays with these, which are faster there.
+torch's own products of float32 numbers; with few rows and many outputs, half. The gradient of the weights stays with
+these, which are faster there.
 """
 
 from typing import Any, TypeGuard
@@ -12,19 +13,26 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["linear", "serves"]
 
-ROWS = 512  # from which on it pays to lay out the weights
+ROWS = 512  # from which on it pays to lay out weights that learn
+FEW, WORK = 8, 1 << 23  # else: rows at the least, and multiplications
 
 
 def serves(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Linear]:
-    """Whether to multiply so: many rows of float32 that want a gradient, and weights that are whole and here."""
-    return (
-        type(layer) is nn.Linear and x.device.type == "cpu" and torch.is_grad_enabled()
-        and type(layer.weight) is nn.Parameter and x.dtype == layer.weight.dtype == torch.float32
-        and x.numel() >= ROWS * x.shape[-1] and torch.backends.mkldnn.is_available()
-        and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling())
+    """Whether to multiply so: enough rows, and weights that are whole and here."""
+    if not (type(layer) is nn.Linear and x.device.type == "cpu" and type(layer.weight) is nn.Parameter
+            and x.dtype == layer.weight.dtype and torch.backends.mkldnn.is_available()
+            and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()):
+        return False
+    rows = x.numel() // x.shape[-1]
+    if torch.is_grad_enabled():
+        return x.dtype == torch.float32 and rows >= ROWS
+    narrow = x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return (x.dtype == torch.float32 or narrow) and rows >= FEW and rows * layer.weight.numel() >= WORK
 
 
 def linear(x: Tensor, layer: nn.Linear) -> Tensor:
+    if not torch.is_grad_enabled():
+        return _product(x, layer.weight, layer.bias)
     return _Linear.apply(x, layer.weight, layer.bias)  # type: ignore[no-any-return, no-untyped-call]
 
 

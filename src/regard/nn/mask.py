@@ -30,6 +30,8 @@ class Places(NamedTuple):
     """Key j stands at position j."""
     newest: bool = False
     """The queries stand at the last of these keys, one after the other, in every row."""
+    lines: Bool[Tensor, "batch 1 queries keys"] | None = None
+    """Which keys each query may see besides what the mask says: others' pasts lie among its own."""
 
     @property
     def span(self) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Any, NamedTuple
 
 import torch
@@ -113,9 +113,12 @@ def reordered_is_fresh(asked: Subject) -> Difference:
     mixed = torch.cat([beams[swapped, :half], beams[:, half:]], dim=1)
     fresh = asked.logits(mixed, source.repeat_interleave(2, 0))[:, half:]
     found = []
-    for kind in CACHES:
+    for kind, together in product(CACHES, (False, True)):
         state = _begin(asked, read, source, kind)
-        state.reorder(torch.arange(len(read), device=read.device).repeat_interleave(2))
+        if together:
+            state.fan_out(2)
+        else:
+            state.reorder(torch.arange(len(read), device=read.device).repeat_interleave(2))
         writer.step(beams[:, :half], state)
         state.reorder(swapped)
         stepped = torch.cat([writer.step(tokens, state) for tokens in beams[:, half:].split(1, dim=1)], dim=1)
