@@ -46,7 +46,7 @@ def test_a_fault_is_a_failure_that_is_named(
 ) -> None:
     sound = DotAttend._fused
     monkeypatch.setattr(DotAttend, "_fused", lambda self, q, *others: sound(self, 1.01 * q, *others))
-    with pytest.raises(Failure, match="2 of 10 checks failed: .*fused = explicit"):
+    with pytest.raises(Failure, match=r"2 of 10 checks failed: .*fused = explicit"):
         main(run, "cpu", json=False)
     [other, line] = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
     assert other.startswith("reordered = fresh")  # beams attend by the definition
