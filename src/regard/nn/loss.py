@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.nn.embed import in_autocast
 from regard.nn.logits import errors_
+from regard.nn.onednn import times
 
 __all__ = ["cross_entropy"]
 
@@ -59,17 +60,17 @@ class _Pieces(torch.autograd.Function):
         bias_grad = None if bias is None or not wants else torch.zeros_like(bias, dtype=torch.float32)
         for x, target in zip(states.split(rows), targets.split(rows), strict=True):
             real = target != ignore
-            error, total, own = _errors(_logits(x, weight, bias), target.where(real, 0), 1 - smoothing, wants)
+            error, total, own = _errors(times(x, weight, bias), target.where(real, 0), 1 - smoothing, wants)
             plain = plain + ((total - own) * real).sum()
             if mean is not None:
                 # Σ_v −log q_v / V = (log Σ e^logit) − the mean logit, and that is x · (mean of the weights) + (of b)
                 spread = spread + ((total - x.float() @ mean - mean_bias) * real).sum()
             if wants:
-                x, grad = x * real[:, None], error @ weight
+                x, grad = x * real[:, None], times(error, weight.T)
                 if mean is not None:
                     grad -= (smoothing * mean).to(x.dtype)
                 states_grads.append(grad * real[:, None])
-                weight_grad = (error.T @ x).float() if weight_grad is None else weight_grad.add_(error.T @ x)
+                weight_grad = _added(weight_grad, error, x)
                 if mean is not None:
                     weight_grad -= smoothing / weight.shape[0] * x.float().sum(0)
                 if bias_grad is not None:
@@ -88,8 +89,13 @@ class _Pieces(torch.autograd.Function):
                 None, None, None, None, None)
 
 
-def _logits(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
+def _added(sum: Tensor | None, error: Tensor, x: Tensor) -> Tensor:
+    """With errorᵀ x added to it."""
+    if sum is None:
+        return (error.T @ x).float()
+    if x.device.type == "cpu" and x.dtype == sum.dtype:  # as it is multiplied: nothing is written twice
+        return sum.addmm_(error.T, x)
+    return sum.add_(error.T @ x)
 
 
 def _errors(logits: Tensor, place: Tensor, amount: float, wants: bool) -> tuple[Tensor, Tensor, Tensor]:

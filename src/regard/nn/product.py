@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn import learned
+from regard.nn import onednn
 from regard.nn.narrow import ScaledLinear
 from regard.nn.norm import Norm
 
@@ -66,7 +66,7 @@ def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation
         y = _in_line(x, layer)
         y = y if activation is None else activation(y)
     else:
-        y = learned.linear(x, layer) if learned.serves(layer, x) else layer(x)
+        y = onednn.linear(x, layer) if onednn.serves(layer, x) else layer(x)
         y = y if activation is None else activation(y)
     return y if add is None else add + y
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import learned
-from regard.nn.learned import ROWS
+from regard.nn import onednn
+from regard.nn.onednn import ROWS
 from regard.nn.product import product
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
@@ -23,7 +23,7 @@ def test_values_and_gradients_are_those_of_the_layer(bias: bool, frozen: str, sh
     layer, x = nn.Linear(24, 40, bias=bias), torch.randn(*shape, 24, requires_grad=frozen != "input")
     for name, parameter in layer.named_parameters():
         parameter.requires_grad_(name != frozen)
-    assert learned.serves(layer, x)
+    assert onednn.serves(layer, x)
     fast, slow = product(x, layer), layer(x)
     torch.testing.assert_close(fast, slow)
     for mine, theirs in zip(gradients(fast, x, layer), gradients(slow, x, layer), strict=True):
@@ -35,14 +35,30 @@ def test_gradients_that_come_in_another_order_are_right() -> None:
     layer, x = nn.Linear(24, 40), torch.randn(2, ROWS, 24, requires_grad=True)
     weights = torch.randn(40, ROWS, 2)
     found = [torch.autograd.grad((y.permute(2, 1, 0) * weights).sum(), x)[0]
-             for y in (learned.linear(x, layer), layer(x))]
+             for y in (onednn.linear(x, layer), layer(x))]
     torch.testing.assert_close(*found)
 
 
 def test_few_rows_other_numbers_and_no_gradient_are_left_to_the_layer() -> None:
     layer, x = nn.Linear(24, 40), torch.randn(ROWS, 24)
-    assert learned.serves(layer, x)
-    assert not learned.serves(layer, x[1:])
-    assert not learned.serves(layer.double(), x.double())
+    assert onednn.serves(layer, x)
+    assert not onednn.serves(layer, x[1:])
+    assert not onednn.serves(layer.double(), x.double())
     with torch.no_grad():
-        assert not learned.serves(layer.float(), x)
+        assert not onednn.serves(layer.float(), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [False, True])
+def test_without_a_gradient_the_product_is_the_layer_s(dtype: torch.dtype, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(256, 4_096, bias=bias).to(dtype), torch.randn(4, 5, 256).to(dtype)
+    assert not onednn.serves(layer, x)
+    with torch.no_grad():
+        if not onednn.serves(layer, x):
+            pytest.skip("this machine's oneDNN knows no such products")
+        assert not onednn.serves(layer, x[:1])  # too few rows
+        near = 1e-5 if dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(onednn.linear(x, layer), layer(x), atol=near, rtol=near)
+        flat = x.flatten(0, 1)
+        torch.testing.assert_close(onednn.times(flat, layer.weight, layer.bias), layer(flat), atol=near, rtol=near)

@@ -5,13 +5,14 @@ torch's own products of float32 numbers; with few rows and many outputs, half. T
 these, which are faster there.
 """
 
+from functools import cache
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-__all__ = ["linear", "serves"]
+__all__ = ["linear", "serves", "times"]
 
 ROWS = 512  # from which on it pays to lay out weights that learn
 FEW, WORK = 8, 1 << 23  # else: rows at the least, and multiplications
@@ -19,15 +20,31 @@ FEW, WORK = 8, 1 << 23  # else: rows at the least, and multiplications
 
 def serves(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Linear]:
     """Whether to multiply so: enough rows, and weights that are whole and here."""
-    if not (type(layer) is nn.Linear and x.device.type == "cpu" and type(layer.weight) is nn.Parameter
-            and x.dtype == layer.weight.dtype and torch.backends.mkldnn.is_available()
-            and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()):
+    if type(layer) is not nn.Linear or type(layer.weight) is not nn.Parameter or not _can(x, layer.weight):
         return False
     rows = x.numel() // x.shape[-1]
     if torch.is_grad_enabled():
         return x.dtype == torch.float32 and rows >= ROWS
-    narrow = x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return (x.dtype == torch.float32 or narrow) and rows >= FEW and rows * layer.weight.numel() >= WORK
+    return rows >= FEW and rows * layer.weight.numel() >= WORK
+
+
+def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b where no gradient is wanted, by whichever is the faster."""
+    if _can(x, weight) and len(x) >= FEW and len(x) * weight.numel() >= WORK:
+        return _product(x, weight, bias)
+    return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
+
+
+def _can(x: Tensor, weight: Tensor) -> bool:
+    return (x.device.type == "cpu" and x.dtype == weight.dtype
+            and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _knows_bfloat16()))
+            and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling())
+
+
+@cache
+def _knows_bfloat16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def linear(x: Tensor, layer: nn.Linear) -> Tensor:
