@@ -115,6 +115,7 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
             whole, each, torch.zeros_like(each, dtype=torch.long), 0) for each in (scales / LIFT, scales))
     packed = torch.ops.quantized.linear_prepack(lifted, bias)
     together = torch.ops.quantized.linear_prepack(typed, None)
+    lift = torch.tensor(LIFT)  # a number by itself would be made into one at every product
     of_one = (whole.double() * scales[:, None]).sum(1).float()  # what an input of ones becomes
     # Without instructions for it, pairs of 8-bit products are summed in 16 bits, which may be too few: there the
     # inputs have 7 bits. (torch has no public name for the question yet.)
@@ -122,7 +123,7 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
 
     def product(x: Tensor) -> Tensor:
         if x.shape[:-1].numel() <= FEW and (x.ndim < 3 or x.shape[-2] == 1):
-            return torch.ops.quantized.linear_dynamic(LIFT * x, packed, reduced)  # type: ignore[no-any-return]
+            return torch.ops.quantized.linear_dynamic(x * lift, packed, reduced)  # type: ignore[no-any-return]
         # The product knows one scale for all its inputs; rows that are moved and stretched to reach from −1 to 1 can
         # share it, and their products are moved and stretched back, where they lie.
         low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
