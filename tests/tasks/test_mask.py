@@ -132,13 +132,17 @@ def test_padding_and_company_do_not_change_what_is_hidden_of_a_row(made: tuple[F
     assert (alone.targets[1] == IGNORED).all()
 
 
-def test_dynamic_blanks_differ_by_epoch_and_static_ones_and_those_of_a_test_do_not(
+def test_dynamic_blanks_differ_by_epoch_static_ones_come_in_turns_and_those_of_a_test_stay(
         data: Path, made: tuple[Fill, Masked], tmp_path: Path) -> None:
-    dynamic, static = made[0], prepared(tiny(data, "blanks.dynamic=false"), tmp_path)[0]
-    for task, split, same in ((dynamic, "train", False), (static, "train", True), (dynamic, "val", True)):
-        first, second = (task.collate(split, everything(task, split, epoch=epoch)) for epoch in (0, 1))
-        assert torch.equal(first.places, second.places) == same
-        assert originals(task, split) == originals(task, split, epoch=1)
+    dynamic = made[0]
+    one, three = (prepared(tiny(data, "blanks.dynamic=false", f"blanks.copies={copies}"), tmp_path / str(copies))[0]
+                  for copies in (1, 3))
+    for task, split, epoch, same in (
+            (dynamic, "train", 1, False), (dynamic, "train", 3, False), (dynamic, "val", 1, True),
+            (one, "train", 1, True), (three, "train", 1, False), (three, "train", 3, True)):
+        first, later = (task.collate(split, everything(task, split, epoch=each)) for each in (0, epoch))
+        assert torch.equal(first.places, later.places) == same
+        assert originals(task, split) == originals(task, split, epoch=epoch)
 
 
 def test_the_loss_is_the_mean_over_the_blanks_alone(made: tuple[Fill, Masked]) -> None:

@@ -168,7 +168,8 @@ class Blanks:
     replaced: float = knob(0.1, "of those are replaced by any token; the rest are left as they are", least=0, most=1)
     whole_words: bool = knob(False, "all tokens of a word are hidden together")
     dynamic: bool = knob(
-        True, "other tokens are hidden in every epoch, as in RoBERTa; else always the same, as in BERT")
+        True, "other tokens are hidden in every epoch, as in RoBERTa; else `copies` choices come in turns, as in BERT")
+    copies: int = knob(10, "of a text, each with other tokens hidden, where they are not dynamic", least=1)
     next_sentence: bool = knob(
         False, "also say whether the second half of an example follows the first in the text, as in BERT")
     generator: float | None = knob(

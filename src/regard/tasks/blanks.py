@@ -146,7 +146,8 @@ class Blanked(Rows[BlankBatch]):
 
     def collate(self, split: str, chosen: Chosen) -> BlankBatch:
         """The blanks of a row are a function of the seed, the row and, where they are to differ, the epoch."""
-        epoch = chosen.epoch if self.run.blanks.dynamic and split == "train" else 0
+        how = self.run.blanks
+        epoch = 0 if split != "train" else chosen.epoch if how.dynamic else chosen.epoch % how.copies
         whole = np.full((chosen.rows, chosen.length), self.tokens.pad, dtype=np.int64)
         noise = np.zeros((chosen.rows, NOISE, chosen.length))
         orders = np.full(chosen.rows, IGNORED, dtype=np.int64)
