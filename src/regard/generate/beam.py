@@ -97,9 +97,12 @@ class Search:
         device, shape = prompt.device, (sources, how.size)
         capacity = self.start + how.longest
         self.state: State = model.begin(sources, memory, capacity=capacity if device.type == "cuda" else None)
-        if self.start > 1:  # the prompt is read once per sentence; its last token by all of its beams
+        if self.start > 1:
             model.step(prompt[:, :-1], self.state)
-        self.state.fan_out(how.size)
+        # All beams begin alike: the prompt's last token, too, is read once per sentence, where shapes may change.
+        self.alike = device.type == "cpu"
+        if not self.alike:
+            self.state.fan_out(how.size)
         self.length = torch.tensor(self.start, device=device)
         self.tokens: Int[Tensor, "sources beams capacity"] = prompt.new_full((*shape, capacity), how.end)
         self.tokens[:, :, : self.start] = prompt[:, None]
@@ -113,9 +116,12 @@ class Search:
     def advance(self) -> None:
         """One more token for every live hypothesis."""
         sources, size, capacity = self.tokens.shape
-        newest = self.tokens.index_select(2, (self.length - 1)[None]).view(sources * size, 1)
+        newest = self.tokens[:, : 1 if self.alike else size].index_select(2, (self.length - 1)[None]).view(-1, 1)
         states = self.model.step(newest, self.state)
         logits = self.model.logits(states)[:, 0]
+        if self.alike:
+            self.state.fan_out(size)
+            self.alike, logits = False, logits.repeat_interleave(size, 0)
         for keep in self.filters:
             logits = keep(logits, self.tokens.view(sources * size, capacity), length=self.length[None])
 
