@@ -84,6 +84,19 @@ def test_more_beams_than_it_holds_are_left_to_the_open_form() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_what_is_no_number_mixes_nothing(broken: float) -> None:
+    found = search(Beam(end=2, longest=4, size=3), "cuda")
+    logits = torch.randn(3 * SOURCES, VOCABULARY, device="cuda")
+    logits[3, 5] = broken
+    parents = quickly(found, logits)
+    assert (parents.view(SOURCES, 3) // 3 == torch.arange(SOURCES, device="cuda")[:, None]).all()
+    assert ((found.tokens >= 0) & (found.tokens < VOCABULARY)).all()
+    assert (found.totals[1] == -math.inf).all()
+    assert (found.totals[[0, *range(2, SOURCES)]] > -math.inf).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 def test_of_equal_tokens_the_first_comes_first() -> None:
     found = search(Beam(end=2, longest=4, size=3), "cuda")
     quickly(found, torch.zeros(3 * SOURCES, VOCABULARY, device="cuda", dtype=torch.bfloat16))

@@ -102,3 +102,13 @@ def test_who_looks_sees_each_row_with_a_past_of_its_own() -> None:
         assert state.siblings is None
         model.step(tokens(SOURCES * SIZE, 2), state)
     assert seen["blocks.0.self"].shape == (SOURCES * SIZE, 4, 2, 2)
+    assert model.begin(SOURCES).may_share
+    model.blocks[0].register_forward_hook(lambda *seen: None)
+    assert not model.begin(SOURCES).may_share
+
+
+@pytest.mark.parametrize("settings", [{"score": "additive"}, {"key_heads": 2}])
+def test_where_one_store_is_slower_each_has_its_own(settings: dict[str, object]) -> None:
+    memory = Memory(torch.randn(SOURCES, 5, 16))
+    assert decoder().begin(SOURCES, memory).may_share
+    assert not decoder(**settings).begin(SOURCES, memory).may_share

@@ -62,3 +62,19 @@ def test_without_a_gradient_the_product_is_the_layer_s(dtype: torch.dtype, bias:
         torch.testing.assert_close(onednn.linear(x, layer), layer(x), atol=near, rtol=near)
         flat = x.flatten(0, 1)
         torch.testing.assert_close(onednn.times(flat, layer.weight, layer.bias), layer(flat), atol=near, rtol=near)
+
+
+def test_who_listens_to_a_layer_is_told() -> None:
+    layer, x, calls = nn.Linear(256, 4_096), torch.randn(64, 256), []
+    with torch.no_grad():
+        assert onednn.serves(layer, x)
+        layer.register_forward_hook(lambda *told: calls.append(1))
+        product(x, layer)
+    assert calls == [1]
+
+
+def test_what_is_compiled_multiplies_by_its_own_means() -> None:
+    layer, x = nn.Linear(256, 4_096), torch.randn(64, 256)
+    with torch.no_grad():
+        explained = torch._dynamo.explain(lambda x: product(x, layer))(x)
+    assert explained.graph_break_count == 0

@@ -70,7 +70,9 @@ if triton is not None:
         for i in tl.static_range(COUNT):
             top = tl.max(tops, 0)
             place = tl.min(tl.where(tops == top, places, vocabulary - 1), 0)
-            tl.store(values_ + row * COUNT + i, tl.where(top == float("-inf"), top, top + base))
+            value = tl.where(top == float("-inf"), top, top + base)
+            # What is not a number has no rank: it counts for nothing, so that no answer is found, and nothing is mixed.
+            tl.store(values_ + row * COUNT + i, tl.where(value == value, value, float("-inf")))
             tl.store(picks_ + row * COUNT + i, place)
             # The lane that had it shows its next: smaller, or equal and later.
             mine = place % N

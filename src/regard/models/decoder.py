@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.models.tower import blocks, input_positions, tokens
 from regard.models.writes import Writes
-from regard.nn.attention import CrossAttention, Memory
+from regard.nn.attention import Attention, CrossAttention, Memory
 from regard.nn.block import norm
 from regard.nn.cache import BlockCache, FixedCache, GrowingCache, Lineage
 from regard.nn.dropout import Dropout
@@ -84,13 +84,13 @@ class DecoderState:
 
     def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
         """Forget every position from `length` on, which may be another in each row."""
+        if self.siblings is not None:
+            assert isinstance(length, int), "siblings stay in step"
+            self.siblings.truncate(length)
         for cache in self.caches:
             cache.own.truncate(length)
         if self.lineage is not None:
             self.lineage.truncate(length)
-        if self.siblings is not None:
-            assert isinstance(length, int), "siblings stay in step"
-            self.siblings.truncate(length)
         self.position = self.position.clamp(max=length)
 
     def tensors(self) -> list[Tensor]:
@@ -154,10 +154,17 @@ class Decoder(Writes):
         # With a window, a token sees less than all that came before.
         one_token = OneToken(self.blocks) if self.window is None and like.device.type == "cpu" else None
         position = torch.zeros(1, 1, dtype=torch.long, device=like.device)
-        # Whoever looks at a row's attention, by a hook, wants to see its own past alone.
-        watched = any(part._forward_pre_hooks for part in self.blocks.modules())
-        may_share = capacity is None and like.device.type == "cpu" and not watched
+        may_share = capacity is None and like.device.type == "cpu" and self._may_share()
         return DecoderState(caches, memory, position, rows, lineage, one_token, may_share)
+
+    def _may_share(self) -> bool:
+        """Whether beams gain from one store: by a product with keys that no heads share, and with nobody looking.
+
+        Whoever looks at a row's attention, by a hook, wants to see its own past alone.
+        """
+        own: list[Attention] = [block.self for block in self.blocks]  # type: ignore[misc]
+        return (all(one.attend.factor is not None and one.groups == one.heads for one in own)
+                and not any(part._forward_hooks or part._forward_pre_hooks for part in self.blocks.modules()))
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
         """The states of the next n tokens of each row. The state moves on by n."""

@@ -19,27 +19,28 @@ FEW, WORK = 8, 1 << 23  # else: rows at the least, and multiplications
 
 
 def serves(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Linear]:
-    """Whether to multiply so: enough rows, and weights that are whole and here."""
-    if type(layer) is not nn.Linear or type(layer.weight) is not nn.Parameter or not _can(x, layer.weight):
+    """Whether to multiply so: enough rows, weights that are whole and here, and nobody who wants to be told."""
+    if x.device.type != "cpu" or type(layer) is not nn.Linear:
         return False
-    rows = x.numel() // x.shape[-1]
-    if torch.is_grad_enabled():
-        return x.dtype == torch.float32 and rows >= ROWS
-    return rows >= FEW and rows * layer.weight.numel() >= WORK
+    rows, learns = x.numel() // x.shape[-1], torch.is_grad_enabled()
+    if rows < (ROWS if learns else FEW) or not (learns or rows * layer.weight.numel() >= WORK):
+        return False
+    return (type(layer.weight) is nn.Parameter and _can(x, layer.weight) and (x.dtype == torch.float32 or not learns)
+            and not layer._forward_hooks and not layer._forward_pre_hooks)
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b where no gradient is wanted, by whichever is the faster."""
-    if _can(x, weight) and len(x) >= FEW and len(x) * weight.numel() >= WORK:
+    if len(x) >= FEW and len(x) * weight.numel() >= WORK and _can(x, weight):
         return _product(x, weight, bias)
     return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
 
 
 def _can(x: Tensor, weight: Tensor) -> bool:
-    return (x.device.type == "cpu" and x.dtype == weight.dtype
-            and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _knows_bfloat16()))
-            and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
-            and not torch.compiler.is_compiling())
+    # In this order: what compiles cannot see into the rest, and without oneDNN there is nobody to ask.
+    return (x.device.type == "cpu" and x.dtype == weight.dtype and not torch.compiler.is_compiling()
+            and not torch.is_autocast_enabled("cpu") and torch.backends.mkldnn.is_available()
+            and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _knows_bfloat16())))
 
 
 @cache
