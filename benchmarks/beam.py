@@ -19,7 +19,7 @@ from elsewhere import elsewhere
 from peers import BASE, END, PAD, SMALL, Shape, copy_marian, marian
 from torch import Tensor
 
-from regard.generate.beam import Beam, Search, beam
+from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.capture import Captures, where
 from regard.generate.filters import Forbid
 from regard.models.encoder_decoder import EncoderDecoder
@@ -37,12 +37,15 @@ class Answers:
     scores: Tensor  # (sentences, beams)
 
 
-def ours(model: EncoderDecoder, source: Tensor, forbid: Forbid, captures: Captures[Search]) -> Answers:
+def ours(model: EncoderDecoder, source: Tensor, forbid: Forbid, captures: Captures[Search]) -> list[list[Hypothesis]]:
     with torch.inference_mode():
         states = captures.call(lambda source: model.encode(source).states, source, key=where(model))
-        found = beam(
+        return beam(
             model, source.new_full((len(source), 1), PAD), how=Beam(end=END, longest=source.shape[1], size=BEAMS),
             memory=Memory(states), filters=[forbid], captures=captures)
+
+
+def as_tensors(found: list[list[Hypothesis]]) -> Answers:
     return Answers(torch.tensor([[one.tokens for one in row] for row in found]),
                    torch.tensor([[one.score for one in row] for row in found]))
 
@@ -125,7 +128,7 @@ def main() -> None:
     forbid = Forbid([END], vocabulary=shape.vocabulary, device=source.device)
     captures: Captures[Search] = Captures()
     torch.set_float32_matmul_precision("highest")  # regard allows TF32 on a GPU
-    compare(ours(mine, source, forbid, captures), other["answer"](source))
+    compare(as_tensors(ours(mine, source, forbid, captures)), other["answer"](source))
 
     repeats = args.repeats or (7 if args.device == "cuda" else 3)
     print(f"\n{'':10} {'':10} {'seconds':>9} {'fastest':>9} {'sentences/s':>12} {'tokens/s':>10} {'time/ours':>10}")
