@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 import regard
 from regard.convert.run import import_run
 from regard.data.builtin import phrasebook
-from regard.nn.packed import pack
 
 COUNT = 2_000
 JOINED = (1, 1, 1, 1, 2, 2, 4)  # sentences of a text, in turns
@@ -106,7 +105,6 @@ def ours(run: Path, threads: int) -> dict[str, Timed]:
     found = {}
     for name, options in kinds.items():
         predictor = regard.load(run, device="cpu", **options)
-        pack(predictor.model)  # as `regard predict --embed` does
         found[f"regard {name}"] = partial(timed, predictor.embed)
     return found
 

@@ -1,12 +1,14 @@
 """oneDNN's products of a layer that learns give what torch's own give, forth and back."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.nn import onednn
 from regard.nn.onednn import ROWS
-from regard.nn.product import product
+from regard.nn.product import ACTIVATIONS, Activation, product
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 
@@ -78,3 +80,34 @@ def test_what_is_compiled_multiplies_by_its_own_means() -> None:
     with torch.no_grad():
         explained = torch._dynamo.explain(lambda x: product(x, layer))(x)
     assert explained.graph_break_count == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "activation", [None, *(Activation(name) for name in ACTIVATIONS), Activation("silu", gated=True)])
+@torch.no_grad()
+def test_weights_that_last_multiply_as_plain_ones(activation: Activation | None, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(256, 2_048).to(dtype), torch.randn(3, 50, 256).to(dtype)
+    if not onednn.serves(layer, x):
+        pytest.skip("this machine's oneDNN knows no such products")
+    plain = layer(x) if activation is None else activation(layer(x))
+    layouts: onednn.Layouts = {}
+    near = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(product(x, layer, activation=activation), plain, atol=near, rtol=near)
+    for _ in range(2):
+        with onednn.lasting(layouts):
+            torch.testing.assert_close(product(x, layer, activation=activation), plain, atol=near, rtol=near)
+        assert [weight for weight, _ in layouts.values()] == [layer.weight]
+
+
+@torch.no_grad()
+def test_weights_may_change_once_it_is_over() -> None:
+    layer, x = nn.Linear(256, 2_048), torch.randn(150, 256)
+    with onednn.lasting({}):
+        before = product(x, layer)
+    layer.weight.mul_(2)
+    layer.bias.mul_(2)
+    for layouts in (None, onednn.Layouts()):
+        with nullcontext() if layouts is None else onednn.lasting(layouts):
+            torch.testing.assert_close(product(x, layer), 2 * before)

@@ -160,9 +160,9 @@ def norm_over_the_batch(patch: Patch) -> None:
 def beam_that_prefers_the_second_best(patch: Patch) -> None:
     sound = Search.candidates
 
-    def candidates(self: Search, logits: Tensor, count: int) -> tuple[Tensor, ...]:
+    def candidates(self: Search, logits: Tensor, totals: Tensor) -> tuple[Tensor, ...]:
         best = logits.argmax(-1, keepdim=True)
-        return sound(self, logits.scatter(1, best, -1e9), count)
+        return sound(self, logits.scatter(1, best, -1e9), totals)
 
     patch.setattr(Search, "candidates", candidates)
 

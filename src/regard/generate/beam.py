@@ -16,11 +16,13 @@ from regard.generate import quick_beam
 from regard.generate.capture import Captures, where
 from regard.generate.filters import Filter
 from regard.generate.steps import State, Steps
+from regard.nn.onednn import Layouts, lasting
 
 __all__ = ["Beam", "Hypothesis", "Search", "beam"]
 
 COLUMN = 64  # scores that are first looked at together, by their maximum
 CACHED = 1 << 20  # scores that a CPU looks at together
+ROWS = 160  # of which a CPU makes all logits at once: with many more they no longer fit into its caches
 LOOK_EVERY = 4  # steps of a captured search between two looks at whether all has ended: a look waits for the GPU
 
 
@@ -69,11 +71,13 @@ def beam(
         search, recorded = keep.adopt(search, key=(where(model), how, tuple(map(id, filters))))
     answers: list[list[Hypothesis]] = [[] for _ in range(prompt.shape[0])]
     places = list(range(prompt.shape[0]))  # which sentence each row of the search is
+    layouts: Layouts = {}
     for step in range(0, how.longest, LOOK_EVERY if captured else 1):
         if captured:
             recorded(min(LOOK_EVERY, how.longest - step))
         else:
-            search.advance()
+            with lasting(layouts):
+                search.advance()
         done = search.done.tolist()
         if all(done):
             break
@@ -115,31 +119,57 @@ class Search:
 
     def advance(self) -> None:
         """One more token for every live hypothesis."""
-        sources, size, capacity = self.tokens.shape
+        size = self.how.size
         newest = self.tokens[:, : 1 if self.alike else size].index_select(2, (self.length - 1)[None]).view(-1, 1)
         states = self.model.step(newest, self.state)
-        logits = self.model.logits(states)[:, 0]
         if self.alike:
             self.state.fan_out(size)
-            self.alike, logits = False, logits.repeat_interleave(size, 0)
-        for keep in self.filters:
-            logits = keep(logits, self.tokens.view(sources * size, capacity), length=self.length[None])
-
-        if quick_beam.serves(logits, size):
+            self.alike = False
+        if states.device.type == "cpu":
+            parents = self.choose(*self.candidates_in_parts(states))
+        elif quick_beam.serves(logits := self.logits(states, self.tokens), size):
             parents = quick_beam.choose(
                 logits, tokens=self.tokens, totals=self.totals, ended_tokens=self.ended_tokens,
                 ended_scores=self.ended_scores, ended_totals=self.ended_totals, done=self.done, length=self.length,
                 start=self.start, end=self.how.end, longest=self.how.longest, length_penalty=self.how.length_penalty)
         else:
-            parents = self.choose(logits)
+            parents = self.choose(*self.candidates(logits, self.totals))
         self.length += 1
         self.state.reorder(parents)
 
-    def choose(self, logits: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
+    def logits(self, states: Float[Tensor, "some 1 width"],
+               tokens: Int[Tensor, "sources beams capacity"]) -> Float[Tensor, "rows vocabulary"]:
+        """Of every beam; where those of a sentence are still alike, they have one state."""
+        logits = self.model.logits(states)[:, 0]
+        if len(logits) < len(tokens) * self.how.size:
+            logits = logits.repeat_interleave(self.how.size, 0)
+        for keep in self.filters:
+            logits = keep(logits, tokens.flatten(0, 1), length=self.length[None])
+        return logits
+
+    def candidates(self, logits: Float[Tensor, "rows vocabulary"],
+                   totals: Float[Tensor, "sources beams"]) -> tuple[Tensor, Tensor, Tensor]:
+        """The best continuations of each sentence's beams: log-probability, parent beam, token."""
+        # Twice as many as beams: however many of the best end here, enough live on.
+        return _best(logits, totals, 2 * self.how.size)
+
+    def candidates_in_parts(self, states: Float[Tensor, "some 1 width"]) -> tuple[Tensor, Tensor, Tensor]:
+        """The same from the states: what stays in a CPU's caches is worked off faster."""
+        sources, size = self.totals.shape
+        part = -(-sources // -(-sources * size // ROWS))  # sentences, in equal parts
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        for some, tokens, totals in zip(states.split(part * len(states) // sources), self.tokens.split(part),
+                                        self.totals.split(part), strict=True):
+            logits = self.logits(some, tokens)
+            few = max(1, CACHED // (size * logits.shape[1]))
+            found += map(self.candidates, logits.split(few * size), totals.split(few))
+        totals, parents, tokens = (torch.cat(each) for each in zip(*found, strict=True))
+        return totals, parents, tokens
+
+    def choose(self, totals: Float[Tensor, "sources candidates"], parents: Int[Tensor, "sources candidates"],
+               tokens: Int[Tensor, "sources candidates"]) -> Int[Tensor, " rows"]:
         """Which hypotheses go on, and which end; the row that each row goes on from."""
         sources, size, capacity = self.tokens.shape
-        # Twice as many candidates as beams: however many of the best end here, enough live on.
-        totals, parents, tokens = self.candidates(logits, 2 * size)
         written = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, capacity))
         written.index_copy_(2, self.length[None], tokens[:, :, None])
 
@@ -156,16 +186,6 @@ class Search:
         self.done |= hopeless | (generated == self.how.longest)
         parents = parents.gather(1, best.indices)
         return (parents + size * torch.arange(sources, device=parents.device)[:, None]).flatten()
-
-    def candidates(self, logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The best continuations of each sentence's beams: log-probability, parent beam, token."""
-        if logits.device.type != "cpu":
-            return _best(logits, self.totals, count)
-        at_once = max(1, CACHED // (self.how.size * logits.shape[1]))  # what stays in the caches is worked off faster
-        parts = [_best(rows, totals, count) for rows, totals in zip(
-            logits.split(at_once * self.how.size), self.totals.split(at_once), strict=True)]
-        totals, parents, tokens = (torch.cat(part) for part in zip(*parts, strict=True))
-        return totals, parents, tokens
 
     def finish(self, scores: Tensor, totals: Tensor, tokens: Tensor, ends: Tensor) -> None:
         """Candidates that end, and are among the best of their step, join the finished; the best of those stay."""

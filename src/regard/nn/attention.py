@@ -152,9 +152,9 @@ class CrossAttention(Heads):
     def remember(self, states: Float[Tensor, "sources keys memory"]) -> Remembered:
         """Project the memory: once for a whole sentence, however many tokens and beams look at it."""
         if self.equal:
-            keys, values = self.split(self.kv(states)).chunk(2, dim=1)
+            keys, values = self.split(product(states, self.kv)).chunk(2, dim=1)
         else:
-            keys, values = (self.split(part) for part in self.kv(states).chunk(2, dim=-1))
+            keys, values = (self.split(part) for part in product(states, self.kv).chunk(2, dim=-1))
         if states.device.type == "cpu" and not states.requires_grad:  # where every look at others would copy them
             keys, values = keys.contiguous(), values.contiguous()
         return Remembered(keys, values)

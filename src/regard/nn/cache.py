@@ -82,7 +82,8 @@ class GrowingCache(LayerCache):
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
         start = 0 if self.places is None else self.places.shape[1]
-        self.keys, self.values = put(k, self.keys, start), put(v, self.values, start)
+        self.keys, self.values = (put(new, room, start, dtype=kept_as(new))
+                                  for new, room in ((k, self.keys), (v, self.values)))
         self.in_order = self.in_order and _follow(positions, start)
         if self.places is None:
             self.places = positions
@@ -109,12 +110,12 @@ class GrowingCache(LayerCache):
         return [tensor for tensor in (self.keys, self.values, self.places) if tensor is not None]
 
 
-def put(new: Float[Tensor, "rows groups n head"], room: Float[Tensor, "rows groups room head"] | None,
-         start: int) -> Float[Tensor, "rows groups larger head"]:
+def put(new: Float[Tensor, "rows groups n head"], room: Float[Tensor, "rows groups room head"] | None, start: int, *,
+        dtype: torch.dtype) -> Float[Tensor, "rows groups larger head"]:
     """The new after the first `start` of those in the room; where they do not fit, in a larger one."""
     stop = start + new.shape[2]
     if room is None or stop > room.shape[2]:
-        larger = new.new_empty(*new.shape[:2], stop + stop // 2 + SPARE, new.shape[3], dtype=kept_as(new))
+        larger = new.new_empty(*new.shape[:2], stop + stop // 2 + SPARE, new.shape[3], dtype=dtype)
         if room is not None:
             larger[:, :, :start] = room[:, :, :start]
         room = larger

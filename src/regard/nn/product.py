@@ -65,6 +65,8 @@ def product(x: Tensor, layer: nn.Module, *, norm: Norm | None = None, activation
     elif type(layer) is nn.Linear and _odd(x, layer):
         y = _in_line(x, layer)
         y = y if activation is None else activation(y)
+    elif onednn.serves(layer, x) and activation is not None and not activation.gated and not torch.is_grad_enabled():
+        y = onednn.linear(x, layer, bend=activation.name)
     else:
         y = onednn.linear(x, layer) if onednn.serves(layer, x) else layer(x)
         y = y if activation is None else activation(y)

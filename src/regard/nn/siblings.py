@@ -66,8 +66,10 @@ class SiblingCache(LayerCache):
                positions: Int[Tensor, "1 n"]) -> Stored:
         size = self.siblings.size
         start = 0 if self.places is None else self.places.shape[1]
-        self.keys, self.values = (put(_side_by_side(new, size), room, start * size)
-                                  for new, room in ((k, self.keys), (v, self.values)))
+        # In bfloat16, too, if they come so: by products a CPU attends to it as fast as to half as many numbers.
+        self.keys, self.values = (
+            put(_side_by_side(new, size), None if room is None else room.to(new.dtype), start * size, dtype=new.dtype)
+            for new, room in ((k, self.keys), (v, self.values)))
         self.places = positions if self.places is None else torch.cat([self.places, positions], dim=1)
         self.siblings.reach(self.places.shape[1])
         stop = self.places.shape[1] * size

@@ -15,6 +15,7 @@ from regard.look.watch import watch
 from regard.models.encoder import Encoder
 from regard.nn.head import pooled
 from regard.nn.mask import Mask
+from regard.nn.onednn import Layouts, lasting
 from regard.settings.errors import NotFinite
 from regard.tasks.watched import records
 
@@ -90,13 +91,13 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
             unit: bool = False) -> Float[np.ndarray, "rows width"]:
     """A vector for each row, in order; with `unit`, of length 1."""
     encoder, device = _encoder(model), next(model.parameters()).device
-    found = np.empty((len(rows), encoder.width), np.float32)
+    found, layouts = np.empty((len(rows), encoder.width), np.float32), Layouts()
 
-    @torch.no_grad()  # every thread has to be told
     def read(some: Alike) -> None:
         places, tokens = some
-        states = encoder(encoder.embed(tokens), mask=seen(tokens, pad=pad, window=encoder.window))
-        found[places] = pooled(states, tokens != pad, how=pool).float().cpu().numpy()
+        with torch.no_grad(), lasting(layouts):  # every thread has to be told
+            states = encoder(encoder.embed(tokens), mask=seen(tokens, pad=pad, window=encoder.window))
+            found[places] = pooled(states, tokens != pad, how=pool).float().cpu().numpy()
 
     _side_by_side(read, alike(rows, pad=pad, device=device), device)
     if not np.isfinite(found).all():
