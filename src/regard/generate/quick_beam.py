@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.generate import lanes
+
 try:
     import triton
     import triton.language as tl
@@ -56,14 +58,7 @@ if triton is not None:
         row = tl.program_id(0).to(tl.int64)
         logits_ += row * stride
         lane = tl.arange(0, N)
-        tops, places, sums = tl.full([N], float("-inf"), tl.float32), lane, tl.zeros([N], tl.float32)
-        for start in range(0, vocabulary, N):
-            x = _load(logits_, start + lane, vocabulary)
-            higher = tl.maximum(tops, x)
-            finite = tl.where(higher == float("-inf"), 0.0, higher)
-            sums = sums * tl.exp(tops - finite) + tl.exp(x - finite)
-            places = tl.where(x > tops, start + lane, places)
-            tops = higher
+        tops, places, sums = lanes.scan(logits_, vocabulary, N)
         largest = tl.max(tops, 0)
         finite = tl.where(largest == float("-inf"), 0.0, largest)
         base = tl.load(totals_ + row) - finite - tl.log(tl.sum(sums * tl.exp(tops - finite), 0))
@@ -77,7 +72,7 @@ if triton is not None:
             # The lane that had it shows its next: smaller, or equal and later.
             mine = place % N
             j = mine + N * tl.arange(0, HEIGHT)
-            x = _load(logits_, j, vocabulary)
+            x = lanes.load(logits_, j, vocabulary)
             left = (j < vocabulary) & ((x < top) | ((x == top) & (j > place)))
             next = tl.max(tl.where(left, x, float("-inf")), 0)
             there = tl.min(tl.where(left & (x == next), j, vocabulary - 1), 0)
@@ -161,7 +156,3 @@ if triton is not None:
             tl.debug_barrier()
             tl.store(tokens_ + s[:, None] * capacity + j, moved, mask=inside)
             tl.store(ended_tokens_ + s[:, None] * capacity + j, ended, mask=inside)
-
-    @triton.jit
-    def _load(logits_, j, vocabulary):
-        return tl.load(logits_ + j, mask=j < vocabulary, other=float("-inf")).to(tl.float32)

@@ -6,6 +6,8 @@ At one row the twenty small operations of the open form take a third as long as 
 import torch
 from torch import Tensor
 
+from regard.generate import lanes
+
 try:
     import triton
     import triton.language as tl
@@ -52,15 +54,7 @@ if triton is not None:
         few_ += row * M
         heavy_ += row * M
         lane = tl.arange(0, N)
-        # Lane by lane over all parts, and the lanes only then together: nothing waits for the part before.
-        tops, places, sums = tl.full([N], float("-inf"), tl.float32), lane, tl.zeros([N], tl.float32)
-        for start in range(0, vocabulary, N):
-            x = _load(logits_, start + lane, vocabulary)
-            higher = tl.maximum(tops, x)
-            finite = tl.where(higher == float("-inf"), 0.0, higher)
-            sums = sums * tl.exp(tops - finite) + tl.exp(x - finite)
-            places = tl.where(x > tops, start + lane, places)
-            tops = higher
+        tops, places, sums = lanes.scan(logits_, vocabulary, N)
         largest = tl.max(tops, 0)
         total = tl.sum(sums * tl.exp(tops - largest), 0)
         if GREEDY:
@@ -93,7 +87,7 @@ if triton is not None:
                     unit = 1 << (30 - 2 * step)  # in steps of it: 0, 1, 2, 3 more; four of them wrap around
                     thirds = tl.zeros([N], tl.int64)
                     for start in range(0, vocabulary, N):
-                        x = _ordered(_load(logits_, start + lane, vocabulary))
+                        x = _ordered(lanes.load(logits_, start + lane, vocabulary))
                         thirds += _thirds(x, reached, unit, start + lane < vocabulary)
                     reached += unit * _more(thirds, kept)
                 chosen = _of_all(logits_, vocabulary, share, largest, temperature, reached, least, N)
@@ -163,16 +157,12 @@ if triton is not None:
         return more + ((found >> 40) >= kept).to(tl.int32)
 
     @triton.jit
-    def _load(logits_, j, vocabulary):
-        return tl.load(logits_ + j, mask=j < vocabulary, other=float("-inf")).to(tl.float32)
-
-    @triton.jit
     def _reaches(logits_, j, vocabulary, reached):
-        return (_ordered(_load(logits_, j, vocabulary)) >= reached) & (j < vocabulary)
+        return (_ordered(lanes.load(logits_, j, vocabulary)) >= reached) & (j < vocabulary)
 
     @triton.jit
     def _weights(logits_, j, vocabulary, largest, temperature, reached, least):
-        x = _load(logits_, j, vocabulary)
+        x = lanes.load(logits_, j, vocabulary)
         w = tl.exp((x - largest) / temperature)
         return tl.where((_ordered(x) >= reached) & (w >= least) & (j < vocabulary), w, 0.0).to(tl.float64)
 
