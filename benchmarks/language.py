@@ -2,9 +2,10 @@
 
     python benchmarks/language.py --nanogpt PATH                    # PATH: a checkout of github.com/karpathy/nanoGPT
     python benchmarks/language.py --nanogpt PATH --parts 124m --only nanogpt bfloat16
+    python benchmarks/language.py --nanogpt PATH --clip 1           # gradients clipped, as both do when they train
 
-Both are compiled, in bfloat16, without dropout, biases or clipping, with a vocabulary of 50,304: what nanoGPT's own
-bench.py measures. Ours is the update that `regard train` makes.
+Both are compiled, in bfloat16, without dropout or biases, with a vocabulary of 50,304: what nanoGPT's own bench.py
+measures; its train.py clips besides. Ours is the update that `regard train` makes.
 """
 
 import argparse
@@ -52,9 +53,9 @@ def random_batch(rows: int) -> RowBatch:
     return RowBatch({"loss": rows * LENGTH, "nll": rows * LENGTH}, read, write)
 
 
-def ours(name: str, preset: str, rows: int, *, bias: bool) -> Step:
+def ours(name: str, preset: str, rows: int, *, bias: bool, clip: float | None = None) -> Step:
     """A new model's update, as `regard train` would make it."""
-    how = replace(OURS[name], rate=1e-4, beta2=0.95, clip=None, smoothing=0.0, schedule="constant", compile="on",
+    how = replace(OURS[name], rate=1e-4, beta2=0.95, clip=clip, smoothing=0.0, schedule="constant", compile="on",
                   shapes=1)
     run = Run(task="language", data=Data(longest=LENGTH), model=tower(preset, bias=bias), train=how)
     device, task = choose_device("cuda"), Language(run)
@@ -67,8 +68,8 @@ def ours(name: str, preset: str, rows: int, *, bias: bool) -> Step:
     return lambda: update(batch, 10**6)
 
 
-def nanogpt(path: Path, preset: str, rows: int, *, bias: bool) -> Step:
-    """A step of nanoGPT's bench.py, with its own model and optimiser."""
+def nanogpt(path: Path, preset: str, rows: int, *, bias: bool, clip: float | None = None) -> Step:
+    """A step of nanoGPT's bench.py, with its own model and optimiser; with a clip, of its train.py."""
     spec = importlib.util.spec_from_file_location("nanogpt_model", path / "model.py")
     assert spec
     assert spec.loader
@@ -92,6 +93,8 @@ def nanogpt(path: Path, preset: str, rows: int, *, bias: bool) -> Step:
             _, loss = compiled(read, write)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
 
     return step
@@ -177,9 +180,10 @@ def on_its_own(part: str) -> Iterator[None]:
 def speeds(size: str, args: argparse.Namespace) -> None:
     preset, rows = SIZES[size]
     builders: dict[str, Callable[[], Step]] = {
-        name: lambda name=name: ours(name, preset, rows, bias=args.bias) for name in OURS}
+        name: lambda name=name: ours(name, preset, rows, bias=args.bias, clip=args.clip) for name in OURS}
     if args.nanogpt:
-        builders = {"nanogpt": lambda: nanogpt(args.nanogpt, preset, rows, bias=args.bias), **builders}
+        theirs = {"nanogpt": lambda: nanogpt(args.nanogpt, preset, rows, bias=args.bias, clip=args.clip)}
+        builders = {**theirs, **builders}
     made = [ready(name, build) for name, build in builders.items() if not args.only or name in args.only]
     contenders = [one for one in made if one is not None]
     if contenders:
@@ -193,6 +197,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=[*SIZES], default=[*SIZES])
     parser.add_argument("--only", nargs="+", choices=["nanogpt", *OURS], help="contenders; default: all")
     parser.add_argument("--bias", action="store_true", help="biases in all layers, on both sides")
+    parser.add_argument("--clip", type=float, metavar="NORM", help="the longest gradient, on both sides; any if absent")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=10, help="updates of each in a round")
     args = parser.parse_args()
