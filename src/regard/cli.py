@@ -100,15 +100,19 @@ def evaluate(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
     shots: Annotated[str | None, typer.Option(
         "--shots", metavar="0,1,4,8", help="Of a language model: how often it finds the label of a text after so many "
-                                           "labelled examples in its prompt. Needs --data.")] = None,
+                                           "labelled examples in its prompt. Needs --data as of classify.")] = None,
     data: Annotated[list[Path] | None, typer.Option(
-        "--data", help="Other labelled texts, by file or folder, as `regard train classify` reads them; each is "
-                       "measured, with its drop against the first. With --split, the run's own come first.")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="With --data: column or key of the text.")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="With --data: column or key of the label.")] = None,
+        "--data", help="Other data than the run's own, by file or folder, as `regard train` reads it for translate, "
+                       "language, classify and tag; of two parallel files both. Each is measured, with its drop in "
+                       "accuracy or BLEU against the first. With --split, the run's own come first.")] = None,
+    source: Annotated[str | None, typer.Option(
+        "--source", help="With --data: language, column or key of the input; if not given, the run's own.")] = None,
+    target: Annotated[str | None, typer.Option(
+        "--target", help="With --data: language, column or key of the output or label.")] = None,
     shift: Annotated[str, typer.Option(
-        "--shift", metavar="typos,case,length", help="Measure copies, too, with typos in a fifth of the words, in "
-                                                     "other case, or cut to the first half; and the drop.")] = "",
+        "--shift", metavar="typos,case,length", help="Measure copies of labelled texts, too, with typos in a fifth "
+                                                     "of the words, in other case, or cut to the first half; and the "
+                                                     "drop.")] = "",
     seed: Annotated[int, typer.Option(
         "--seed", min=0, help="Of the shifts, and of the examples in the prompts of --shots.")] = 0,
     plot: Annotated[Path | None, typer.Option(
@@ -116,7 +120,7 @@ def evaluate(
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure a trained model on its test data, on other labelled texts, or on shifted ones."""
+    """Measure a trained model on its test data, on other data, or on shifted texts."""
     paths = data or []
     if not paths and (source or target):
         raise UserError("--source and --target go with --data, as in --data texts.csv --source review")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data.builtin import standard_library
-from regard.data.corpus import Corpus, find_texts, pieces, read_corpus
+from regard.data.corpus import Corpus, find_texts, pieces, read_corpus, read_tests
 from regard.data.tokenizer import train
 from regard.settings.errors import UserError
 
@@ -112,6 +112,34 @@ def test_beside_a_file_called_train_others_are_left_out(tmp_path: Path) -> None:
 def test_only_test_data_is_no_data_to_train_on(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no text to train on"):
         corpus(written(tmp_path, {"test.txt": "x"}))
+
+
+def test_a_file_is_measured_whole_whatever_it_is_called(tmp_path: Path) -> None:
+    written(tmp_path, {"train.txt": "x", "test.txt": "y", "new.jsonl": '{"body": "one"}\n{"body": "two"}\n'})
+    assert texts(read_tests(tmp_path / "train.txt")) == {str(tmp_path / "train.txt"): ["x"]}
+    assert texts(read_tests(tmp_path / "new.jsonl", key="body")) == {str(tmp_path / "new.jsonl"): ["one", "two"]}
+
+
+def test_of_a_folder_with_splits_the_tests_are_measured_or_else_val(tmp_path: Path) -> None:
+    written(tmp_path, {"train.txt": "x", "val.txt": "y"})
+    assert texts(read_tests(tmp_path)) == {f"{tmp_path} val": ["y"]}
+    written(tmp_path, {"test1.txt": "a", "test2/c.txt": "c", "test2/b.txt": "b", "test3.txt": ""})
+    found = read_tests(tmp_path)
+    assert texts(found) == {f"{tmp_path} test1": ["a"], f"{tmp_path} test2": ["b", "c"]}
+    assert found.notes == (f"2 files left out: others are called test1; the first is {tmp_path / 'train.txt'}",
+                           f"{tmp_path / 'test3.txt'} left out: empty")
+    assert texts(read_tests(tmp_path / "t*1.txt")) == {f"{tmp_path / 't*1.txt'} test1": ["a"]}
+
+
+def test_of_a_folder_without_splits_all_is_measured(tmp_path: Path) -> None:
+    written(tmp_path, {"notes.md": "x", "testing.md": "y"})
+    assert texts(read_tests(tmp_path)) == {str(tmp_path): ["x", "y"]}
+
+
+@pytest.mark.parametrize("files", [{}, {"train.txt": "x"}, {"train.txt": "x", "test.txt": " \n"}, {"a.txt": ""}])
+def test_a_folder_without_a_text_to_measure_on_is_refused(tmp_path: Path, files: dict[str, str | bytes]) -> None:
+    with pytest.raises(UserError, match="no text to measure on; wanted a file, or some whose names say test"):
+        read_tests(written(tmp_path, files))
 
 
 def test_of_one_file_the_last_tenth_of_the_characters_is_held_out(tmp_path: Path) -> None:

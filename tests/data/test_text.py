@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.text import Corpus, Pair, read_pairs
+from regard.data.layout import sides_of
+from regard.data.text import Corpus, Pair, read_pairs, read_test_pairs
 from regard.settings.errors import UserError
 
 TEXT = st.text(st.characters(exclude_characters="\n\r\0\t\ufeff", exclude_categories=["Cs"])).filter(str.strip)
@@ -228,6 +229,87 @@ def test_paths_that_make_no_corpus_are_refused(tmp_path: Path) -> None:
     assert "is a directory" in refusal(en, tmp_path)
     assert "is a directory" in refusal(tmp_path, tmp_path)
     assert "cannot be read" in refusal(Path("a\0b"))
+
+
+# Which files are measured
+
+
+def measured(*paths: Path, source: str | None = None, target: str | None = None,
+             own: tuple[str | None, str | None] = ("fr", "en")) -> list[list[tuple[str, str]]]:
+    corpus = read_test_pairs(paths, source=source, target=target, own=own)
+    return [rows(corpus, split) for split in corpus.splits]
+
+
+def refused(*paths: Path, source: str | None = None, target: str | None = None) -> str:
+    with pytest.raises(UserError) as caught:
+        measured(*paths, source=source, target=target)
+    return str(caught.value)
+
+
+def test_of_two_files_the_runs_own_languages_say_which_is_the_source(tmp_path: Path) -> None:
+    write(tmp_path, new_en="a\n", new_txt="t\n", train_md="m\n", train_en="z\n")
+    (tmp_path / "new.fr.gz").write_bytes(gzip.compress(b"A\n"))
+    fr, en, text, other = (tmp_path / name for name in ("new.fr.gz", "new.en", "new.txt", "train.md"))
+    assert measured(fr, en) == measured(en, fr) == [[("A", "a")]]
+    assert measured(en, text) == measured(text, en) == [[("t", "a")]]
+    # Where the names do not tell, the first is; and no file beside them comes along, whatever they are called.
+    assert measured(text, other) == [[("t", "m")]]
+    assert measured(en, fr, own=(None, None)) == [[("a", "A")]]
+    assert measured(fr, en, source="en", target="fr") == [[("a", "A")]]
+
+
+def test_files_of_both_sides_and_parallel_ones_are_measured_by_their_names(tmp_path: Path) -> None:
+    write(tmp_path, a_fr="A\n", a_en="a\n", b_en="b\n", b_fr="B\n", c_tsv="C\tc\n",
+          d_jsonl='{"en": "d", "fr": "D"}\n', e_jsonl='{"x": "E", "en": "e"}\n')
+    a, b, c, d = [tmp_path / "a.fr", tmp_path / "a.en"], [tmp_path / "b.en", tmp_path / "b.fr"], tmp_path / "c.tsv", \
+        tmp_path / "d.jsonl"
+    corpus = read_test_pairs([*a, c, *b, d], own=("fr", "en"))
+    assert list(corpus.splits) == [f"{a[0]} {a[1]}", str(c), f"{b[1]} {b[0]}", str(d)]
+    assert measured(*a, c, *b, d) == [[("A", "a")], [("C", "c")], [("B", "b")], [("D", "d")]]
+    assert measured(tmp_path / "e.jsonl", source="x") == [[("E", "e")]]
+
+
+def test_of_a_directory_the_tests_are_measured_or_else_val(tmp_path: Path) -> None:
+    write(tmp_path, train_fr="T\n", train_en="t\n", dev_fr="V\n", dev_en="v\n", dev_de="~\n")
+    assert measured(tmp_path) == measured(tmp_path, source="fr", target="en") == [[("V", "v")]]
+    write(tmp_path, test1_fr="A\n", test1_en="a\n", test2_fr="B\n", test2_en="b\n", test3_fr="C\n")
+    assert measured(tmp_path) == measured(tmp_path, target="en") == [[("A", "a")], [("B", "b")]]
+    assert measured(tmp_path, target="fr") == [[("a", "A")], [("b", "B")]]
+    assert measured(tmp_path, own=(None, "fr")) == [[("a", "A")], [("b", "B")]]
+    assert read_test_pairs([tmp_path], own=("fr", "en")).notes == ("test3 is left out: its en side is missing",)
+    (tmp_path / "json").mkdir()
+    write(tmp_path / "json", test_jsonl='{"en": "d", "fr": "D"}\n', train_fr="T\n", train_en="t\n")
+    assert measured(tmp_path / "json") == [[("D", "d")]]
+
+
+def test_what_makes_no_pairs_to_measure_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, a_fr="A\nB\n", a_en="a\n", b_fr="A\n", c_tsv="C\tc\n", e_en="", train_fr="T\n", train_en="t\n")
+    fr, en, other, tsv, empty = (tmp_path / name for name in ("a.fr", "a.en", "b.fr", "c.tsv", "e.en"))
+    assert "a.fr has 2 lines and" in refused(en, fr)
+    assert "pass both sides" in refused(fr)
+    assert "pass both sides" in refused(fr, tsv)
+    assert "pass both sides" in refused(fr, tmp_path)
+    assert "b.fr: both names say fr; pass each source, and then its target" in refused(fr, other, en, en)
+    assert "the same file" in refused(en, en, source="x", target="y")
+    assert "--source and --target say de and en" in refused(fr, en, source="de", target="en")
+    assert "both 'en'" in refused(fr, en, source="en", target="en")
+    assert "the file is empty" in refused(other, empty)
+    assert "none: no such file or directory" in refused(fr, tmp_path / "none")
+    assert "no test in it; wanted test.SOURCE" in refused(tmp_path)
+    write(tmp_path, test_de="D\n", test_cs="C\n")
+    assert "holds the languages cs, de; say which way" in refused(tmp_path)
+    assert "--source fr: " in refused(tmp_path, source="fr")
+    write(tmp_path, test_tsv="D\td\n")
+    assert "test is there as cs and as de and as tsv" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(("names", "source", "target", "sides"), [
+    (["train.fr", "train.en.gz"], None, None, ("fr", "en")), (["train.en", "train.fr"], "fr", None, ("fr", "en")),
+    (["fr/train.txt", "en/train.txt"], None, None, (None, None)), (["corpus"], "fr", None, ("fr", None)),
+    (["of-fr", "of.en"], None, None, (None, "en")), (["train.jsonl"], "from", "to", ("from", "to"))])
+def test_the_sides_of_a_run_are_what_its_files_were_called(names: list[str], source: str | None, target: str | None,
+                                                           sides: tuple[str | None, str | None]) -> None:
+    assert sides_of([Path(name) for name in names], source=source, target=target) == sides
 
 
 # What they hold

@@ -1,5 +1,8 @@
 """From text to rows to a loss to more text, whatever the row, the document and the batch."""
 
+import gc
+import gzip
+import json
 import math
 import os
 from collections.abc import Iterator
@@ -408,6 +411,21 @@ def test_a_cache_that_was_not_finished_is_made_anew(
     again, _ = prepared(tiny(data), tmp_path)
     assert again.counts == whole.counts
     assert all(isinstance(counts, Counts) for counts in again.counts.values())
+
+
+# Other data.
+
+
+def test_a_text_scores_the_same_whether_it_is_the_runs_own_or_another(
+        made: tuple[Language, Decoder], data: Path, tmp_path: Path) -> None:
+    task, model = made
+    (tmp_path / "new.jsonl").write_text(json.dumps({"body": (data / "val.txt").read_text(encoding="utf-8")}))
+    (tmp_path / "new.txt.gz").write_bytes(gzip.compress((data / "val.txt").read_bytes()))
+    names = task.more([data / "val.txt", tmp_path / "new.txt.gz"]) + task.more([tmp_path / "new.jsonl"], source="body")
+    assert names == [str(data / "val.txt"), str(tmp_path / "new.txt.gz"), str(tmp_path / "new.jsonl")]
+    gc.collect()  # the files that the ids were mapped from are gone
+    for limit in (None, 2):
+        assert [task.score(model, name, limit=limit) for name in names] == 3 * [task.score(model, "val", limit=limit)]
 
 
 # End to end.

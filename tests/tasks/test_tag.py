@@ -266,7 +266,7 @@ def test_words_of_another_file_are_tagged_and_a_space_inside_one_does_not_break(
         ready: tuple[Tag, Tagger], tmp_path: Path) -> None:
     task, model = ready
     (tmp_path / "more.conll").write_text("the dog\tNOUN\nwell\tADV\nwalks\tVERB\n\nwalk\tNOUN\n")
-    [name] = task.more(tmp_path / "more.conll")
+    [name] = task.more([tmp_path / "more.conll"])
     assert task.score(model, name)["words"] == 4
     assert task.of(task.shift(name, "length", seed=0))[0].labels == ("NOUN", "ADV")
 

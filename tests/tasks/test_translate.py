@@ -256,6 +256,20 @@ def test_a_translation_ends_before_a_stop_text(translator: tuple[Translate, Enco
         assert task.predict(model, [sentence(1)])[0].text == whole.text[: whole.text.index(stop)]
 
 
+# Other data.
+
+
+def test_pairs_score_the_same_whether_they_are_the_runs_own_or_others(
+        translator: tuple[Translate, EncoderDecoder], data: Path, tmp_path: Path) -> None:
+    task, model = translator
+    pairs = [line.split("\t") for line in (data / "val.tsv").read_text(encoding="utf-8").splitlines()]
+    for side, ending in enumerate(("fr", "en")):
+        (tmp_path / f"new.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    names = task.more([data / "val.tsv", tmp_path / "new.fr", tmp_path / "new.en"])
+    assert names == [str(data / "val.tsv"), f"{tmp_path / 'new.fr'} {tmp_path / 'new.en'}"]
+    assert [task.score(model, name) for name in names] == 2 * [task.score(model, "val")]
+
+
 # What is kept on the disk.
 
 

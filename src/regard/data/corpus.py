@@ -18,7 +18,7 @@ from regard.data.layout import SPLITS, kind
 from regard.data.lines import read_lines, read_text
 from regard.settings.errors import UserError
 
-__all__ = ["Corpus", "Document", "Found", "Text", "find_texts", "pieces", "read_corpus"]
+__all__ = ["Corpus", "Document", "Found", "Text", "find_texts", "pieces", "read_corpus", "read_tests"]
 
 PIECE = 1 << 16  # characters of a document that are worked on at once
 UNBROKEN = 1 << 19  # and at the most, where no space parts them
@@ -88,6 +88,26 @@ def read_corpus(found: Sequence[Found], *, key: str = "text", held_out: float = 
         train, val = _parted(splits["train"], key, held_out)
         texts = {"train": train, "val": val} | {name: text for name, text in texts.items() if name != "train"}
     return Corpus(texts, tuple(notes))
+
+
+def read_tests(path: Path, *, key: str = "text") -> Corpus:
+    """What a run is measured on besides its own data: a file; of a folder or a pattern the tests, or else val, or all.
+
+    All, where no name says what is trained on: a testing.md among other notes is one of them.
+    """
+    notes, found = list[str](), find_texts([path])
+    names = {None if text.named else text.split for text in found}
+    if names.isdisjoint({"train", "val"}) and None in names:
+        groups = {str(path): found}
+    else:
+        tests = sorted(name for name in names if name and name.startswith("test")) or ["val"]
+        groups = {f"{path} {name}": [text for text in found if text.split == name] for name in tests}
+        if others := [text.path for text in found if text.split not in tests]:
+            notes.append(_left_out(others[0], len(others), f"others are called {tests[0]}"))
+    measured = {name: _measured(group, key, notes) for name, group in groups.items()}
+    if not any(measured.values()):
+        raise UserError(f"{path}: no text to measure on; wanted a file, or some whose names say test, as test.txt does")
+    return Corpus({name: _whole(files, key) for name, files in measured.items() if files}, tuple(notes))
 
 
 def pieces(document: Iterable[str], size: int = PIECE, *, most: int = UNBROKEN) -> Iterator[str]:

@@ -14,13 +14,17 @@ from stat import S_ISDIR
 
 from regard.settings.errors import UserError
 
-__all__ = ["PART", "SPLITS", "Layout", "find_files", "find_splits", "find_tests", "is_directory", "kind"]
+__all__ = ["PART", "SPLITS", "Layout", "Sides", "find_files", "find_splits", "find_test_pairs", "find_tests",
+           "is_directory", "kind", "sides_of"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 BOTH_SIDES = ("tsv", "jsonl")
 PART = re.compile(r"(?:^|[._-])(train|val|valid|validation|dev|test[^.]*)(?=[._-]|$)")
 
 Found = Mapping[tuple[str, str], Sequence[Path]]  # (split, suffix) -> the files called so
+
+Sides = tuple[str | None, str | None]
+"""What source and target are called, as far as that is known: languages, or keys of JSON."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +48,66 @@ def kind(path: Path) -> str:
 
 def find_files(paths: Sequence[Path], *, source: str | None, target: str | None) -> Layout:
     """The files of every split, from one directory, two parallel files, or one file with both sides."""
-    if source is not None and source == target:
-        raise UserError(f"--source and --target are both {source!r}; they must differ")
+    _refuse_equal(source, target)
     match [(path, is_directory(path)) for path in paths]:
         case [(directory, True)]:
             return _in_directory(directory, source, target)
         case [(file, False)] if kind(file) in BOTH_SIDES:
             return _beside((file,), _names(source, target))
         case [(file, False)]:
-            raise UserError(
-                f"{file}: one file must be .tsv or .jsonl (or .gz of these); "
-                "for parallel files pass both sides, or their directory"
-            )
+            raise _one_side(file)
         case [(first, False), (second, False)]:
             return _two_sides(first, second, source, target)
         case [(first, first_is_directory), (second, _)]:
             directory = first if first_is_directory else second
             raise UserError(f"{directory}: is a directory; pass one directory, or two files")
     raise UserError(f"{len(paths)} paths given as data; pass one directory, two parallel files, or one .tsv or .jsonl")
+
+
+def find_test_pairs(paths: Sequence[Path], *, source: str | None, target: str | None, own: Sides) -> Layout:
+    """What a run is measured on: files of both sides, two parallel ones after each other, the tests of directories.
+
+    The run's own sides say which of two files is the source, where these are called so; else it is the first.
+    """
+    _refuse_equal(source, target)
+    files, notes, left = list[tuple[Path, ...]](), list[str](), list(paths)
+    while left:
+        path = left.pop(0)
+        if is_directory(path):
+            found, lacking = _tests_in(path, source, target, own)
+            files += found
+            notes += lacking
+        elif kind(path) in BOTH_SIDES:
+            files.append((path,))
+        elif not left or is_directory(left[0]) or kind(left[0]) in BOTH_SIDES:
+            raise _one_side(path)
+        else:
+            files.append(_test_pair(path, left.pop(0), source, target, own))
+    keys = _names(source or own[0], target or own[1])
+    return Layout({" ".join(map(str, its)): its for its in files}, keys, tuple(notes))
+
+
+def sides_of(paths: Sequence[Path], *, source: str | None, target: str | None) -> Sides:
+    """The sides of what a run was trained on. Only names are asked: the files may be gone.
+
+    >>> sides_of([Path("train.en"), Path("train.de.gz")], source=None, target="en")
+    ('de', 'en')
+    """
+    match paths:
+        case [first, second] if kind(first) != kind(second):
+            first, second = _by_name(first, second, source, target)
+            return source or kind(first) or None, target or kind(second) or None
+    return source, target
+
+
+def _refuse_equal(source: str | None, target: str | None) -> None:
+    if source is not None and source == target:
+        raise UserError(f"--source and --target are both {source!r}; they must differ")
+
+
+def _one_side(file: Path) -> UserError:
+    return UserError(f"{file}: one file must be .tsv or .jsonl (or .gz of these); "
+                     "for parallel files pass both sides, or their directory")
 
 
 def is_directory(path: Path) -> bool:
@@ -77,21 +123,46 @@ def is_directory(path: Path) -> bool:
 
 def _in_directory(directory: Path, source: str | None, target: str | None) -> Layout:
     found = _scan(directory)
-    suffixes = {suffix for split, suffix in found if split == "train"}
-    whole = sorted(suffixes & set(BOTH_SIDES))
-    if whole and suffixes != set(whole[:1]):
-        raise UserError(
-            f"{directory}: train is there as {' and as '.join(sorted(suffixes))}; pass the files you mean by name"
-        )
-    if whole:
+    if whole := _whole(directory, found, ["train"]):
         languages = _names(source, target)
-        files, notes = _pick([(found, whole[0])])
+        files, notes = _pick([(found, whole)])
     else:
         languages = _languages(directory, found, source, target)
         files, notes = _pick([(found, language) for language in languages])
     if "train" not in files:
         raise _no_train(directory, found, " and ".join(f"train.{language}" for language in languages))
     return Layout(files, languages, notes)
+
+
+def _tests_in(directory: Path, source: str | None, target: str | None,
+              own: Sides) -> tuple[list[tuple[Path, ...]], tuple[str, ...]]:
+    """The files of its tests, or else of its val; and what to say of those that lack a side."""
+    found = _scan(directory)
+    tests = sorted({split for split, _ in found if split.startswith("test")}) or ["val"]
+    chosen = {(split, suffix): same for (split, suffix), same in found.items() if split in tests}
+    if whole := _whole(directory, chosen, tests):
+        files, notes = _pick([(chosen, whole)])
+    else:
+        there = _there(directory, chosen, source, target)
+        if len(there) < 2:
+            raise UserError(f"{directory}: no test in it; wanted test.SOURCE and test.TARGET, test.tsv, or test.jsonl; "
+                            f"found {_listed(found)}")
+        known = (source, target) if source or target else tuple(name if name in there else None for name in own)
+        files, notes = _pick([(chosen, language) for language in _way(directory, there, *known)])
+    if not files:
+        raise UserError(f"{directory}: no test in it; {'; '.join(notes)}")
+    return list(files.values()), notes
+
+
+def _whole(directory: Path, found: Found, splits: Sequence[str]) -> str | None:
+    """The format of these splits, if their files hold both sides."""
+    suffixes = sorted({suffix for split, suffix in found if split in splits})
+    if not set(suffixes) & set(BOTH_SIDES):
+        return None
+    if len(suffixes) > 1:
+        raise UserError(f"{directory}: {' or '.join(splits)} is there as {' and as '.join(suffixes)}; pass the files "
+                        "you mean by name")
+    return suffixes[0]
 
 
 def _scan(directory: Path) -> Found:
@@ -135,14 +206,24 @@ def _pick(sides: Sequence[tuple[Found, str]]) -> tuple[dict[str, tuple[Path, ...
 
 
 def _languages(directory: Path, found: Found, source: str | None, target: str | None) -> tuple[str, str]:
+    there = _there(directory, found, source, target)
+    if not any(split == "train" for split, _ in found) or len(there) < 2:
+        raise _no_train(directory, found, "train.SOURCE and train.TARGET, train.tsv, or train.jsonl")
+    return _way(directory, there, source, target)
+
+
+def _there(directory: Path, found: Found, source: str | None, target: str | None) -> list[str]:
+    """The languages of a directory, among them those that were asked for."""
     there = sorted({suffix for _, suffix in found} - set(BOTH_SIDES))
     for option, language in (("--source", source), ("--target", target)):
         if language is not None and language not in there:
             near = get_close_matches(language, there, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UserError(f"{option} {language}: {directory} holds {', '.join(there) or 'no split'}{hint}")
-    if not any(split == "train" for split, _ in found) or len(there) < 2:
-        raise _no_train(directory, found, "train.SOURCE and train.TARGET, train.tsv, or train.jsonl")
+    return there
+
+
+def _way(directory: Path, there: Sequence[str], source: str | None, target: str | None) -> tuple[str, str]:
     if len(there) == 2:  # the one names the other
         source = source or next((language for language in there if target and language != target), None)
         target = target or next((language for language in there if source and language != source), None)
@@ -155,28 +236,47 @@ def _languages(directory: Path, found: Found, source: str | None, target: str | 
 
 
 def _no_train(directory: Path, found: Found, wanted: str) -> UserError:
-    names = [path.name for same in found.values() for path in same]
-    there = ", ".join(names) or "no split"
-    return UserError(f"{directory}: no split to train on; wanted {wanted}; found {there}")
+    return UserError(f"{directory}: no split to train on; wanted {wanted}; found {_listed(found)}")
+
+
+def _listed(found: Found) -> str:
+    return ", ".join(path.name for same in found.values() for path in same) or "no split"
 
 
 def _two_sides(first: Path, second: Path, source: str | None, target: str | None) -> Layout:
-    if first.samefile(second):
-        raise UserError(f"{first}: the same file as both sides; pass the source file and the target file")
     for file in (first, second):
         if kind(file) in BOTH_SIDES:
             raise UserError(f"{file}: holds both sides; pass it alone, or its directory for all its splits")
-    if target == kind(first) or source == kind(second):
-        first, second = second, first
+    first, second = _by_name(first, second, source, target)
+    _refuse_names(first, second, source, target)
+    if kind(first) and kind(second) and kind(first) != kind(second):
+        return _beside((first, second), (source or kind(first), target or kind(second)))
+    return _beside((first, second), _names(source, target))
+
+
+def _test_pair(first: Path, second: Path, source: str | None, target: str | None, own: Sides) -> tuple[Path, Path]:
+    sides = (source, target) if source or target else own
+    if kind(first) == kind(second) in sides:
+        raise UserError(f"{first} and {second}: both names say {kind(first)}; pass each source, and then its target")
+    pair = _by_name(first, second, *sides)
+    _refuse_names(*pair, source, target)
+    return pair
+
+
+def _by_name(first: Path, second: Path, source: str | None, target: str | None) -> tuple[Path, Path]:
+    """Source and target, by their names where these tell."""
+    return (second, first) if target == kind(first) or source == kind(second) else (first, second)
+
+
+def _refuse_names(first: Path, second: Path, source: str | None, target: str | None) -> None:
+    if first.samefile(second):
+        raise UserError(f"{first}: the same file as both sides; pass the source file and the target file")
     fits = [name == kind(file) for name, file in ((source, first), (target, second)) if name is not None]
     if any(fits) and not all(fits):
         raise UserError(
             f"{first} and {second}: their names say {kind(first)} and {kind(second)}, "
             f"--source and --target say {source} and {target}; give matching ones, or leave them out"
         )
-    if kind(first) and kind(second) and kind(first) != kind(second):
-        return _beside((first, second), (source or kind(first), target or kind(second)))
-    return _beside((first, second), _names(source, target))
 
 
 def _names(source: str | None, target: str | None) -> tuple[str, str]:

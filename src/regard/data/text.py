@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.data.jsonl import read_texts
-from regard.data.layout import find_files, kind
+from regard.data.layout import Layout, Sides, find_files, find_test_pairs, kind
 from regard.data.lines import read_lines
 from regard.settings.errors import UserError
 
-__all__ = ["Corpus", "Pair", "by_checksum", "read_pairs", "shared"]
+__all__ = ["Corpus", "Pair", "by_checksum", "read_pairs", "read_test_pairs", "shared"]
 
 HELD_OUT_SHARE = 100  # one pair of so many
 HELD_OUT_MOST = 2_000  # enough to measure by; more would only slow every evaluation
@@ -29,7 +29,7 @@ class Pair:
 class Corpus:
     """Splits by name (`train`, `val`, and every `test…` as it was called), and what the user should know."""
 
-    splits: Mapping[str, Sequence[Pair]]
+    splits: Mapping[str, list[Pair]]
     languages: tuple[str, str]
     notes: tuple[str, ...]
 
@@ -42,8 +42,26 @@ def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str 
     part of train is held out: the notes say so.
     """
     layout = find_files(paths, source=source, target=target)
-    notes = list(layout.notes)
-    splits: dict[str, list[Pair]] = {}
+    whole = _read(layout)
+    splits, notes = dict(whole.splits), [*whole.notes]
+    if "val" not in splits:
+        splits["train"], splits["val"] = _hold_out(splits["train"], layout.files["train"][0])
+        notes.append(f"no val split: {len(splits['val']):,} pairs of train are held out as val")
+    sources = {name: [pair.source for pair in its] for name, its in splits.items()}
+    return Corpus(splits, layout.languages, (*notes, *shared(sources, "source lines")))
+
+
+def read_test_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None,
+                    own: Sides = (None, None)) -> Corpus:
+    """What a run is measured on besides its own data, under the files' names, in the forms that `read_pairs` knows.
+
+    Parallel files go two by two, and of a directory the tests count, or else val. `own` are the run's sides.
+    """
+    return _read(find_test_pairs(paths, source=source, target=target, own=own))
+
+
+def _read(layout: Layout) -> Corpus:
+    splits, notes = dict[str, list[Pair]](), [*layout.notes]
     for split, files in layout.files.items():
         rows = _rows(files, layout.languages)
         splits[split] = [Pair(*row) for row in rows if not any(map(_blank, row))]
@@ -51,11 +69,7 @@ def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str 
             raise UserError(f"{files[0]}: no pair has text on both sides")
         if dropped := len(rows) - len(splits[split]):
             notes.append(f"{split}: {dropped:,} of {len(rows):,} pairs dropped because a side was blank")
-    if "val" not in splits:
-        splits["train"], splits["val"] = _hold_out(splits["train"], layout.files["train"][0])
-        notes.append(f"no val split: {len(splits['val']):,} pairs of train are held out as val")
-    sources = {name: [pair.source for pair in its] for name, its in splits.items()}
-    return Corpus(splits, layout.languages, (*notes, *shared(sources, "source lines")))
+    return Corpus(splits, layout.languages, tuple(notes))
 
 
 def _rows(files: tuple[Path, ...], languages: tuple[str, str]) -> list[tuple[str, ...]]:

@@ -236,23 +236,22 @@ class Task(ABC, Generic[B]):
     def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
         """How well the model answers the (first `limit`) examples of a split."""
 
-    # Of labelled texts.
+    # Of other data.
 
-    def more(self, path: Path) -> list[str]:
-        """Read the tests of another file or folder: splits that can be scored from now on, by these names."""
-        raise self._has_no_labels()
+    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
+        """Read the tests of other files or folders: splits that can be scored from now on, by these names.
+
+        `source` and `target` are as in the settings of the data; those that are absent are the run's own.
+        """
+        raise UserError(f"--data: a run of {self.run.task} is not measured on other data than its own")
 
     def shift(self, split: str, how: str, *, seed: int) -> str:
         """Make a copy of a split with its texts shifted (`data.shift`): a split of this name from now on."""
-        raise self._has_no_labels()
+        raise UserError(f"--shift {how}: is for texts with labels, as classify has; a run of {self.run.task} has none")
 
     def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
         """Which labels are taken for which, where an answer is one of a few."""
         return None
-
-    def _has_no_labels(self) -> UserError:
-        return UserError(f"a run of {self.run.task} is measured on its own data; --data and --shift are for labelled "
-                         "texts, as classify has, and with --shots a language model is asked for labels")
 
     @abstractmethod
     def subject(self, model: nn.Module) -> Subject:

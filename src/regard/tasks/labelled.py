@@ -67,9 +67,9 @@ class Labelled(Task[LabelBatch]):
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         """The ids of each sample, from its start to its end, cut to `data.longest`; and its targets."""
 
+    @abstractmethod
     def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
         """The labelled texts of a file, or of the tests in a folder, that are none of this run's; by their names."""
-        raise self._has_no_labels()
 
     def changed(self, sample: Sample, text: str) -> Sample:
         """A sample whose text was changed. Its labels are those of the whole of it, and stay."""
@@ -142,8 +142,14 @@ class Labelled(Task[LabelBatch]):
         self.samples[name] = samples
         self.ids[name] = Ragged.of(ids for ids, _ in rows), Ragged.of(targets for _, targets in rows)
 
-    def more(self, path: Path) -> list[str]:
-        found = self.tests(path)
+    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
+        own = self.run
+        self.run = replace(own, data=replace(own.data, source=source or own.data.source,
+                                             target=target or own.data.target))
+        try:
+            found = {name: samples for path in paths for name, samples in self.tests(path).items()}
+        finally:
+            self.run = own
         for name, samples in found.items():
             self.add(name, samples)
         return list(found)

@@ -16,9 +16,9 @@ from torch import Tensor
 from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, Chosen
-from regard.data.layout import find_files
+from regard.data.layout import find_files, sides_of
 from regard.data.ragged import Ragged
-from regard.data.text import Pair, read_pairs
+from regard.data.text import Pair, read_pairs, read_test_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.look.alignment import Links
 from regard.settings.errors import UserError
@@ -29,6 +29,7 @@ __all__ = ["Ids", "PairBatch", "Pairs", "round_up"]
 
 KEY = "key.json"  # of the cache: what it was made from
 BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
+BUILT_IN_SIDES = "fr", "en"
 TOGETHER = 1 << 15  # weights of one head that are watched at once: many short sentences, or a long one by itself
 
 Ids = Sequence[int] | NDArray[np.int32]
@@ -105,6 +106,15 @@ class Pairs(Task[PairBatch]):
         if split not in self.pairs:
             raise no_such_split(split, list(self.pairs))
         return [Example(pair.source, pair.target) for pair in self.pairs[split][:limit]]
+
+    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
+        own = self.run.data
+        trained = [Path(path) for path in own.paths]
+        sides = sides_of(trained, source=own.source, target=own.target) if trained else BUILT_IN_SIDES
+        found = read_test_pairs(paths, source=source, target=target, own=sides)
+        self.notes += found.notes
+        self.pairs |= found.splits
+        return list(found.splits)
 
     def alignments(self, split: str, limit: int) -> list[Links] | None:
         """Of the built-in data, which is made with them."""

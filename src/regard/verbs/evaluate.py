@@ -1,10 +1,10 @@
-"""`regard eval`: how good a trained model is, on its own tests, on other labelled texts, and on shifted ones."""
+"""`regard eval`: how good a trained model is, on its own tests, on other data, and on shifted texts."""
 
 import json as jsons
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the optio
 
 __all__ = ["Others", "main", "table"]
 
-RIGHT = ("accuracy", "exact_match")  # the score whose drop is told
+RIGHT = ("accuracy", "exact_match", "bleu")  # the score whose drop is told; a loss is read beside the others
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
     losses = {split: values.get("loss") for split, values in scores.items()}
     if wrong := next((split for split, loss in losses.items() if isinstance(loss, float) and math.isnan(loss)), None):
         raise NotFinite(f"{folder}: its loss on {wrong} is not a number: its training went wrong")
-    if others.data or how:
+    if len(scores) > 1 and (others.data or how):
         scores = _with_drops(scores, against)
     wanted, first = list(scores), next(iter(scores.values()))
     if quantize is not None:  # what it costs is seen beside what there was
@@ -79,20 +79,21 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
 def _asked(predictor: "Predictor", splits: Sequence[str], others: Others, shifts: Sequence[str]) -> dict[str, str]:
     """The splits to measure, each with the one that its drop is against: a shifted one's own, or else the first."""
     task = predictor.task
-    if others.source or others.target:
-        own = task.run.data
-        data = replace(own, source=others.source or own.source, target=others.target or own.target)
-        task.run = replace(task.run, data=data)
     first = [*splits]
     if not first and not others.data:
         first = [split for split in task.splits() if split.startswith("test")] or ["val"]
-    every = [*first, *(name for path in others.data for name in task.more(path))]
+    more = task.more(others.data, source=others.source, target=others.target) if others.data else []
+    if same := set(first).intersection(more):
+        raise UserError(f"--data {min(same)}: is called like the run's own split; give its whole path")
+    every = [*first, *more]
     against = dict.fromkeys(every, every[0])
     return against | {task.shift(split, how, seed=others.seed): split for split in every for how in shifts}
 
 
 def _with_drops(scores: Mapping[str, Mapping[str, Any]], against: Mapping[str, str]) -> dict[str, Any]:
-    name = next(name for name in RIGHT if name in next(iter(scores.values())))
+    name = next((name for name in RIGHT if name in next(iter(scores.values()))), None)
+    if name is None:
+        return dict(scores)
     return {split: {**values, "drop": scores[against[split]][name] - values[name]} for split, values in scores.items()}
 
 
