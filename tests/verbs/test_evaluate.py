@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.presets import base
-from regard.tasks import make
 from regard.tasks.base import Confusion
 from regard.training.loop import train
 from regard.verbs.charts import taken_for
@@ -225,6 +224,13 @@ def test_what_a_run_cannot_be_measured_on_is_refused(kind: str, others: dict[str
 
 
 @pytest.mark.parametrize("task", ["mask", "detect"])
-def test_an_encoder_that_learns_from_raw_text_is_measured_on_its_own(task: str) -> None:
-    with pytest.raises(UserError, match=f"--data: a run of {task} is not measured on other data than its own"):
-        make(base(task, built_in=True)).more([Path("other.txt")])
+def test_an_encoder_that_learns_from_raw_text_is_measured_on_other_texts(
+        task: str, writer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["model.width=32", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.batch_tokens=256",
+                "train.steps=3", "device=cpu", "data.longest=32", f"data.paths={writer.parent / 'text.txt'}"]
+    train(load(None, settings, base=base(task, built_in=False)), tmp_path / "run", quiet=True)
+    (tmp_path / "other.txt").write_text("the mat sat on the cat\n" * 9)
+    splits = measured(capsys, tmp_path / "run", "val", data=[tmp_path / "other.txt"])["splits"]
+    assert list(splits) == ["val", str(tmp_path / "other.txt")]
+    assert splits["val"].keys() == splits[str(tmp_path / "other.txt")].keys()
+    assert splits["val"] != splits[str(tmp_path / "other.txt")]

@@ -4,8 +4,6 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import cast
 
 import numpy as np
@@ -14,9 +12,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batch import Chosen
-from regard.data.corpus import Text, read_tests
-from regard.data.progress import progress
-from regard.data.shards import Shards, write_shards
 from regard.generate.score import compare, scores
 from regard.generate.text import Writing
 from regard.look.choices import Output
@@ -48,23 +43,6 @@ class Language(Ring):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.writer = Writer()
-
-    # Other files -> ids
-
-    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
-        """A split for each path, or for each test of a folder. `source` is the key of JSON."""
-        texts = dict[str, Text]()
-        for path in paths:
-            found = read_tests(path, key=source or self.run.data.source or "text")
-            self.notes += found.notes
-            texts |= found.splits
-        with (TemporaryDirectory(ignore_cleanup_errors=True) as folder,  # what is mapped outlives the file's name
-              progress("encoding the text", sum(text.characters for text in texts.values())) as tell):
-            for number, (name, text) in enumerate(texts.items()):
-                ids = Path(folder, str(number))
-                self.counts[name] = write_shards(ids, text.documents(), self.tokens, tell)
-                self.ids[name] = Shards.load(ids, self.counts[name].ids)
-        return list(texts)
 
     # Rows -> loss
 

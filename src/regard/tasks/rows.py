@@ -8,10 +8,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
-from regard.data.corpus import Corpus, Found, Text, find_texts, pieces, read_corpus
+from regard.data.corpus import Corpus, Found, Text, find_texts, pieces, read_corpus, read_tests
 from regard.data.progress import progress
 from regard.data.shards import Counts, Shards, write_shards
 from regard.data.tokenizer import Tokenizer
@@ -70,6 +71,21 @@ class Rows(Task[B]):
             self.counts = {split: Counts(**counts) for split, counts in about["splits"].items()}
             self.ids = {split: Shards.load(folder / "data" / split, each.ids) for split, each in self.counts.items()}
         return self._sizes()
+
+    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
+        """A split for each path, or for each test of a folder. `source` is the key of JSON."""
+        texts = dict[str, Text]()
+        for path in paths:
+            found = read_tests(path, key=source or self.run.data.source or "text")
+            self.notes += found.notes
+            texts |= found.splits
+        with (TemporaryDirectory(ignore_cleanup_errors=True) as folder,  # what is mapped outlives the file's name
+              progress("encoding the text", sum(text.characters for text in texts.values())) as tell):
+            for number, (name, text) in enumerate(texts.items()):
+                ids = Path(folder, str(number))
+                self.counts[name] = write_shards(ids, text.documents(), self.tokens, tell)
+                self.ids[name] = Shards.load(ids, self.counts[name].ids)
+        return list(texts)
 
     def splits(self) -> Sequence[str]:
         return list(self.ids)
