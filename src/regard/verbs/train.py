@@ -18,7 +18,7 @@ from regard.settings.load import differences, load, refuse_another, task_of, tex
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
-from regard.verbs.start import begun
+from regard.verbs.start import begun, refuse_another_shape
 
 __all__ = ["main", "settled"]
 
@@ -64,6 +64,8 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     if start is not None:
         plain = begun(plain, Path(start), tune=text_of("train.tune", recipe, overrides) or plain.train.tune)
     run = load(recipe, overrides, base=plain)
+    if start is not None:
+        refuse_another_shape(run.model, plain.model, Path(start))
     return replace(run, task=task, data=_data(run.data, data, source, target))
 
 
