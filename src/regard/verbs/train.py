@@ -7,12 +7,12 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.lock import hold
+from regard.lock import hold, is_held
 from regard.settings.errors import UserError
 from regard.settings.load import differences, load, refuse_another, task_of, text_of, to_json
 from regard.settings.presets import base
@@ -78,7 +78,8 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
         from regard.training.loop import train
 
     try:
-        return train(run, folder)
+        with _as_before_if_refused(folder):
+            return train(run, folder)
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on from the newest checkpoint in {folder}", file=sys.stderr)
         raise
@@ -92,6 +93,27 @@ def _importing_torch() -> Iterator[None]:
     with Stop() as stop:
         yield
     stop.check("stopped before the first step; the same command starts again")
+
+
+@contextmanager
+def _as_before_if_refused(folder: Path) -> Iterator[None]:
+    """A new run that is refused before its first checkpoint leaves nothing that was not there already.
+
+    What was stopped, or has failed for want of room, keeps its prepared data: the same command may go on with it.
+    """
+    above = [folder, *folder.parents]
+    before = {place for place in [*above, *folder.rglob("*")] if place.exists()}
+    try:
+        yield
+    except UserError as error:
+        is_new = folder / "run.json" not in before and not (folder / "checkpoints").exists()
+        is_refused = is_new and error.exit_code == UserError.exit_code
+        if is_refused and _is_first() and not is_held(folder):  # by another process, whose files they would be
+            new = {*above, *folder.rglob("*")} - before
+            with suppress(OSError):
+                for place in sorted(new, reverse=True):  # what is in a folder before the folder
+                    place.rmdir() if place.is_dir() else place.unlink()
+        raise
 
 
 def _sample(folder: Path) -> str:
