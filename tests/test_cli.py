@@ -22,7 +22,7 @@ import pytest
 import regard
 from regard.cli import main
 from regard.settings.knobs import KNOBS
-from regard.settings.load import load
+from regard.settings.load import load, to_json
 from regard.verbs.train import settled
 
 ROOT = Path(__file__).parents[1]
@@ -163,8 +163,11 @@ for arguments in json.load(sys.stdin):
 
 def test_a_mistake_is_answered_without_importing_torch(elsewhere: Path) -> None:
     Path("empty").mkdir()
+    Path("classifier").mkdir()
+    Path("classifier/run.json").write_text(json.dumps(to_json(load(overrides=["task=classify"]))))
     cases = [*(arguments for arguments, _ in MISTAKES.values()), ["eval", "--run", "empty"], ["train", "--out", "file"],
-             ["predict", "--run", "empty", "--set", "search.baem=1"]]
+             ["predict", "--run", "empty", "--set", "search.baem=1"],
+             ["predict", "--run", "classifier", "--beam", "3", "chat"]]
     Path("file").touch()
     began = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", AT_ONCE], input=json.dumps(cases), env=ENVIRONMENT, text=True,
@@ -484,6 +487,7 @@ def test_json_has_an_object_for_each_input(trained: Path) -> None:
 
 def test_the_search_can_be_set_for_one_answer(trained: Path) -> None:
     greedy = answers(trained, "--set", "search.beam=1", "le chat 3 dort")
+    assert greedy == answers(trained, "--beam", "1", "le chat 3 dort")
     assert greedy == answers(trained, "--set", "search.temperature=0", "le chat 3 dort")
     drawn = ["--set", "search.temperature=1.5", "--set", "search.top_k=40", "--set", "search.top_p=0.9"]
     assert answers(trained, *drawn, "le chat") == answers(trained, *drawn, "le chat")
