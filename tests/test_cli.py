@@ -339,6 +339,34 @@ def test_training_prints_json_if_asked(pairs: Path) -> None:
     assert json.loads(Path("mine/scores.json").read_text())["val"] == printed["scores"]["val"]
 
 
+def test_the_scores_say_of_which_checkpoints_the_model_is_the_mean(pairs: Path) -> None:
+    several, one = (run("train", "--data", pairs, "--out", f"mean-{steps}", *TINY_OPTIONS, "--set", "train.average=2",
+                        "--set", f"train.steps={steps}") for steps in (3, 1))
+    assert several.err.endswith("note: the model, which was scored, is the mean of the last 2 checkpoints "
+                                "(train.average)\n")
+    assert "the model, which was scored" not in one.err
+
+
+@pytest.mark.parametrize(("losses", "says"), [
+    ([3.0, 1.0, 2.0], "note: the model, which was scored, is the checkpoint of step 2, whose validation loss was the "
+                      "least\n"),
+    ([3.0, 2.0, 1.0], "")])
+def test_the_scores_say_which_checkpoint_was_the_best_unless_it_is_the_last(
+    pairs: Path, trained: Path, losses: list[float], says: str
+) -> None:
+    shutil.copytree(trained, "mine")
+    lines = (json.dumps({"kind": "evaluation", "step": step, "loss": loss}) for step, loss in enumerate(losses, 1))
+    Path("mine/metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    said = run("train", "--data", pairs, "--out", "mine", *TINY_OPTIONS).err
+    assert said.partition("chrf signature: ")[2].partition("\n")[2] == says
+
+
+def test_a_run_of_one_step_has_ended_after_1_step(pairs: Path) -> None:
+    for _ in range(2):
+        outcome = run("train", "--data", pairs, *TINY_OPTIONS, "--set", "train.steps=1")
+    assert "has ended, after 1 step; " in outcome.err
+
+
 def test_a_language_model_is_trained_on_a_pattern_of_files_and_ends_with_a_sample(elsewhere: Path) -> None:
     for number in range(3):
         (elsewhere / f"{number}.txt").write_text("all that is the case\n" * 20, encoding="utf-8")

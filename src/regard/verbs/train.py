@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.lock import hold, is_held
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, count
 from regard.settings.load import differences, load, refuse_another, task_of, text_of, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
 from regard.verbs.start import begun, refuse_another_shape
+from regard.verbs.summary import summary
 
 __all__ = ["main", "settled"]
 
@@ -47,7 +48,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     else:
         from regard.verbs.evaluate import table
 
-        print(table(scores), file=sys.stderr)
+        print(table(scores), *_which(folder, run), sep="\n", file=sys.stderr)
         if run.task in SPEAKS_FIRST:
             print(_sample(folder), file=sys.stderr)
         print(folder)
@@ -83,6 +84,16 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on from the newest checkpoint in {folder}", file=sys.stderr)
         raise
+
+
+def _which(folder: Path, run: Run) -> Iterator[str]:
+    """What was scored, where it is not the model of the last step, whose loss was printed before."""
+    losses = summary(folder).curves.validation
+    if (mean := min(run.train.average, len(list((folder / "checkpoints").glob("step-*"))))) > 1:
+        yield f"note: the model, which was scored, is the mean of the last {mean} checkpoints (train.average)"
+    elif losses and (best := min(losses, key=losses.__getitem__)) < max(losses):
+        yield (f"note: the model, which was scored, is the checkpoint of step {best:,}, whose validation loss was the "
+               "least")
 
 
 @contextmanager
@@ -154,9 +165,9 @@ def _has_ended(folder: Path) -> bool:
 
 def _scores(folder: Path, run: Run) -> dict[str, Any]:
     if _is_first():
-        print(f"the run in {folder} has ended, after {run.train.steps:,} steps; --set train.steps={run.train.steps} "
-              "--extend N goes on for N more; to train anew, delete it or choose another place with --out DIR",
-              file=sys.stderr)
+        steps = run.train.steps
+        print(f"the run in {folder} has ended, after {count(steps, 'step')}; --set train.steps={steps} --extend N goes "
+              "on for N more; to train anew, delete it or choose another place with --out DIR", file=sys.stderr)
     return dict(jsons.loads((folder / SCORES).read_text(encoding="utf-8")))
 
 
