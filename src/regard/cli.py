@@ -112,7 +112,8 @@ def evaluate(
     seed: Annotated[int, typer.Option(
         "--seed", min=0, help="Of the shifts, and of the examples in the prompts of --shots.")] = 0,
     plot: Annotated[Path | None, typer.Option(
-        "--plot", metavar="FILE.png", help="Draw which labels are taken for which; with --shots the accuracy.")] = None,
+        "--plot", metavar="FILE.png", help="Draw which labels are taken for which in what is measured first, without "
+                                           "any shift; with --shots the accuracy.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:
