@@ -22,7 +22,7 @@ import pytest
 import regard
 from regard.cli import main
 from regard.settings.knobs import KNOBS
-from regard.settings.load import load
+from regard.settings.load import load, to_json
 from regard.verbs.train import settled
 
 ROOT = Path(__file__).parents[1]
@@ -163,8 +163,11 @@ for arguments in json.load(sys.stdin):
 
 def test_a_mistake_is_answered_without_importing_torch(elsewhere: Path) -> None:
     Path("empty").mkdir()
+    Path("classifier").mkdir()
+    Path("classifier/run.json").write_text(json.dumps(to_json(load(overrides=["task=classify"]))))
     cases = [*(arguments for arguments, _ in MISTAKES.values()), ["eval", "--run", "empty"], ["train", "--out", "file"],
-             ["predict", "--run", "empty", "--set", "search.baem=1"]]
+             ["predict", "--run", "empty", "--set", "search.baem=1"],
+             ["predict", "--run", "classifier", "--beam", "3", "chat"]]
     Path("file").touch()
     began = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", AT_ONCE], input=json.dumps(cases), env=ENVIRONMENT, text=True,
@@ -304,6 +307,17 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(pairs: Path, 
         assert "cpu" in message
 
 
+@pytest.mark.parametrize("there", [[], ["mine"], ["mine/data", "mine/source_tokenizer.json"]],
+                         ids=["nothing", "an empty folder", "the beginning of another run"])
+def test_a_training_that_is_refused_after_it_has_read_its_data_leaves_all_as_it_was(there: list[str]) -> None:
+    for name in there:
+        Path(name).mkdir(parents=True)
+    Path("texts.tsv").write_text("".join(f"text {n}\t{'ab'[n % 2]}\n" for n in range(40)))
+    recurrent = ["--set", "model.preset=lstm", "--set", "train.recompute=true"]
+    message = refused("train", "classify", "--data", "texts.tsv", "--out", "mine", *TINY_OPTIONS, *recurrent)
+    assert "train.recompute: the blocks of this model keep little" in message
+
+
 # Training.
 
 
@@ -323,6 +337,34 @@ def test_training_prints_json_if_asked(pairs: Path) -> None:
     assert printed["run"] == "mine"
     assert printed["scores"]["val"]["sentences"] == 1
     assert json.loads(Path("mine/scores.json").read_text())["val"] == printed["scores"]["val"]
+
+
+def test_the_scores_say_of_which_checkpoints_the_model_is_the_mean(pairs: Path) -> None:
+    several, one = (run("train", "--data", pairs, "--out", f"mean-{steps}", *TINY_OPTIONS, "--set", "train.average=2",
+                        "--set", f"train.steps={steps}") for steps in (3, 1))
+    assert several.err.endswith("note: the model, which was scored, is the mean of the last 2 checkpoints "
+                                "(train.average)\n")
+    assert "the model, which was scored" not in one.err
+
+
+@pytest.mark.parametrize(("losses", "says"), [
+    ([3.0, 1.0, 2.0], "note: the model, which was scored, is the checkpoint of step 2, whose validation loss was the "
+                      "least\n"),
+    ([3.0, 2.0, 1.0], "")])
+def test_the_scores_say_which_checkpoint_was_the_best_unless_it_is_the_last(
+    pairs: Path, trained: Path, losses: list[float], says: str
+) -> None:
+    shutil.copytree(trained, "mine")
+    lines = (json.dumps({"kind": "evaluation", "step": step, "loss": loss}) for step, loss in enumerate(losses, 1))
+    Path("mine/metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    said = run("train", "--data", pairs, "--out", "mine", *TINY_OPTIONS).err
+    assert said.partition("chrf signature: ")[2].partition("\n")[2] == says
+
+
+def test_a_run_of_one_step_has_ended_after_1_step(pairs: Path) -> None:
+    for _ in range(2):
+        outcome = run("train", "--data", pairs, *TINY_OPTIONS, "--set", "train.steps=1")
+    assert "has ended, after 1 step; " in outcome.err
 
 
 def test_a_language_model_is_trained_on_a_pattern_of_files_and_ends_with_a_sample(elsewhere: Path) -> None:
@@ -473,6 +515,7 @@ def test_json_has_an_object_for_each_input(trained: Path) -> None:
 
 def test_the_search_can_be_set_for_one_answer(trained: Path) -> None:
     greedy = answers(trained, "--set", "search.beam=1", "le chat 3 dort")
+    assert greedy == answers(trained, "--beam", "1", "le chat 3 dort")
     assert greedy == answers(trained, "--set", "search.temperature=0", "le chat 3 dort")
     drawn = ["--set", "search.temperature=1.5", "--set", "search.top_k=40", "--set", "search.top_p=0.9"]
     assert answers(trained, *drawn, "le chat") == answers(trained, *drawn, "le chat")

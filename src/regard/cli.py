@@ -116,7 +116,8 @@ def evaluate(
     seed: Annotated[int, typer.Option(
         "--seed", min=0, help="Of the shifts, and of the examples in the prompts of --shots.")] = 0,
     plot: Annotated[Path | None, typer.Option(
-        "--plot", metavar="FILE.png", help="Draw which labels are taken for which; with --shots the accuracy.")] = None,
+        "--plot", metavar="FILE.png", help="Draw which labels are taken for which in what is measured first, without "
+                                           "any shift; with --shots the accuracy.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -145,6 +146,8 @@ def predict(
     run: RunOption = None,
     samples: Annotated[int | None, typer.Option(
         "--samples", min=1, help="Answers to each input (search.best).")] = None,
+    beam: Annotated[int | None, typer.Option(
+        "--beam", min=1, help="Translations kept while the best is searched for; 1 is greedy (search.beam).")] = None,
     longest: Annotated[int | None, typer.Option(
         "--longest", min=1, metavar="TOKENS", help="Tokens of an answer at the most (search.longest).")] = None,
     temperature: Annotated[float | None, typer.Option(
@@ -162,7 +165,7 @@ def predict(
         "--stop", metavar="TEXT", help="An answer ends before this text; may be given several times.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the drawing (search.seed).")] = None,
     setting: Annotated[list[str] | None, typer.Option(
-        "--set", help="One setting of the search, as in --set search.beam=1.")] = None,
+        "--set", help="One setting of the search, as in --set search.length_penalty=0.6.")] = None,
     score: Annotated[bool, typer.Option(
         "--score", help="Do not answer: say how likely a language model finds each input.")] = False,
     embed: Annotated[str | None, typer.Option(
@@ -174,8 +177,8 @@ def predict(
     """Answer: translate each text, go on with it, or label it. A language model's answer to a single text streams."""
     from regard.verbs.predict import main
 
-    said = {"best": samples, "longest": longest, "temperature": temperature, "top_k": top_k, "top_p": top_p,
-            "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
+    said = {"best": samples, "beam": beam, "longest": longest, "temperature": temperature, "top_k": top_k,
+            "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
     short = [f"search.{name}={value}" for name, value in said.items() if value is not None]
     if embed is not None:
         from regard.verbs import embed as vectors

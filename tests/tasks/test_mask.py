@@ -19,7 +19,7 @@ from regard.data.batch import Chosen, Plan
 from regard.models.masked import Masked
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
-from regard.settings.load import load
+from regard.settings.load import load, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Run
 from regard.tasks.blanks import ELSEWHERE, FOLLOWS
@@ -367,7 +367,7 @@ def test_the_verb_prints_the_best_five_of_each_blank(made: tuple[Fill, Masked], 
     predictor = Predictor(task.run, task, model, tmp_path)
     text = "the [MASK] sat on the [MASK]."
     [answer] = predictor.answers([text])
-    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "run.json").write_text(json.dumps(to_json(task.run)))
     with patch("regard.tasks.predictor.load", lambda *_, **__: predictor):
         main([text], tmp_path, [], [], False, "cpu", "float32", None, False)
         printed, first, second = capsys.readouterr().out.removesuffix("\n").split("\t")

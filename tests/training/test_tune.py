@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -113,16 +114,17 @@ def test_a_published_directory_is_a_source_like_a_run(data: Path, source: Path, 
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize(("setting", "says"), [
-    ("model.width=32", r"encoder\.\S+: \(.*16.*\) instead of \(.*32"),
-    ("model.longest=40", r"encoder\.positions\.table: \(32, 16\) instead of \(40, 16\)$"),
-    ("model.depth=3", r"encoder\.blocks\.2\.\S+: missing"),
+@pytest.mark.parametrize(("other", "says"), [
+    ({"width": 32}, r"encoder\.\S+: \(.*16.*\) instead of \(.*32"),
+    ({"longest": 40}, r"encoder\.positions\.table: \(32, 16\) instead of \(40, 16\)$"),
+    ({"depth": 3}, r"encoder\.blocks\.2\.\S+: missing"),
 ])
 def test_what_does_not_fit_is_named_and_leaves_no_run_behind(
-    data: Path, source: Path, tmp_path: Path, setting: str, says: str
+    data: Path, source: Path, tmp_path: Path, other: dict[str, int], says: str
 ) -> None:
+    run = tuned(data, source)
     with pytest.raises(UserError, match=f"does not fit the model: .*{says}"):
-        train(tuned(data, source, setting), tmp_path, quiet=True)
+        train(replace(run, model=replace(run.model, **other)), tmp_path, quiet=True)
     assert not (tmp_path / "run.json").exists()
 
 

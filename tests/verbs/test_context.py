@@ -77,6 +77,22 @@ def test_the_picture_is_drawn_and_the_table_has_a_row_for_each_layer(
     assert "1 and 2   1 and 3   2 and 3" in said.out
 
 
+@pytest.mark.parametrize("texts", [["W" * 200, "the bank"], ["a bank", "a bank"]], ids=["long", "short"])
+def test_the_title_of_the_picture_runs_into_no_label_however_long_the_texts_are(texts: list[str]) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from regard.look.context import Word
+    from regard.verbs.ways import picture
+
+    figure = picture(Word("internationalisation", texts, np.ones((2, 3, 4))))  # all alike: the labels stand at the top
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    title = axes._left_title.get_window_extent()  # type: ignore[attr-defined]
+    assert not any(title.overlaps(label.get_window_extent()) for label in axes.texts)
+    assert figure.legends[0].get_window_extent().width < figure.bbox.width
+
+
 @pytest.mark.parametrize(("texts", "word", "says"), [
     (["the bank", "the banks"], "bank", "text 2: has no word 'bank': the banks"),
     (["the bank", "bank"], " ", "text 1: has no word ' '"),

@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard.settings.errors import Failure, UserError
-from regard.settings.load import load
+from regard.settings.load import load, to_json
 from regard.training.loop import train
 from regard.verbs.predict import main
 
@@ -158,3 +158,31 @@ def test_where_nothing_comes_from_stdin_nothing_is_said(run: Path, monkeypatch: 
 
 def test_a_text_of_nothing_has_no_bits(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(run, monkeypatch, "", score=True).getvalue() == "0.0000\t0.0000\t\n"
+
+
+IDLE = {"translate": [], "language": ["beam=3", "length_penalty=0.6"], "mask": ["temperature=0.5", "stop=x"],
+        "classify": ["beam=3", "temperature=0.5", "longest=3"], "tag": ["top_k=3", "seed=1"], "detect": ["best=3"],
+        "encode": ["best=3"]}
+HEEDED = {"translate": ["beam=3", "temperature=0.5"], "language": ["temperature=0.5", "best=3"], "mask": ["best=3"],
+          "classify": ["best=3", "batch=8"], "tag": ["best=3"], "detect": ["batch=8"], "encode": ["batch=8"]}
+
+
+@pytest.mark.parametrize("task", IDLE)
+def test_a_setting_of_the_search_that_means_nothing_to_a_task_is_refused(task: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(to_json(load(None, [f"task={task}"]))))
+
+    def refusal(setting: str) -> str:
+        with pytest.raises(UserError) as error:
+            main(["x"], tmp_path, [f"search.{setting}"], [], False, "cpu", "float32", None, False)
+        return str(error.value)
+
+    for setting in IDLE[task]:
+        assert f"search.{setting}: means nothing here, as a run of {task} " in refusal(setting)
+    for setting in HEEDED[task]:  # with nothing else wrong than that there is no model
+        assert "the run has not ended yet" in refusal(setting)
+
+
+def test_of_several_labels_there_is_no_next_best_to_ask_for(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(to_json(load(None, ["task=classify", "data.several_labels=true"]))))
+    with pytest.raises(UserError, match=r"search\.best=3: means nothing here, as a run of classify"):
+        main(["x"], tmp_path, ["search.best=3"], [], False, "cpu", "float32", None, False)

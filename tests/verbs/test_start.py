@@ -80,6 +80,26 @@ def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(r
     assert settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"]).train.rate == 5e-5 * 48
 
 
+@pytest.mark.parametrize(("setting", "has"), [
+    ("model.width=32", "16"), ("model.depth=2", "1"), ("model.heads=4", "2"), ("model.key_heads=1", "2"),
+    ("model.hidden_width=48", "64"), ("model.positions=learned", "rotary"),
+])
+def test_a_shape_that_the_source_has_not_is_refused_by_the_name_of_its_setting(
+    runs: Path, setting: str, has: str
+) -> None:
+    name, source = setting.partition("=")[0], runs / "classify"
+    with pytest.raises(UserError) as error:
+        settled("classify", [], None, None, None, [f"train.start={source}", setting])
+    assert str(error.value) == (f"{setting}: the model in {source} has {has}, and its weights fit no other; leave "
+                                f"{name} out, or train from the beginning, without --from")
+
+
+def test_the_shape_of_the_source_may_be_said_again_in_whatever_way(runs: Path) -> None:
+    same = ["model.width=16", "model.key_heads=2", "model.head_width=8", "model.hidden_width=64"]
+    run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", *same, "model.dropout=0.5"])
+    assert (run.model.head_width, run.model.dropout) == (8, 0.5)
+
+
 def test_none_takes_back_what_a_recipe_starts_from(runs: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "tune.toml"
     recipe.write_text(f'task = "classify"\n[train]\nstart = "{runs / "classify"}"\n')

@@ -1,6 +1,6 @@
 """Mistakes a person can mend: each carries the sentence to print and the code to exit with."""
 
-__all__ = ["Failure", "NotFinite", "Stopped", "UserError", "amount"]
+__all__ = ["Failure", "NotFinite", "Stopped", "UserError", "amount", "count"]
 
 
 class UserError(Exception):
@@ -36,3 +36,12 @@ def amount(size: float) -> str:
     ('2.5 MB', '3.1 GB')
     """
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+
+
+def count(number: int, thing: str) -> str:
+    """So many of a thing.
+
+    >>> count(1, "step"), count(2_500, "step")
+    ('1 step', '2,500 steps')
+    """
+    return f"{number:,} {thing}" + "s" * (number != 1)

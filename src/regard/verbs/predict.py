@@ -3,16 +3,16 @@
 import json as jsons
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import Failure, UserError
 from regard.settings.load import load as load_settings
-from regard.settings.schema import Search
+from regard.settings.schema import Run, Search
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -34,6 +34,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
             raise UserError(f"{text}: only settings of the search, such as search.beam=1, can change after training")
     if "" in stop:
         raise UserError("--stop: an empty text would end every answer before it begins")
+    _refuse_idle(load_settings(folder / "run.json"), [*overrides, *(f"search.stop={text}" for text in stop)])
 
     from regard.tasks.predictor import load
 
@@ -55,6 +56,28 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
         sys.stdout.flush()
         for note in predictor.task.notes[said:]:
             print(f"note: {note}", file=sys.stderr)
+
+
+def _refuse_idle(run: Run, overrides: Sequence[str]) -> None:
+    """What would be left out in silence."""
+    for text in overrides:
+        if text.partition("=")[0].strip().removeprefix("search.") not in _heeded(run):
+            way = "draws its answers, and keeps no beam" if run.task == "language" else "has nothing to search for"
+            raise UserError(f"{text}: means nothing here, as a run of {run.task} {way}; leave it out")
+
+
+def _heeded(run: Run) -> Collection[str]:
+    """The settings of the search that act in a run."""
+    every = {field.name for field in fields(Search)}
+    match run.task:
+        case "translate":
+            return every
+        case "language":
+            return every - {"beam", "length_penalty"}
+        case "classify" | "tag" | "mask" if not run.data.several_labels:
+            return {"best", "batch"}
+        case _:  # one answer, whatever is asked for
+            return {"batch"}
 
 
 @contextmanager

@@ -4,13 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.settings.errors import UserError
+from regard.settings.knobs import written
 from regard.settings.presets import PRESETS, tuned
-from regard.settings.schema import Run
+from regard.settings.schema import Run, Tower
 
-__all__ = ["begun"]
+__all__ = ["begun", "refuse_another_shape"]
 
 READERS = {"classify", "tag", "mask", "detect", "encode"}  # tasks of an encoder alone
 SUMMED_UP = {"classify", "encode"}  # tasks that make one vector of a text, as the next one may do
+# What decides the weights of a body, or how they are read.
+SHAPE = ("cell", "ways", "width", "depth", "heads", "key_heads", "head_width", "hidden_width", "activation", "norm",
+         "norm_place", "bias", "score", "positions", "position_width", "qk_norm", "global_projections",
+         "embedding_width", "embedding_norm", "segments")
 
 
 def begun(plain: Run, source: Path, *, tune: str) -> Run:
@@ -39,3 +44,21 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
         model = replace(model, pool=usual.pool, head=usual.head)
     return tuned(plain, model, start=str(source), tokens=str(body.tokens), longest=body.longest, tune=tune,
                  has_new_layer=reads and writes)
+
+
+def refuse_another_shape(model: Tower, body: Tower, source: Path) -> None:
+    """What a body has learned fits no other shape. Only its depth may be less: the lower blocks are taken."""
+    model, body = _derived(model), _derived(body)
+    names = (*SHAPE, "longest") if body.positions == "learned" else SHAPE
+    for name in names:
+        wanted, has = getattr(model, name), getattr(body, name)
+        if wanted != has and not (name == "depth" and wanted < has):
+            raise UserError(f"model.{name}={written(wanted)}: the model in {source} has {written(has)}, and its "
+                            f"weights fit no other; leave model.{name} out, or train from the beginning, without "
+                            "--from")
+
+
+def _derived(tower: Tower) -> Tower:
+    """With what is derived said: the same by another way is no other shape."""
+    return replace(tower, key_heads=tower.key_heads or tower.heads, head_width=tower.head_width or
+                   tower.width // tower.heads, hidden_width=tower.hidden_width or 4 * tower.width)

@@ -7,18 +7,19 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.lock import hold
-from regard.settings.errors import UserError
+from regard.lock import hold, is_held
+from regard.settings.errors import UserError, count
 from regard.settings.load import differences, load, refuse_another, task_of, text_of, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
-from regard.verbs.start import begun
+from regard.verbs.start import begun, refuse_another_shape
+from regard.verbs.summary import summary
 
 __all__ = ["main", "settled"]
 
@@ -47,7 +48,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     else:
         from regard.verbs.evaluate import table
 
-        print(table(scores), file=sys.stderr)
+        print(table(scores), *_which(folder, run), sep="\n", file=sys.stderr)
         if run.task in SPEAKS_FIRST:
             print(_sample(folder), file=sys.stderr)
         print(folder)
@@ -64,6 +65,8 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     if start is not None:
         plain = begun(plain, Path(start), tune=text_of("train.tune", recipe, overrides) or plain.train.tune)
     run = load(recipe, overrides, base=plain)
+    if start is not None:
+        refuse_another_shape(run.model, plain.model, Path(start))
     return replace(run, task=task, data=_data(run.data, data, source, target))
 
 
@@ -76,10 +79,21 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
         from regard.training.loop import train
 
     try:
-        return train(run, folder)
+        with _as_before_if_refused(folder):
+            return train(run, folder)
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on from the newest checkpoint in {folder}", file=sys.stderr)
         raise
+
+
+def _which(folder: Path, run: Run) -> Iterator[str]:
+    """What was scored, where it is not the model of the last step, whose loss was printed before."""
+    losses = summary(folder).curves.validation
+    if (mean := min(run.train.average, len(list((folder / "checkpoints").glob("step-*"))))) > 1:
+        yield f"note: the model, which was scored, is the mean of the last {mean} checkpoints (train.average)"
+    elif losses and (best := min(losses, key=losses.__getitem__)) < max(losses):
+        yield (f"note: the model, which was scored, is the checkpoint of step {best:,}, whose validation loss was the "
+               "least")
 
 
 @contextmanager
@@ -90,6 +104,27 @@ def _importing_torch() -> Iterator[None]:
     with Stop() as stop:
         yield
     stop.check("stopped before the first step; the same command starts again")
+
+
+@contextmanager
+def _as_before_if_refused(folder: Path) -> Iterator[None]:
+    """A new run that is refused before its first checkpoint leaves nothing that was not there already.
+
+    What was stopped, or has failed for want of room, keeps its prepared data: the same command may go on with it.
+    """
+    above = [folder, *folder.parents]
+    before = {place for place in [*above, *folder.rglob("*")] if place.exists()}
+    try:
+        yield
+    except UserError as error:
+        is_new = folder / "run.json" not in before and not (folder / "checkpoints").exists()
+        is_refused = is_new and error.exit_code == UserError.exit_code
+        if is_refused and _is_first() and not is_held(folder):  # by another process, whose files they would be
+            new = {*above, *folder.rglob("*")} - before
+            with suppress(OSError):
+                for place in sorted(new, reverse=True):  # what is in a folder before the folder
+                    place.rmdir() if place.is_dir() else place.unlink()
+        raise
 
 
 def _sample(folder: Path) -> str:
@@ -130,9 +165,9 @@ def _has_ended(folder: Path) -> bool:
 
 def _scores(folder: Path, run: Run) -> dict[str, Any]:
     if _is_first():
-        print(f"the run in {folder} has ended, after {run.train.steps:,} steps; --set train.steps={run.train.steps} "
-              "--extend N goes on for N more; to train anew, delete it or choose another place with --out DIR",
-              file=sys.stderr)
+        steps = run.train.steps
+        print(f"the run in {folder} has ended, after {count(steps, 'step')}; --set train.steps={steps} --extend N goes "
+              "on for N more; to train anew, delete it or choose another place with --out DIR", file=sys.stderr)
     return dict(jsons.loads((folder / SCORES).read_text(encoding="utf-8")))
 
 

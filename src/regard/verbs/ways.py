@@ -11,17 +11,19 @@ from regard.verbs.curves import COLOURS, FAINT, GREY, INK, spread
 
 __all__ = ["picture"]
 
-LONGEST = 60  # characters of a text that fit into the key
+LONGEST = 80  # characters of a text that fit into the key, however wide they are
+LONGEST_WORD = 24  # that fit into a title
 
 
 def picture(word: Word) -> Figure:
     """Left, how alike the vectors are after each block; right, the way that each takes."""
-    figure = Figure(figsize=(10, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.1), facecolor="white")
+    height = 4.1 + 0.18 * len(word.texts)  # inches; each has a line in the key
+    figure = Figure(figsize=(10, height), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.1), facecolor="white")
     left, right = figure.subplots(1, 2)
     _cosines(left, word)
     _ways(right, word)
-    # A figure's own key would be laid over its axes.
-    key = right.legend(loc="upper left", bbox_to_anchor=(0, -0.06), frameon=False, fontsize=8, labelcolor=INK)
+    # Below both: that of one of them would make all axes narrower, until a title ran into what is beside them.
+    key = figure.legend(loc="outside lower left", frameon=False, fontsize=8, labelcolor=INK)
     for text in key.get_texts():
         text.set_parse_math(False)  # a text may speak of money
     return figure
@@ -40,7 +42,8 @@ def _cosines(axes: Axes, word: Word) -> None:
                       annotation_clip=False)
     axes.set_ylim(least, 1.0)
     axes.set_xlim(0, layers[-1])
-    axes.set_title(f"“{word.word}”: cosine of its vectors", loc="left", color=INK, fontsize=10, parse_math=False)
+    axes.set_title(f"“{_cut(word.word, LONGEST_WORD)}”: cosine of its vectors", loc="left", color=INK, fontsize=10,
+                   parse_math=False)
     axes.set_xlabel("after block (0: as it enters the first)", color=GREY, fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
@@ -54,7 +57,7 @@ def _ways(axes: Axes, word: Word) -> None:
         x, y = way.T
         axes.plot(x, y, color=colour, linewidth=1.4, alpha=0.7)
         axes.scatter(x, y, s=np.linspace(14, 60, len(way)), color=colour, zorder=3,
-                     label=f"{place + 1}  {_cut(text)}")
+                     label=f"{place + 1}  {_cut(text, LONGEST)}")
         # Numbers of ways that end at one place stand beside each other.
         beside = int((np.linalg.norm(word.plane[:place, -1] - way[-1], axis=1) < 0.05 * np.ptp(word.plane)).sum())
         axes.annotate(str(place + 1), way[-1], textcoords="offset points", xytext=(7 + 10 * beside, -3), color=colour,
@@ -69,6 +72,6 @@ def _ways(axes: Axes, word: Word) -> None:
     axes.spines[:].set_color(FAINT)
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
