@@ -205,8 +205,18 @@ def test_a_file_that_is_no_text_is_an_error_if_named_and_else_left_out(
     assert "\n" not in str(error.value)
     found = corpus(tmp_path)
     assert "".join(chain(*texts(found).values())) == "some good text"
-    assert len(found.notes) == 1
+    assert len(found.notes) == 2
     assert "wrong left out" in found.notes[0]
+
+
+@pytest.mark.parametrize(("files", "notes"), [
+    ({f"{n:02}.txt": "text" for n in range(30)}, ("no val split: the last 3 of 30 documents are held out as val",)),
+    ({f"{n}.txt": "text" for n in range(10)}, ("no val split: the last of 10 documents is held out as val",)),
+    ({"all.txt": "some text " * 9}, ("no val split: the last 10% of the text is held out as val",)),
+    ({"train.txt": "text", "valid.txt": "text"}, ()),
+])
+def test_what_is_held_out_is_said(tmp_path: Path, files: dict[str, str | bytes], notes: tuple[str, ...]) -> None:
+    assert corpus(written(tmp_path / "data", files)).notes == notes
 
 
 @pytest.mark.parametrize("line", ['{"text": 7}', '{"txt": "a"}', "[]", "{"])

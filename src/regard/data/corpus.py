@@ -86,6 +86,7 @@ def read_corpus(found: Sequence[Found], *, key: str = "text", held_out: float = 
     texts = {name: _whole(group, key) for name, group in splits.items() if group}
     if "val" not in texts:
         train, val = _parted(splits["train"], key, held_out)
+        notes.append(f"no val split: {_end(splits['train'], held_out)} held out as val")
         texts = {"train": train, "val": val} | {name: text for name, text in texts.items() if name != "train"}
     return Corpus(texts, tuple(notes))
 
@@ -258,6 +259,14 @@ def _left_out(first: Path, count: int, why: str) -> str:
 def _whole(files: Sequence[_Measured], key: str) -> Text:
     paths = [file.path for file in files]
     return Text(partial(_documents, paths, key), sum(file.characters for file in files))
+
+
+def _end(files: Sequence[_Measured], held_out: float) -> str:
+    """What `_parted` holds out, in words."""
+    count = sum(file.documents for file in files)
+    if last := int(count * held_out):
+        return f"the last {last:,} of {count:,} documents are" if last > 1 else f"the last of {count:,} documents is"
+    return f"the last {100 * held_out:g}% of the text is"
 
 
 def _parted(files: Sequence[_Measured], key: str, held_out: float) -> tuple[Text, Text]:
