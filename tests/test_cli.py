@@ -362,8 +362,9 @@ def test_the_scores_say_which_checkpoint_was_the_best_unless_it_is_the_last(
 
 
 def test_a_run_of_one_step_has_ended_after_1_step(pairs: Path) -> None:
-    for _ in range(2):
-        outcome = run("train", "--data", pairs, *TINY_OPTIONS, "--set", "train.steps=1")
+    one = ["--set", "train.steps=1", "--set", "train.batch_tokens=2048"]
+    assert "29 examples, 1 step per epoch; " in run("train", "--data", pairs, *TINY_OPTIONS, *one).err
+    outcome = run("train", "--data", pairs, *TINY_OPTIONS, *one)
     assert "has ended, after 1 step; " in outcome.err
 
 

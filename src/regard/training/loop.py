@@ -20,7 +20,7 @@ from regard.data.loader import ahead
 from regard.lock import hold
 from regard.nn.init import initialize
 from regard.nn.lora import merged
-from regard.settings.errors import Failure, NotFinite, Stopped
+from regard.settings.errors import Failure, NotFinite, Stopped, count
 from regard.settings.load import refuse_another, to_json
 from regard.settings.schema import Run, Search, Train
 from regard.tasks import make
@@ -164,7 +164,7 @@ class Learning:
             raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {self.folder}; "
                           "the same command goes on from there", self.stop.exit_code)
         if progress.step < how.steps:
-            self.log.say(f"stopped: no better validation loss in {how.patience} evaluations")
+            self.log.say(f"stopped: no better validation loss in {count(progress.waited, 'evaluation')}")
 
     def introduce(self, sizes: Sizes) -> None:
         log, how, world = self.log, self.how, self.world
@@ -172,8 +172,9 @@ class Learning:
             foretold = outlook(self.task, sizes, self.plan, how, device=self.device, precision=self.precision,
                                gpus=world.size)
             where = f"{world.size} processes on {self.device.type}" if world.size > 1 else self.device.type
-            log.say(f"{len(self.task.lengths('train')):,} examples, {self.plan.steps_per_epoch:,} steps per epoch; "
-                    f"{foretold}; {where}, {str(self.precision).removeprefix('torch.')}")
+            examples, steps = len(self.task.lengths("train")), self.plan.steps_per_epoch
+            log.say(f"{count(examples, 'example')}, {count(steps, 'step')} per epoch; {foretold}; "
+                    f"{where}, {str(self.precision).removeprefix('torch.')}")
             if how.start is not None or how.frozen:
                 log.say(Parameters.of(self.model).shares)
             for note in self.task.notes:
