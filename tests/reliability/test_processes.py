@@ -535,7 +535,7 @@ def test_a_run_that_has_ended_says_so_once_and_can_be_lengthened(place: Place, j
     started = place(job, "train.steps=4")
     assert started.go(2) == [0]
     assert started.go(2) == [0]
-    assert "has ended; to train anew" in started.said(0)
+    assert "has ended, after 4 steps" in started.said(0)
     assert started.said(1) == ""
     assert started.go(2, script=started.work("--extend", "3")) == [0], started.launched
     assert started.said(1) == ""

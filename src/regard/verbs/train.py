@@ -4,6 +4,7 @@ import glob
 import json as jsons
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -112,18 +113,20 @@ def _as_before_if_refused(folder: Path) -> Iterator[None]:
 
     What was stopped, or has failed for want of room, keeps its prepared data: the same command may go on with it.
     """
-    above = [folder, *folder.parents]
-    before = {place for place in [*above, *folder.rglob("*")] if place.exists()}
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    if not made and any(folder.iterdir()):  # what is there is somebody's, whatever comes
+        yield
+        return
     try:
         yield
     except UserError as error:
-        is_new = folder / "run.json" not in before and not (folder / "checkpoints").exists()
-        is_refused = is_new and error.exit_code == UserError.exit_code
+        is_refused = error.exit_code == UserError.exit_code and not (folder / "checkpoints").exists()
         if is_refused and _is_first() and not is_held(folder):  # by another process, whose files they would be
-            new = {*above, *folder.rglob("*")} - before
             with suppress(OSError):
-                for place in sorted(new, reverse=True):  # what is in a folder before the folder
-                    place.rmdir() if place.is_dir() else place.unlink()
+                for place in list(folder.iterdir()):
+                    shutil.rmtree(place) if place.is_dir() else place.unlink()
+                for place in made:
+                    place.rmdir()
         raise
 
 
