@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from regard.lock import RECENT, hold, is_held
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, UserError
 
 ROOT = Path(__file__).parents[1]
 HOLD = """
@@ -107,3 +107,27 @@ def test_without_locks_a_run_that_spoke_just_now_is_held(tmp_path: Path, monkeyp
         (tmp_path / "metrics.jsonl").touch()
         os.utime(tmp_path / "metrics.jsonl", (time.time() - age,) * 2)
         assert is_held(tmp_path) == (age < RECENT)
+
+
+def begun(folder: Path, error: UserError) -> list[str]:
+    """What is left of a run that has prepared its data, beside a file of somebody's, and ends by an error."""
+    with suppress(UserError), hold(folder):
+        (folder / "data").mkdir(exist_ok=True)
+        for name in ("data/key.json", "tokenizer.json", "run.json", "notes.txt"):
+            (folder / name).write_text("{}")
+        raise error
+    return sorted(place.name for place in folder.iterdir())
+
+
+def test_a_refused_run_takes_with_it_what_it_has_made_and_nothing_else(tmp_path: Path) -> None:
+    assert begun(tmp_path / "new", UserError("no such label")) == ["notes.txt"]
+    (tmp_path / "old" / "data").mkdir(parents=True)
+    assert begun(tmp_path / "old", UserError("no such label")) == ["data", "notes.txt"]
+
+
+def test_what_has_failed_or_was_shared_keeps_what_it_has_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ["data", "lock", "notes.txt", "run.json", "tokenizer.json"]
+    assert begun(tmp_path / "full", Failure("the disk is full")) == made
+    assert begun(tmp_path / "full", UserError("no such label")) == made  # a run by then
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert begun(tmp_path / "shared", UserError("no such label")) == made

@@ -6,6 +6,7 @@ The system lets go of the lock when the process ends, however it ends. So nothin
 
 import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -14,9 +15,13 @@ from pathlib import Path
 
 from regard.settings.errors import UserError
 
-__all__ = ["hold", "is_held"]
+__all__ = ["PREPARED", "hold", "is_held"]
 
 FILE = "lock"
+PREPARED = {"data", FILE, "labels.json", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
+            "source_tokenizer_config.json", ".run.json.tmp"}
+"""What a run leaves that ended before its first step."""
+BEGUN = {"run.json", "metrics.jsonl"}  # and at its first
 RECENT = 60.0  # seconds; a run that learns says something more often than that
 
 
@@ -24,14 +29,21 @@ RECENT = 60.0  # seconds; a run that learns says something more often than that
 def hold(folder: Path) -> Iterator[None]:
     """Keep other processes from training this run; refused while one of them does.
 
-    Where files cannot be locked (Windows, some network file systems) nobody is kept from anything.
+    Where files cannot be locked (Windows, some network file systems) nobody is kept from anything. A new run that is
+    refused, for its data or a setting, leaves nothing behind; one that was stopped, or has failed for want of room,
+    keeps its prepared data, with which the same command may go on.
     """
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _held(folder):
+            absent = {name for name in PREPARED | BEGUN if not (folder / name).exists()}
             try:
                 yield
+            except UserError as error:
+                if error.exit_code == UserError.exit_code and "run.json" in absent:
+                    _clear(folder, absent)
+                raise
             finally:
                 if not (folder / "run.json").exists():  # what ended before it was a run leaves nothing behind
                     with suppress(OSError):
@@ -41,6 +53,15 @@ def hold(folder: Path) -> Iterator[None]:
             with suppress(OSError):
                 for place in made:
                     place.rmdir()
+
+
+def _clear(folder: Path, names: set[str]) -> None:
+    """Delete what was just made, unless other processes work with it, too, or there is a checkpoint."""
+    if os.environ.get("WORLD_SIZE", "1") != "1" or (folder / "checkpoints").exists():
+        return
+    for name in names:
+        with suppress(OSError):
+            shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
 
 
 @contextmanager

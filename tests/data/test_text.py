@@ -251,7 +251,7 @@ def test_of_two_files_the_runs_own_languages_say_which_is_the_source(tmp_path: P
     (tmp_path / "new.fr.gz").write_bytes(gzip.compress(b"A\n"))
     fr, en, text, other = (tmp_path / name for name in ("new.fr.gz", "new.en", "new.txt", "train.md"))
     assert measured(fr, en) == measured(en, fr) == [[("A", "a")]]
-    assert measured(en, text) == measured(text, en) == [[("t", "a")]]
+    assert measured(en, text) == measured(text, en) == measured(en, text, source="fr") == [[("t", "a")]]
     # Where the names do not tell, the first is; and no file beside them comes along, whatever they are called.
     assert measured(text, other) == [[("t", "m")]]
     assert measured(en, fr, own=(None, None)) == [[("a", "A")]]
@@ -274,7 +274,11 @@ def test_of_a_directory_the_tests_are_measured_or_else_val(tmp_path: Path) -> No
     assert measured(tmp_path) == measured(tmp_path, source="fr", target="en") == [[("V", "v")]]
     write(tmp_path, test1_fr="A\n", test1_en="a\n", test2_fr="B\n", test2_en="b\n", test3_fr="C\n")
     assert measured(tmp_path) == measured(tmp_path, target="en") == [[("A", "a")], [("B", "b")]]
-    assert measured(tmp_path, target="fr") == [[("a", "A")], [("b", "B")]]
+    assert measured(tmp_path, source="en", target="fr") == [[("a", "A")], [("b", "B")]]
+    write(tmp_path, test1_de="~\n", test2_de="~\n")
+    assert measured(tmp_path, source="fr") == measured(tmp_path, target="en") == [[("A", "a")], [("B", "b")]]
+    for test in ("test1.de", "test2.de"):
+        (tmp_path / test).unlink()
     assert measured(tmp_path, own=(None, "fr")) == [[("a", "A")], [("b", "B")]]
     assert read_test_pairs([tmp_path], own=("fr", "en")).notes == ("test3 is left out: its en side is missing",)
     (tmp_path / "json").mkdir()
@@ -293,6 +297,7 @@ def test_what_makes_no_pairs_to_measure_is_refused(tmp_path: Path) -> None:
     assert "the same file" in refused(en, en, source="x", target="y")
     assert "--source and --target say de and en" in refused(fr, en, source="de", target="en")
     assert "both 'en'" in refused(fr, en, source="en", target="en")
+    assert "both 'en'" in refused(fr, en, source="en")  # the run's own target
     assert "the file is empty" in refused(other, empty)
     assert "none: no such file or directory" in refused(fr, tmp_path / "none")
     assert "no test in it; wanted test.SOURCE" in refused(tmp_path)

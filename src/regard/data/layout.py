@@ -69,12 +69,13 @@ def find_test_pairs(paths: Sequence[Path], *, source: str | None, target: str | 
 
     The run's own sides say which of two files is the source, where these are called so; else it is the first.
     """
-    _refuse_equal(source, target)
+    sides = source or own[0], target or own[1]
+    _refuse_equal(*sides)
     files, notes, left = list[tuple[Path, ...]](), list[str](), list(paths)
     while left:
         path = left.pop(0)
         if is_directory(path):
-            found, lacking = _tests_in(path, source, target, own)
+            found, lacking = _tests_in(path, source, target, sides)
             files += found
             notes += lacking
         elif kind(path) in BOTH_SIDES:
@@ -82,9 +83,8 @@ def find_test_pairs(paths: Sequence[Path], *, source: str | None, target: str | 
         elif not left or is_directory(left[0]) or kind(left[0]) in BOTH_SIDES:
             raise _one_side(path)
         else:
-            files.append(_test_pair(path, left.pop(0), source, target, own))
-    keys = _names(source or own[0], target or own[1])
-    return Layout({" ".join(map(str, its)): its for its in files}, keys, tuple(notes))
+            files.append(_test_pair(path, left.pop(0), source, target, sides))
+    return Layout({" ".join(map(str, its)): its for its in files}, _names(*sides), tuple(notes))
 
 
 def sides_of(paths: Sequence[Path], *, source: str | None, target: str | None) -> Sides:
@@ -135,7 +135,7 @@ def _in_directory(directory: Path, source: str | None, target: str | None) -> La
 
 
 def _tests_in(directory: Path, source: str | None, target: str | None,
-              own: Sides) -> tuple[list[tuple[Path, ...]], tuple[str, ...]]:
+              sides: Sides) -> tuple[list[tuple[Path, ...]], tuple[str, ...]]:
     """The files of its tests, or else of its val; and what to say of those that lack a side."""
     found = _scan(directory)
     tests = sorted({split for split, _ in found if split.startswith("test")}) or ["val"]
@@ -147,7 +147,7 @@ def _tests_in(directory: Path, source: str | None, target: str | None,
         if len(there) < 2:
             raise UserError(f"{directory}: no test in it; wanted test.SOURCE and test.TARGET, test.tsv, or test.jsonl; "
                             f"found {_listed(found)}")
-        known = (source, target) if source or target else tuple(name if name in there else None for name in own)
+        known = tuple(name if name in there else None for name in sides)
         files, notes = _pick([(chosen, language) for language in _way(directory, there, *known)])
     if not files:
         raise UserError(f"{directory}: no test in it; {'; '.join(notes)}")
@@ -254,8 +254,7 @@ def _two_sides(first: Path, second: Path, source: str | None, target: str | None
     return _beside((first, second), _names(source, target))
 
 
-def _test_pair(first: Path, second: Path, source: str | None, target: str | None, own: Sides) -> tuple[Path, Path]:
-    sides = (source, target) if source or target else own
+def _test_pair(first: Path, second: Path, source: str | None, target: str | None, sides: Sides) -> tuple[Path, Path]:
     if kind(first) == kind(second) in sides:
         raise UserError(f"{first} and {second}: both names say {kind(first)}; pass each source, and then its target")
     pair = _by_name(first, second, *sides)

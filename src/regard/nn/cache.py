@@ -16,7 +16,7 @@ from regard.nn.norm import Norm
 from regard.nn.product import Slots, project
 
 __all__ = ["BlockCache", "FixedCache", "GrowingCache", "LayerCache", "Lineage", "Remembered", "Stored",
-           "put"]
+           "kept_as", "put"]
 
 NEVER = 2**62  # a position that no query reaches
 SPARE = 16  # keys for which a growing cache has room at the least

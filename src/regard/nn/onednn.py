@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Layouts", "lasting", "linear", "serves", "times"]
+__all__ = ["Layouts", "knows_bfloat16", "lasting", "linear", "serves", "times"]
 
 ROWS = 512  # from which on it pays to lay out weights that learn
 FEW, WORK = 8, 1 << 23  # else: rows at the least, and multiplications
 MANY = 1_024  # rows that a layout is chosen for
-ENDS = {"relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"), "silu": ("swish", "")}
+ENDS = {"": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"),
+        "silu": ("swish", "")}
 """Nonlinearities that a product can end with, by their names there."""
 
 Layouts = dict[int, tuple[Tensor, Tensor]]
@@ -61,12 +62,13 @@ def _can(x: Tensor, weight: Tensor) -> bool:
     # In this order: what compiles cannot see into the rest, and without oneDNN there is nobody to ask.
     return (x.device.type == "cpu" and x.dtype == weight.dtype and not torch.compiler.is_compiling()
             and not torch.is_autocast_enabled("cpu") and torch.backends.mkldnn.is_available()
-            and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _knows_bfloat16())))
+            and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and knows_bfloat16())))
 
 
 @cache
-def _knows_bfloat16() -> bool:
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+def knows_bfloat16() -> bool:
+    """Whether this machine multiplies such numbers itself."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def linear(x: Tensor, layer: nn.Linear, *, bend: str = "") -> Tensor:
@@ -103,5 +105,5 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "") -> Tensor:
-    name, kind = ENDS.get(bend, ("none", ""))
+    name, kind = ENDS[bend]
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, name, [], kind)  # type: ignore[no-any-return]

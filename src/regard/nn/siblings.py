@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.nn.cache import GrowingCache, LayerCache, Stored, put
+from regard.nn.cache import GrowingCache, LayerCache, Stored, kept_as, put
+from regard.nn.onednn import knows_bfloat16
 
 __all__ = ["SiblingCache", "Siblings"]
 
@@ -66,9 +67,9 @@ class SiblingCache(LayerCache):
                positions: Int[Tensor, "1 n"]) -> Stored:
         size = self.siblings.size
         start = 0 if self.places is None else self.places.shape[1]
-        # In bfloat16, too, if they come so: by products a CPU attends to it as fast as to half as many numbers.
+        dtype = _kept_as(k)
         self.keys, self.values = (
-            put(_side_by_side(new, size), None if room is None else room.to(new.dtype), start * size, dtype=new.dtype)
+            put(_side_by_side(new, size), None if room is None else room.to(dtype), start * size, dtype=dtype)
             for new, room in ((k, self.keys), (v, self.values)))
         self.places = positions if self.places is None else torch.cat([self.places, positions], dim=1)
         self.siblings.reach(self.places.shape[1])
@@ -86,6 +87,11 @@ class SiblingCache(LayerCache):
 
     def tensors(self) -> list[Tensor]:
         return [tensor for tensor in (self.keys, self.values, self.places) if tensor is not None]
+
+
+def _kept_as(x: Tensor) -> torch.dtype:
+    """By products a CPU that multiplies bfloat16 attends to it as fast as to half as many numbers."""
+    return x.dtype if knows_bfloat16() else kept_as(x)
 
 
 def _side_by_side(x: Float[Tensor, "rows groups n head"], size: int) -> Float[Tensor, "sources groups keys head"]:

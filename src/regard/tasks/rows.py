@@ -16,7 +16,7 @@ from regard.data.corpus import Corpus, Found, Text, find_texts, pieces, read_cor
 from regard.data.progress import progress
 from regard.data.shards import Counts, Shards, write_shards
 from regard.data.tokenizer import Tokenizer
-from regard.settings.errors import UserError
+from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Run
 from regard.tasks.base import B, Sizes, Task
 
@@ -83,7 +83,11 @@ class Rows(Task[B]):
               progress("encoding the text", sum(text.characters for text in texts.values())) as tell):
             for number, (name, text) in enumerate(texts.items()):
                 ids = Path(folder, str(number))
-                self.counts[name] = write_shards(ids, text.documents(), self.tokens, tell)
+                try:
+                    self.counts[name] = write_shards(ids, text.documents(), self.tokens, tell)
+                except OSError as error:
+                    raise Failure(f"{folder}: the ids of {name} cannot be written there: {error.strerror or error}; "
+                                  "TMPDIR may name another place") from None
                 self.ids[name] = Shards.load(ids, self.counts[name].ids)
         return list(texts)
 

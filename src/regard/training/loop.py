@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -277,6 +277,8 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
                       "have been the model. Delete the newer ones and start the same command again")
     if len(whole) < len(steps):
         log.say(f"note: {len(steps) - len(whole)} of {len(steps)} checkpoints to be averaged are missing or damaged")
+    if (made_of := _made_of(sorted(checkpoint.step for checkpoint in whole), progress.step)) is not None:
+        log.say(made_of)
     weights = average(whole)
     if run.train.tune == "lora":
         if not write_adapter(folder, run, sizes, weights):
@@ -284,6 +286,22 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
         weights = merged(weights, scale=scale_of(run.train))
     finish(folder, run, sizes, weights)
     return weights
+
+
+def _made_of(steps: Sequence[int], last: int) -> str | None:
+    """What to say of a model that is not simply the one of the last step.
+
+    >>> _made_of([80, 90, 1_000], last=1_000)
+    'the model is the mean of the checkpoints of steps 80, 90 and 1,000'
+    >>> _made_of([80], last=100)
+    'the model is the checkpoint of step 80, the best by its validation loss'
+    """
+    if steps == [last]:
+        return None
+    named = [f"{step:,}" for step in steps]
+    if len(named) == 1:
+        return f"the model is the checkpoint of step {named[0]}, the best by its validation loss"
+    return f"the model is the mean of the checkpoints of steps {', '.join(named[:-1])} and {named[-1]}"
 
 
 def _scores(task: Task[Any], model: nn.Module, log: Log, how: Search) -> dict[str, Any]:

@@ -15,7 +15,7 @@ SUMMED_UP = {"classify", "encode"}  # tasks that make one vector of a text, as t
 # What decides the weights of a body, or how they are read.
 SHAPE = ("cell", "ways", "width", "depth", "heads", "key_heads", "head_width", "hidden_width", "activation", "norm",
          "norm_place", "bias", "score", "positions", "position_width", "qk_norm", "global_projections",
-         "embedding_width", "embedding_norm", "segments")
+         "embedding_width", "embedding_norm", "scale_embedding", "segments", "tied")
 
 
 def begun(plain: Run, source: Path, *, tune: str) -> Run:
@@ -49,7 +49,7 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
 def refuse_another_shape(model: Tower, body: Tower, source: Path) -> None:
     """What a body has learned fits no other shape. Only its depth may be less: the lower blocks are taken."""
     model, body = _derived(model), _derived(body)
-    names = (*SHAPE, "longest") if body.positions == "learned" else SHAPE
+    names = (*SHAPE, "longest") if body.positions in ("learned", "fourier") else SHAPE
     for name in names:
         wanted, has = getattr(model, name), getattr(body, name)
         if wanted != has and not (name == "depth" and wanted < has):

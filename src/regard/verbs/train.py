@@ -4,23 +4,21 @@ import glob
 import json as jsons
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.lock import hold, is_held
+from regard.lock import PREPARED, hold
 from regard.settings.errors import UserError, count
 from regard.settings.load import differences, load, refuse_another, task_of, text_of, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
 from regard.verbs.start import begun, refuse_another_shape
-from regard.verbs.summary import summary
 
 __all__ = ["main", "settled"]
 
@@ -29,9 +27,6 @@ BUILT_IN = {"language": "python", **dict.fromkeys(("translate", "classify", "tag
 SCORES = "scores.json"  # what a run writes last
 SAMPLE = 160  # tokens
 SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
-# What a run leaves that ended before its first step.
-PREPARED = {"data", "lock", "labels.json", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
-            "source_tokenizer_config.json", ".run.json.tmp"}
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
@@ -49,7 +44,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     else:
         from regard.verbs.evaluate import table
 
-        print(table(scores), *_which(folder, run), sep="\n", file=sys.stderr)
+        print(table(scores), file=sys.stderr)
         if run.task in SPEAKS_FIRST:
             print(_sample(folder), file=sys.stderr)
         print(folder)
@@ -80,21 +75,10 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
         from regard.training.loop import train
 
     try:
-        with _as_before_if_refused(folder):
-            return train(run, folder)
+        return train(run, folder)
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on from the newest checkpoint in {folder}", file=sys.stderr)
         raise
-
-
-def _which(folder: Path, run: Run) -> Iterator[str]:
-    """What was scored, where it is not the model of the last step, whose loss was printed before."""
-    losses = summary(folder).curves.validation
-    if (mean := min(run.train.average, len(list((folder / "checkpoints").glob("step-*"))))) > 1:
-        yield f"note: the model, which was scored, is the mean of the last {mean} checkpoints (train.average)"
-    elif losses and (best := min(losses, key=losses.__getitem__)) < max(losses):
-        yield (f"note: the model, which was scored, is the checkpoint of step {best:,}, whose validation loss was the "
-               "least")
 
 
 @contextmanager
@@ -105,29 +89,6 @@ def _importing_torch() -> Iterator[None]:
     with Stop() as stop:
         yield
     stop.check("stopped before the first step; the same command starts again")
-
-
-@contextmanager
-def _as_before_if_refused(folder: Path) -> Iterator[None]:
-    """A new run that is refused before its first checkpoint leaves nothing that was not there already.
-
-    What was stopped, or has failed for want of room, keeps its prepared data: the same command may go on with it.
-    """
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    if not made and any(folder.iterdir()):  # what is there is somebody's, whatever comes
-        yield
-        return
-    try:
-        yield
-    except UserError as error:
-        is_refused = error.exit_code == UserError.exit_code and not (folder / "checkpoints").exists()
-        if is_refused and _is_first() and not is_held(folder):  # by another process, whose files they would be
-            with suppress(OSError):
-                for place in list(folder.iterdir()):
-                    shutil.rmtree(place) if place.is_dir() else place.unlink()
-                for place in made:
-                    place.rmdir()
-        raise
 
 
 def _sample(folder: Path) -> str:
