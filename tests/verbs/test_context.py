@@ -77,7 +77,8 @@ def test_the_picture_is_drawn_and_the_table_has_a_row_for_each_layer(
     assert "1 and 2   1 and 3   2 and 3" in said.out
 
 
-@pytest.mark.parametrize("texts", [["W" * 200, "the bank"], ["a bank", "a bank"]], ids=["long", "short"])
+@pytest.mark.parametrize("texts", [["W" * 200, "the bank"], ["a bank", "a bank"], ["a bank"] * 12],
+                         ids=["long", "short", "many"])
 def test_the_title_of_the_picture_runs_into_no_label_however_long_the_texts_are(texts: list[str]) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -85,7 +86,8 @@ def test_the_title_of_the_picture_runs_into_no_label_however_long_the_texts_are(
     from regard.look.context import Word
     from regard.verbs.ways import picture
 
-    figure = picture(Word("internationalisation", texts, np.ones((2, 3, 4))))  # all alike: the labels stand at the top
+    alike = np.ones((len(texts), 3, 4))  # the labels stand at the top
+    figure = picture(Word("internationalisation", texts, alike))
     FigureCanvasAgg(figure).draw()
     axes = figure.axes[0]
     title = axes._left_title.get_window_extent()  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ __all__ = ["picture"]
 
 LONGEST = 80  # characters of a text that fit into the key, however wide they are
 LONGEST_WORD = 24  # that fit into a title
+NAMED = 16  # pairs of texts whose names fit beside their lines
 
 
 def picture(word: Word) -> Figure:
@@ -32,11 +33,16 @@ def picture(word: Word) -> Figure:
 def _cosines(axes: Axes, word: Word) -> None:
     values, layers = word.cosines, range(word.states.shape[1])
     least = min(0.0, float(values.min()))
+    thin = len(word.pairs) > NAMED
     for first, second in word.pairs:  # of one colour: those to the right are the texts'
-        axes.plot(layers, values[:, first, second], color=INK, marker="o", markersize=4, linewidth=1.4, clip_on=False)
-    ends = [float(values[-1][pair]) for pair in word.pairs]
+        axes.plot(layers, values[:, first, second], color=GREY if thin else INK, marker="o", clip_on=False,
+                  markersize=2 if thin else 4, linewidth=0.7 if thin else 1.4)
+    # Of many the likest and the unlikest are named; the table has all.
+    pairs = sorted(word.pairs, key=lambda pair: float(values[-1][pair]))
+    pairs = pairs if len(pairs) <= NAMED else pairs[: NAMED // 2] + pairs[-NAMED // 2 :]
+    ends = [float(values[-1][pair]) for pair in pairs]
     heights = spread([(end - least) / (1 - least) for end in ends], 0.05)
-    for (first, second), end, height in zip(word.pairs, ends, heights, strict=True):
+    for (first, second), end, height in zip(pairs, ends, heights, strict=True):
         axes.annotate(f"{first + 1} and {second + 1}  {end:.2f}", (layers[-1], end), (1.03, height),
                       textcoords="axes fraction", color=INK, fontsize=9, verticalalignment="center",
                       annotation_clip=False)
