@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.labelled import Columns, LabelledFile, Sample, read_corpus, read_file
-from regard.data.layout import find_splits, find_tests
+from regard.data.splits import find_splits, find_tests
 from regard.settings.errors import UserError
 
 ONE, MANY = Columns(), Columns(several=True)

@@ -90,7 +90,8 @@ def test_a_shape_that_the_source_has_not_is_refused_by_the_name_of_its_setting(
     name, source = setting.partition("=")[0], runs / "classify"
     with pytest.raises(UserError) as error:
         settled("classify", [], None, None, None, [f"train.start={source}", setting])
-    assert str(error.value) == (f"{setting}: the model in {source} has {has}, and its weights fit no other; leave "
+    fits = "no more" if name == "model.depth" else "no other"
+    assert str(error.value) == (f"{setting}: the model in {source} has {has}, and its weights fit {fits}; leave "
                                 f"{name} out, or train from the beginning, without --from")
 
 

@@ -14,8 +14,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.layout import PART, find_splits, is_directory, kind
+from regard.data.layout import is_directory, kind
 from regard.data.lines import read_lines
+from regard.data.splits import PART, find_splits
 from regard.settings.errors import UserError
 
 __all__ = ["Tagged", "Treebank", "find_treebank", "read_sentences", "read_treebank"]

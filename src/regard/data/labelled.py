@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.jsonl import described, read_objects, text_of, value_of
-from regard.data.layout import find_splits, kind
+from regard.data.layout import kind
 from regard.data.lines import NotUTF8, read_lines, read_text
+from regard.data.splits import find_splits
 from regard.data.text import by_checksum, shared
 from regard.settings.errors import UserError
 

@@ -1,11 +1,9 @@
 """Which files are which split: from the paths a user gives to the files to read.
 
 Parallel files are called `SPLIT.LANGUAGE`, as in `train.en` and `train.de`; files that hold both sides are
-`SPLIT.tsv` or `SPLIT.jsonl`; each may end in `.gz`. Where examples are no pairs, one file holds a split, and its name
-says which in one of its parts: `reviews-train.csv`, `TREC.test.all.gz`.
+`SPLIT.tsv` or `SPLIT.jsonl`; each may end in `.gz`. (`splits` does it for examples that are no pairs.)
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,12 +12,11 @@ from stat import S_ISDIR
 
 from regard.settings.errors import UserError
 
-__all__ = ["PART", "SPLITS", "Layout", "Sides", "find_files", "find_splits", "find_test_pairs", "find_tests",
-           "is_directory", "kind", "sides_of"]
+__all__ = ["SPLITS", "Layout", "Sides", "files_in", "find_files", "find_test_pairs", "is_directory", "kind",
+           "sides_of"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 BOTH_SIDES = ("tsv", "jsonl")
-PART = re.compile(r"(?:^|[._-])(train|val|valid|validation|dev|test[^.]*)(?=[._-]|$)")
 
 Found = Mapping[tuple[str, str], Sequence[Path]]  # (split, suffix) -> the files called so
 
@@ -167,13 +164,13 @@ def _whole(directory: Path, found: Found, splits: Sequence[str]) -> str | None:
 
 def _scan(directory: Path) -> Found:
     found: dict[tuple[str, str], list[Path]] = {}
-    for entry in _files(directory):
+    for entry in files_in(directory):
         if (split := _split(entry)) and kind(entry):
             found.setdefault((split, kind(entry)), []).append(entry)
     return found
 
 
-def _files(directory: Path) -> list[Path]:
+def files_in(directory: Path) -> list[Path]:
     try:
         return sorted(entry for entry in directory.iterdir() if entry.is_file())
     except PermissionError:
@@ -294,86 +291,3 @@ def _beside(train: tuple[Path, ...], languages: tuple[str, str]) -> Layout:
     if files:
         notes = (f"{', '.join(files)} read from beside {train[0]}", *notes)
     return Layout({"train": train} | files, languages, notes)
-
-
-# One file for each split.
-
-
-def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """The file of every split, train first: of a directory, of files by their names, or of one file that is train.
-
-    Beside train, only files that are called like it belong to it; and what to say of those that were not named.
-    """
-    directories = [path for path in paths if is_directory(path)]
-    if directories and len(paths) > 1:
-        raise UserError(f"{directories[0]}: is a directory; pass one directory, or files")
-    if directories:
-        return _in_order(_like_train(_files(paths[0]), paths[0])), ()
-    if len(paths) > 1:
-        return _in_order(_one_each([(_named(file), file) for file in paths])), ()
-    part = _part(paths[0])
-    if part is None or part[0] != "train":
-        return {"train": paths[0]}, ()
-    others = [file for file in _files(paths[0].parent) if (its := _part(file)) and its[0] != "train"]
-    found = _in_order(_like_train([*others, paths[0]], paths[0]))
-    beside = [split for split in found if split != "train"]
-    return found, (f"{', '.join(beside)} read from beside {paths[0]}",) if beside else ()
-
-
-def find_tests(path: Path) -> list[Path]:
-    """A file; or what a directory has for tests, or else for validation; beside train, what is called like it."""
-    if not is_directory(path):
-        return [path]
-    found = [(*part, file) for file in _files(path) if (part := _part(file))]
-    like = {around for split, around, _ in found if split == "train"} or {around for _, around, _ in found}
-    named = [(split, file) for split, around, file in found if around in like]
-    tests = [file for split, file in named if split.startswith("test")] or [f for split, f in named if split == "val"]
-    if not tests:
-        raise UserError(f"{path}: no test in it; wanted a file whose name says test, such as test.tsv")
-    return tests
-
-
-def _part(path: Path) -> tuple[str, str] | None:
-    """The split that a part of a file's name says, and the name around it.
-
-    >>> [_part(Path(name)) for name in ("TREC.train.all.gz", "en-dev.tsv", "test_hard.csv", "reviews.tsv")]
-    [('train', 'TREC.*.all'), ('val', 'en-*.tsv'), ('test_hard', '*.csv'), None]
-    """
-    name = path.name.removesuffix(".gz")
-    found = PART.search(name)
-    if found is None:
-        return None
-    return SPLITS.get(found[1], found[1]), f"{name[: found.start(1)]}*{name[found.end(1) :]}"
-
-
-def _named(path: Path) -> str:
-    part = _part(path)
-    if part is None:
-        raise UserError(f"{path}: of several files, each must say its split in its name, such as train, val or test")
-    return part[0]
-
-
-def _like_train(files: Sequence[Path], origin: Path) -> dict[str, Path]:
-    parts = [(*part, file) for file in files if (part := _part(file))]
-    trains = [(around, file) for split, around, file in parts if split == "train"]
-    if not trains:
-        there = ", ".join(file.name for *_, file in parts) or "no split"
-        raise UserError(f"{origin}: no split to train on; wanted train.tsv, train.csv or train.jsonl; found {there}")
-    if len(trains) > 1:
-        raise UserError(f"{trains[0][1]} and {trains[1][1].name} would both be train; pass the files you mean by name")
-    return _one_each([(split, file) for split, around, file in parts if around == trains[0][0]])
-
-
-def _one_each(named: Sequence[tuple[str, Path]]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for split, file in named:
-        if split in found:
-            raise UserError(f"{found[split]} and {file} would both be {split}; leave one of them out")
-        found[split] = file
-    if "train" not in found:
-        raise UserError(f"{', '.join(map(str, found.values()))}: none of them is train; one must say so in its name")
-    return found
-
-
-def _in_order(found: Mapping[str, Path]) -> dict[str, Path]:
-    return dict(sorted(found.items(), key=lambda item: (item[0] != "train", item[0] != "val", item[0])))

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.labelled import Columns, Sample, read_corpus, read_file, some
-from regard.data.layout import find_splits, find_tests
+from regard.data.splits import find_splits, find_tests
 from regard.look.choices import Choice, Output
 from regard.models.labelled import Classifier
 from regard.settings.errors import NotFinite, UserError

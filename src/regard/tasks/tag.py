@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint import read_json, write_json
 from regard.data.conllu import Tagged, find_treebank, read_sentences, read_treebank
-from regard.data.layout import find_tests
+from regard.data.splits import find_tests
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.models.labelled import Tagger, telling

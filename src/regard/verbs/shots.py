@@ -80,7 +80,7 @@ def counts(text: str) -> list[int]:
 def _read(data: Path, source: str | None, target: str | None) -> "tuple[Sequence[Pair], Sequence[Pair]]":
     """The texts to ask for and those to show. Where one file holds all, a text is shown all but itself."""
     from regard.data.labelled import Columns, read_file
-    from regard.data.layout import find_splits
+    from regard.data.splits import find_splits
     from regard.data.text import Pair
 
     columns = Columns(source, target)

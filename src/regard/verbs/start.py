@@ -53,8 +53,9 @@ def refuse_another_shape(model: Tower, body: Tower, source: Path) -> None:
     for name in names:
         wanted, has = getattr(model, name), getattr(body, name)
         if wanted != has and not (name == "depth" and wanted < has):
+            fits = "no more" if name == "depth" else "no other"
             raise UserError(f"model.{name}={written(wanted)}: the model in {source} has {written(has)}, and its "
-                            f"weights fit no other; leave model.{name} out, or train from the beginning, without "
+                            f"weights fit {fits}; leave model.{name} out, or train from the beginning, without "
                             "--from")
 
 
