@@ -97,7 +97,7 @@ class Muon(torch.optim.Optimizer):
         self._add([place.of(place.weight) for place in places], changes)
 
     def _ahead(self, gradient: Tensor, average: Tensor) -> Tensor:
-        """The average takes the gradient in; and what it would be after another such (Nesterov's), in its stead."""
+        """The average takes the gradient in, whose place is taken by the average a step ahead (Nesterov's)."""
         share = 1 - self.param_groups[0]["momentum"]
         if self.grad_scale is not None:
             gradient /= self.grad_scale

@@ -304,20 +304,17 @@ class _Sums:
         self.under_way = []
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Place:
     """A matrix that is, or lies in, a sharded weight: where its rows are, and which process is to have it whole."""
 
     weight: Tensor
+    shape: tuple[int, int]
     held: tuple[int, ...]
     """Rows with each process."""
     here: slice
     """Which of the weight's rows with this process those are."""
     owner: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return sum(self.held), self.weight.shape[1]
 
     def of(self, sharded: Any) -> Tensor:
         """Its rows of the weight, or of a tensor that is sharded like it, that are here. To change them changes it."""
@@ -337,10 +334,10 @@ class Deal:
         owners = iter(_dealt([cost(rows, p.shape[1]) for p, parts in weights.items() for rows in parts], self.size))
         self.dealt: dict[Tensor, list[Place]] = {}
         for p, parts in weights.items():
-            held = _held(parts, self.size)
-            edges = accumulate((rows[self.rank] for rows in held), initial=0)
-            self.dealt[p] = [Place(p, rows, slice(*edge), next(owners))
-                             for rows, edge in zip(held, pairwise(edges), strict=True)]
+            holders = _held(parts, self.size)
+            edges = pairwise(accumulate((held[self.rank] for held in holders), initial=0))
+            self.dealt[p] = [Place(p, (rows, p.shape[1]), held, slice(*edge), next(owners))
+                             for rows, held, edge in zip(parts, holders, edges, strict=True)]
 
     def places(self, weights: Sequence[Tensor]) -> list[Place]:
         """Of the matrices in these weights, by owner: so all processes name them in one order."""
@@ -351,9 +348,9 @@ class Deal:
         """What `act` makes of whole matrices, each on its owner; of each the rows that are here. All must call it."""
         mine = [place for place in places if place.owner == self.rank]
         sizes = [[place.held[rank] * place.shape[1] for place in mine] for rank in range(self.size)]
-        arriving = [sum(numbers) for numbers in sizes]
-        leaving = [sum(held.numel() for place, held in zip(places, rows, strict=True) if place.owner == rank)
-                   for rank in range(self.size)]
+        arriving, leaving = [sum(numbers) for numbers in sizes], [0] * self.size
+        for place, held in zip(places, rows, strict=True):
+            leaving[place.owner] += held.numel()
         flat = torch.cat([held.flatten() for held in rows]).to(precision)
         pieces = self._swap(flat, leaving, arriving).split([number for numbers in sizes for number in numbers])
         whole = [torch.cat(pieces[number :: len(mine)]).view(place.shape) for number, place in enumerate(mine)]
@@ -370,7 +367,7 @@ class Deal:
 
 
 def deal(weights: Mapping[Tensor, tuple[int, ...]], *, cost: Callable[[int, int], float]) -> Deal | None:
-    """Sharded weights, dealt out; none of those that every process holds whole."""
+    """Weights that are sharded, dealt out; None for those that every process holds whole."""
     if not dist.is_initialized():
         return None
     from torch.distributed.tensor import DTensor
