@@ -15,7 +15,7 @@ from regard.checkpoint import Checkpoint, named_tensors
 from regard.nn.init import initialize
 from regard.settings.load import load
 from regard.tasks import make
-from regard.training.optimizer import adamw
+from regard.training.optimizer import make_optimizer
 from regard.training.parallel import Processes, World, join
 from regard.training.resume import resume, tensors_of
 
@@ -39,7 +39,7 @@ def is_the_same(folder: Path, joined: World, *, shard: bool) -> bool:
     model = task.build(task.restore(folder))
     initialize(model, seed=run.seed + 1)  # anything but what was saved
     world.parallelize(model, run.train, precision=torch.float32)
-    optimizer = adamw(model, run.train, device=CPU)
+    optimizer = make_optimizer(model, run.train, device=CPU)
     resume(folder, run, model, optimizer, world, say=lambda _: None)
     weights, averages = world.collect(named_tensors(model)), world.collect(tensors_of(optimizer))
     if shard and world.rank:  # the first has it all

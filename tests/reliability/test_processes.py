@@ -240,6 +240,21 @@ def test_with_muon_two_processes_learn_what_one_learns_and_hold_the_same_weights
 
 
 @pytest.mark.slow
+def test_with_muon_processes_that_share_the_weights_in_pieces_learn_what_one_learns(place: Place, job: str) -> None:
+    """Also when there is one, then two, then one of them."""
+    alone, sharded = (trained(place, job, processes, "train.optimizer=muon", *more) for processes, more in (
+        (1, ()), (3, ("train.shard=true", "train.accumulate=2", "train.recompute=true"))))
+    assert_same_losses(sharded, alone)
+    assert_loaded(2, alone, sharded)
+    changing = place(job, "train.optimizer=muon", "train.shard=true")
+    assert changing.go(1, mishaps="term:0:9") == [75], changing.launched
+    changing.begin(2, mishaps="term:1:21")
+    assert_stopped(changing, 23)
+    assert changing.go(1, mishaps=f"nan:0:{NAN}") == [0], changing.launched
+    assert_same_losses(changing, alone)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3, 4])
 @pytest.mark.parametrize("settings", [
     (), ("train.accumulate=2",), ("train.recompute=true",), ("train.shard=true",),

@@ -71,7 +71,7 @@ def runs(draw: st.DrawFn) -> Run:
     tune = "all" if run.train.start is None else run.train.tune
     is_plain = tune == "all" and run.train.layer_decay == 1
     optimizer = run.train.optimizer if is_plain else "adamw"
-    train = replace(run.train, tune=tune, optimizer=optimizer, shard=run.train.shard and optimizer != "muon",
+    train = replace(run.train, tune=tune, optimizer=optimizer,
                     lora_on=tuple(draw(st.lists(st.sampled_from(ADAPTED), min_size=1, max_size=6))),
                     frozen=draw(st.integers(0, run.model.depth)))
     cell, plain = run.model.cell if run.model.positions in ("none", "sinusoidal") else None, Tower()
@@ -234,8 +234,6 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
     (["train.frozen=4"], "train.frozen=4: there are no more blocks than model.depth=3"),
     (["train.optimizer=muon", "train.layer_decay=0.9"],
      "train.optimizer: muon moves all matrices of the blocks, and at one rate; with train.layer_decay=0.9 take adamw"),
-    (["train.optimizer=muon", "train.shard=true"],
-     "train.optimizer: muon needs every matrix whole, which train.shard does not leave them; take adamw"),
     (["model.ways=both"], "model.ways=both: of a recurrent model; take a model.cell, or leave it out"),
     (["model.context=fixed"], "model.context=fixed: of a recurrent model; take a model.cell, or leave it out"),
     (["model.preset=lstm", "model.positions=sinusoidal", "model.position_width=4"],

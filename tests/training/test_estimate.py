@@ -22,6 +22,8 @@ from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.tasks.translate import Translate
 from regard.training.estimate import (
     MACHINES,
+    MUON_HELD,
+    PRODUCTS_REACH,
     Estimate,
     Parameters,
     bytes_sent,
@@ -192,6 +194,32 @@ def test_muon_keeps_one_number_for_each_of_its_own_and_takes_longer(rehearsed: R
     assert times[0] < times[1]
 
 
+def test_sharded_muon_takes_its_share_of_the_time_but_no_less_than_one_matrix_takes(rehearsed: Rehearsal) -> None:
+    found = estimated(rehearsed, Train())
+
+    def more(gpus: int) -> float:
+        adamw, muon = (seconds(found.parameters, found.traced, Train(optimizer=name, shard=True), MACHINES["h200"],
+                               precision=HALF, gpus=gpus) for name in ("adamw", "muon"))
+        return muon - adamw
+
+    largest = max(operations(*shape) for shape in found.parameters.matrices)
+    assert more(1) > 1.5 * more(2) > 2 * more(4)
+    assert more(10**9) == pytest.approx(largest / (PRODUCTS_REACH * MACHINES["h200"].half), rel=1e-3)
+
+
+def test_sharded_muon_holds_its_share_of_the_matrices_but_no_less_than_one(rehearsed: Rehearsal) -> None:
+    found, size = estimated(rehearsed, Train()), 512**2
+    nothing = replace(found.traced, kept=0, copies=0, forward=0, backward=0, product=0, compiled=0, blocks=())
+    three = replace(found.parameters, block=0, parts={"encoder": 3 * size}, matrices={torch.Size((512, 512)): 3})
+
+    def held(gpus: int) -> int:
+        """When the optimiser steps, for which the little else that is there leaves all room."""
+        needed = memory(three, nothing, Train(optimizer="muon", shard=True), device="cpu", gpus=gpus)
+        return needed.total - needed.weights - needed.gradients - needed.optimizer
+
+    assert [held(gpus) / (4 * MUON_HELD * size) for gpus in (1, 2, 3, 64)] == [3, 1.5, 1, 1]
+
+
 def test_muons_operations_are_those_that_it_does() -> None:
     for rows, columns in ((6, 10), (10, 6)):
         with FlopCounterMode(display=False) as counter:
@@ -213,8 +241,9 @@ def test_the_gradients_of_earlier_pieces_stay(rehearsed: Rehearsal) -> None:
     assert piece.traced.forward > 4 * piece.parameters.total
 
 
-def test_shards_share_out_weights_gradients_and_optimiser(rehearsed: Rehearsal) -> None:
-    alone, shared = estimated(rehearsed, Train()), estimated(rehearsed, Train(shard=True), gpus=3)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_shards_share_out_weights_gradients_and_optimiser(rehearsed: Rehearsal, optimizer: Any) -> None:
+    alone, shared = (estimated(rehearsed, Train(optimizer=optimizer, shard=gpus > 1), gpus=gpus) for gpus in (1, 3))
     for kind in ("weights", "gradients", "optimizer"):
         assert getattr(shared.memory, kind) == getattr(alone.memory, kind) // 3
     assert shared.memory.activations == pytest.approx(alone.memory.activations / 3, rel=0.1)

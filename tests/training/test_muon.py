@@ -1,27 +1,33 @@
-"""Muon moves matrices by orthogonal steps, and everything else as AdamW does; alone, saved, clipped and spoilt."""
+"""Muon moves matrices by orthogonal steps, and all else as AdamW does; alone, in parts, saved, clipped and spoilt."""
 
+import json
 import math
+import os
+import runpy
+import socket
+import subprocess
+import sys
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from regard.data.batch import Batch
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
-from regard.nn.loss import cross_entropy
 from regard.settings.schema import Run, Tower, Train
-from regard.tasks.base import Loss, Term
-from regard.tasks.translate import Translate
-from regard.training.muon import Muon, orthogonal
+from regard.training.muon import Muon, operations, orthogonal
 from regard.training.optimizer import adamw, make_optimizer, muon, muon_matrices, rate
-from regard.training.parallel import World
+from regard.training.parallel import World, _dealt, _held, join
 from regard.training.resume import _restore, tensors_of
 from regard.training.update import CapturedUpdate, Update
 
@@ -30,6 +36,8 @@ HOW = Train(optimizer="muon", rate=0.01, matrix_rate=0.05, warmup=0, schedule="c
             precision="float32")
 MODERN = Tower(width=16, depth=2, heads=4, key_heads=2, activation="swiglu", hidden_width=24, norm="rms",
                positions="rotary", bias=False, dropout=0.0, qk_norm=True)
+LEARNER: Any = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "muon_in_parts.py")))
+Predict, Texts = LEARNER.Predict, LEARNER.Texts
 
 
 # The orthogonal matrix.
@@ -86,20 +94,6 @@ def test_queries_keys_values_and_gates_are_matrices_of_their_own() -> None:
 
 
 # The step.
-
-
-@dataclass(frozen=True)
-class Texts(Batch):
-    tokens: Tensor
-
-
-class Predict(Translate):
-    """All that an update needs of a task is its loss: here that of the next token."""
-
-    def loss(self, model: Decoder, batch: Texts) -> Loss:  # type: ignore[override]
-        states = model(model.embed(batch.tokens[:, :-1])).flatten(0, 1)
-        loss, plain = cross_entropy(states, model.output.weight, batch.tokens[:, 1:].flatten(), ignore=-1)
-        return Term("loss", loss), Term("nll", plain, weight=0.0)
 
 
 BATCHES = [Texts({"loss": 44, "nll": 44}, torch.randint(40, (4, 12), generator=torch.Generator().manual_seed(seed)))
@@ -244,3 +238,79 @@ def test_a_recorded_step_is_the_step() -> None:
         ends.append(everything(model, update))
     for name, tensor in ends[0].items():
         torch.testing.assert_close(ends[1][name], tensor, rtol=1e-2, atol=1e-3, msg=name)
+
+
+# Weights in parts.
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
+def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What so many processes have learned together."""
+    folder = tmp_path_factory.mktemp("parts")
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        port = server.getsockname()[1]
+    world = {"WORLD_SIZE": str(request.param), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
+             "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parents[2] / "src")}  # fmt: skip
+    started = [subprocess.Popen([sys.executable, LEARNER.__file__, folder], text=True, stderr=subprocess.PIPE,
+                                env={**os.environ, **world, "RANK": str(rank)}) for rank in range(request.param)]
+    said = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [0] * request.param, said
+    return folder
+
+
+@pytest.mark.parametrize("shape", LEARNER.SHAPES)
+def test_processes_that_share_the_weights_learn_what_one_learns(parts: Path, shape: str) -> None:
+    """With a step that is skipped, and one in which a weight has no gradient."""
+    learner = LEARNER.Learner(shape, World())
+    for name, steps in (("saved", LEARNER.BEFORE), ("end", LEARNER.AFTER)):
+        alone, shared = learner.learn(steps), load_file(parts / f"{shape} {name}.safetensors")
+        assert alone.keys() == shared.keys()
+        for key, tensor in alone.items():
+            torch.testing.assert_close(shared[key], tensor, rtol=0, atol=1e-5, msg=f"{name} {key}")
+
+
+@pytest.mark.parametrize("shape", LEARNER.SHAPES)
+def test_what_they_have_saved_they_and_others_go_on_from(parts: Path, shape: str) -> None:
+    saved, end, again = (load_file(parts / f"{shape} {name}.safetensors") for name in ("saved", "end", "again"))
+    assert_equal(again, end)
+    for key, tensor in LEARNER.Learner(shape, World(), saved).learn(LEARNER.AFTER).items():
+        torch.testing.assert_close(tensor, end[key], rtol=0, atol=1e-5, msg=key)
+
+
+@pytest.mark.parametrize("shape", LEARNER.SHAPES)
+def test_they_share_the_work_of_making_matrices_orthogonal(parts: Path, shape: str) -> None:
+    alone = LEARNER.Learner(shape, World())
+    alone.learn(LEARNER.BEFORE)
+    shared = [json.loads(file.read_text())[shape] for file in parts.glob("*.json")]
+    assert sum(shared) == alone.operations
+    most = max(operations(rows, p.shape[1]) for p, parts in muon_matrices(alone.model).items() for rows in parts)
+    assert max(shared) - min(shared) <= most
+
+
+def test_a_lone_process_with_sharded_weights_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    with join(CPU) as world:
+        learner = LEARNER.Learner("uneven", world)
+        assert all(hasattr(p, "to_local") for p in learner.model.parameters())
+        found = learner.learn(LEARNER.BEFORE)
+    for key, tensor in LEARNER.Learner("uneven", World()).learn(LEARNER.BEFORE).items():
+        torch.testing.assert_close(found[key], tensor, rtol=0, atol=1e-5, msg=key)
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=20), st.integers(1, 8))
+def test_matrices_are_dealt_out_evenly(costs: list[int], hands: int) -> None:
+    loads = [0] * hands
+    for cost, owner in zip(costs, _dealt(costs, hands), strict=True):
+        loads[owner] += cost
+    assert max(loads) - min(loads) <= max(costs)
+    assert sum(load > 0 for load in loads) == min(hands, len(costs))
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=4), st.integers(1, 8))
+def test_every_row_is_with_the_process_that_fsdp_gives_it_to(parts: list[int], size: int) -> None:
+    belongs = torch.arange(len(parts)).repeat_interleave(torch.tensor(parts))
+    chunks = [chunk.bincount(minlength=len(parts)).tolist() for chunk in belongs.chunk(size)]
+    chunks += [[0] * len(parts)] * (size - len(chunks))
+    assert _held(parts, size) == list(zip(*chunks, strict=True))

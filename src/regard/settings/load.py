@@ -261,9 +261,6 @@ def check_optimizer(how: Train) -> None:
         other = f"tune={how.tune}" if how.tune != "all" else f"layer_decay={how.layer_decay}"
         raise UserError(f"train.optimizer: muon moves all matrices of the blocks, and at one rate; with train.{other} "
                         "take adamw")
-    if how.optimizer == "muon" and how.shard:
-        raise UserError("train.optimizer: muon needs every matrix whole, which train.shard does not leave them; take "
-                        "adamw, or train.shard=false")
 
 
 def check_tuning(run: Run) -> None:

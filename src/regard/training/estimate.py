@@ -41,7 +41,7 @@ __all__ = [
 FLOAT, HALF = 4, 2  # bytes of a number: of weights, gradients and the optimiser; of the products
 MOMENTS = 2  # numbers AdamW keeps for each parameter; Muon keeps one for each of its matrices
 ADAMW_PASSES = 7  # numbers it moves for each: the weight, its gradient and two moments, and all but the gradient back
-MUON_PASSES, MUON_HELD = 25, 4  # that Muon moves for each; and that it holds, of the matrices of one shape at a time
+MUON_PASSES, MUON_HELD = 25, 4  # that Muon moves for each; and that it holds, of those that it works on at a time
 
 # What benchmarks/plan.py is there to correct, on an H200. Uncompiled, torch's operations run one by one, and the trace
 # is exact. The compiler melts neighbours into one kernel: what only passes between them is never held.
@@ -194,9 +194,10 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
     blocks = len(traced.blocks)
     shards = gpus if how.shard else 1
     weights = FLOAT * parameters.total // shards
-    stacks = [count * shape.numel() for shape, count in parameters.matrices.items()] if how.optimizer == "muon" else []
+    stacks = parameters.matrices if how.optimizer == "muon" else {}
+    moved = sum(count * shape.numel() for shape, count in stacks.items())
     gradients = FLOAT * parameters.learning // shards
-    optimizer = FLOAT * (MOMENTS * parameters.learning - sum(stacks)) // shards
+    optimizer = FLOAT * (MOMENTS * parameters.learning - moved) // shards
     # Where a batch is worked off in pieces, the gradients of those before are there from the beginning.
     before = FLOAT * parameters.learning if how.accumulate > 1 else 0
     arriving = max(0, traced.backward - traced.copies - traced.kept)  # gradients when the backward pass is fullest
@@ -218,7 +219,11 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
         arriving = gradients + FLOAT * parameters.block
     forward = (gradients if before else 0) + copies + activations + logits
     backward = late_copies + activations + again + arriving
-    most = max(forward, backward, gradients + MUON_HELD * FLOAT * max(stacks, default=0))
+    if shards > 1:  # all matrices at a time, of which each process has its share, or one
+        stepping = max(moved // shards, max((shape.numel() for shape in stacks), default=0))
+    else:
+        stepping = max((count * shape.numel() for shape, count in stacks.items()), default=0)
+    most = max(forward, backward, gradients + MUON_HELD * FLOAT * stepping)
     workspace = WORKSPACE * STREAMS if device == "cuda" else 0
     total = weights + optimizer + workspace + most
     # The first batch of a new shape runs in the open, beside the memory that the graphs before it hold on to.
@@ -241,11 +246,15 @@ def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine,
     passes = traced.passes * (COMPILED_PASSES if compiled else 1) / speed
     launches = traced.launches * (COMPILED_LAUNCHES if compiled else 1) * LAUNCH
     work = (products + passes + launches) * how.accumulate * (4 / 3 if how.recompute else 1)
-    update = ADAMW_PASSES * FLOAT * parameters.learning / (gpus if how.shard else 1) / speed
+    shards = gpus if how.shard else 1
+    update = ADAMW_PASSES * FLOAT * parameters.learning / shards / speed
     if how.optimizer == "muon":
-        numbers = sum(count * shape.numel() for shape, count in parameters.matrices.items())
+        numbers = sum(count * shape.numel() for shape, count in parameters.matrices.items()) / shards
+        costs = [operations(*shape) for shape, count in parameters.matrices.items() for _ in range(count)]
         update += (MUON_PASSES - ADAMW_PASSES) * FLOAT * numbers / speed
-        update += sum(count * operations(*shape) for shape, count in parameters.matrices.items()) / peak
+        update += max([sum(costs) / shards, *costs]) / peak  # no matrix is shared
+        swapped = 2 * (shards - 1) / shards * numbers * (FLOAT if precision == torch.float32 else HALF)
+        update += swapped / machine.link  # and nothing is done meanwhile
     return max(work, bytes_sent(parameters.sent(how), how, gpus) / machine.link) + update
 
 

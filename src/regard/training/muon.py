@@ -13,7 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["Muon", "operations", "orthogonal"]
+from regard.training.parallel import Deal
+
+__all__ = ["Muon", "operations", "orthogonal", "orthogonals"]
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan et al. 2024: they lift small singular values the fastest
 ITERATIONS = 5  # after which all but the very smallest are between 0.7 and 1.2
@@ -27,6 +29,9 @@ class Muon(torch.optim.Optimizer):
     three matrices. As with torch's fused AdamW, gradients are divided by `grad_scale` as they are read, and where
     `found_inf` is 1 nothing changes at all.
 
+    Where weights are sharded, so are the averages, and `deal` says who has which matrix whole while it is made
+    orthogonal.
+
     An update is √max(1, rows/columns) times an orthogonal matrix: it then changes what a matrix does to a vector by
     the rate, whatever its shape (Bernstein and Newhouse 2024). The other scale in use, 0.2 √max(rows, columns), lets
     Muon share AdamW's rate; here it has its own.
@@ -37,8 +42,9 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, matrices: Sequence[Tensor], parts: Sequence[tuple[int, ...]], others: torch.optim.AdamW, *,
                  rate: float | Tensor, momentum: float, weight_decay: float, precision: torch.dtype,
-                 ratio: float = 1.0) -> None:
+                 ratio: float = 1.0, deal: Deal | None = None) -> None:
         self.parts, self.others, self.precision = dict(zip(matrices, parts, strict=True)), others, precision
+        self.deal = deal
         group = {"params": list(matrices), "lr": rate, "momentum": momentum, "weight_decay": weight_decay,
                  "ratio": ratio}
         super().__init__([group], {"fused": others.defaults["fused"]})
@@ -55,36 +61,62 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        stacks: dict[torch.Size, list[tuple[Tensor, ...]]] = {}
-        for p in self.param_groups[0]["params"]:
-            if p.grad is None:
-                continue
+        weights = [p for p in self.param_groups[0]["params"] if p.grad is not None]
+        for p in weights:
             if not self.state[p]:
                 self.state[p]["momentum"] = torch.zeros_like(p)
-            whole = p, p.grad, self.state[p]["momentum"]
-            for pieces in zip(*(tensor.split(self.parts[p]) for tensor in whole), strict=True):
-                stacks.setdefault(pieces[0].shape, []).append(pieces)
-        for stack in stacks.values():
-            self._move(*map(list, zip(*stack, strict=True)))
+        if self.deal is None:
+            self._move_stacks(weights)
+        elif weights:
+            self._move_dealt(weights, self.deal)
         self.others.grad_scale, self.others.found_inf = self.grad_scale, self.found_inf  # type: ignore[attr-defined]
         self.others.step()
 
-    def _move(self, matrices: list[Tensor], gradients: list[Tensor], averages: list[Tensor]) -> None:
-        """All of one shape."""
-        group = self.param_groups[0]
-        rate, share, gradient = group["lr"], 1 - group["momentum"], torch.stack(gradients)
+    def _move_stacks(self, weights: Sequence[Any]) -> None:
+        stacks: dict[torch.Size, list[tuple[Tensor, ...]]] = {}
+        for p in weights:
+            whole = p, p.grad, self.state[p]["momentum"]
+            for pieces in zip(*(tensor.split(self.parts[p]) for tensor in whole), strict=True):
+                stacks.setdefault(pieces[0].shape, []).append(pieces)
+        for (rows, columns), stack in stacks.items():
+            matrices, gradients, averages = map(list, zip(*stack, strict=True))
+            average = torch.stack(averages)
+            ahead = self._ahead(torch.stack(gradients), average)
+            torch._foreach_copy_(averages, average.unbind())
+            change = orthogonal(ahead.to(self.precision)).to(average.dtype) * (self._rate() * -_scale(rows, columns))
+            self._add(matrices, list(change))
+
+    def _move_dealt(self, weights: Sequence[Tensor], deal: Deal) -> None:
+        """All shapes at once: what is here of the weights is little, and nobody waits for those who have one shape."""
+        places = deal.places(weights)
+        ahead = [self._ahead(place.of(place.weight.grad), place.of(self.state[place.weight]["momentum"]))
+                 for place in places]
+        changes = deal.work(orthogonals, places, ahead, precision=self.precision)
+        torch._foreach_mul_(changes, [-_scale(*place.shape) for place in places])
+        torch._foreach_mul_(changes, self._rate())
+        self._add([place.of(place.weight) for place in places], changes)
+
+    def _ahead(self, gradient: Tensor, average: Tensor) -> Tensor:
+        """The average takes the gradient in, whose place is taken by the average a step ahead (Nesterov's)."""
+        share = 1 - self.param_groups[0]["momentum"]
         if self.grad_scale is not None:
             gradient /= self.grad_scale
         if self.found_inf is not None:
-            gradient = gradient.where(self.found_inf == 0, 0.0)
-            rate, share = rate * (1 - self.found_inf), share * (1 - self.found_inf)
-        average = torch.stack(averages).lerp_(gradient, share)
-        torch._foreach_copy_(averages, average.unbind())
-        ahead = gradient.lerp_(average, group["momentum"])  # Nesterov's
-        scale = math.sqrt(max(1.0, gradient.shape[1] / gradient.shape[2]))
-        change = orthogonal(ahead.to(self.precision)).to(average.dtype) * (rate * -scale)
-        torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
-        torch._foreach_add_(matrices, change.unbind())
+            gradient.masked_fill_(self.found_inf != 0, 0.0)
+            share = share * (1 - self.found_inf)
+        return gradient.lerp_(average.lerp_(gradient, share), self.param_groups[0]["momentum"])
+
+    def _rate(self) -> Any:
+        rate = self.param_groups[0]["lr"]
+        return rate if self.found_inf is None else rate * (1 - self.found_inf)
+
+    def _add(self, matrices: list[Tensor], changes: list[Tensor]) -> None:
+        torch._foreach_mul_(matrices, 1 - self._rate() * self.param_groups[0]["weight_decay"])
+        torch._foreach_add_(matrices, changes)
+
+
+def _scale(rows: int, columns: int) -> float:
+    return math.sqrt(max(1.0, rows / columns))
 
 
 def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "count rows columns"]:
@@ -98,6 +130,17 @@ def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "
         inner = torch.baddbmm(square, square, square, beta=b, alpha=c)
         x = torch.baddbmm(x, x, inner, beta=a) if is_tall else torch.baddbmm(x, inner, x, beta=a)
     return x
+
+
+def orthogonals(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """The same for matrices of any shapes."""
+    stacks: dict[torch.Size, list[int]] = {}
+    for number, matrix in enumerate(matrices):
+        stacks.setdefault(matrix.shape, []).append(number)
+    found: dict[int, Tensor] = {}
+    for numbers in stacks.values():
+        found |= zip(numbers, orthogonal(torch.stack([matrices[number] for number in numbers])), strict=True)
+    return [found[number] for number in range(len(matrices))]
 
 
 def operations(rows: int, columns: int) -> int:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.tasks.device import fast_bfloat16
-from regard.training.muon import Muon
+from regard.training.muon import Muon, operations
+from regard.training.parallel import deal
 from regard.training.tune import level
 
 __all__ = ["adamw", "layer_ratios", "make_optimizer", "muon", "muon_matrices", "rate"]
@@ -36,7 +37,7 @@ def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
     return Muon(
         list(matrices), list(matrices.values()), others, rate=_first(how.matrix_rate, device), momentum=how.momentum,
         weight_decay=how.weight_decay, ratio=how.matrix_rate / how.rate,
-        precision=torch.bfloat16 if half else torch.float32)
+        precision=torch.bfloat16 if half else torch.float32, deal=deal(matrices, cost=operations))
 
 
 def _adamw(parameters: Mapping[str, Tensor], how: Train, device: torch.device) -> torch.optim.AdamW:

@@ -8,10 +8,12 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ from regard.nn.block import Block
 from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Train
 
-__all__ = ["Processes", "World", "join", "speaks"]
+__all__ = ["Deal", "Place", "Processes", "World", "deal", "join", "speaks"]
 
 BUCKET = 25 << 20  # bytes of gradients that are added up at a time, while the backward pass goes on
 PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
@@ -300,3 +302,98 @@ class _Sums:
                     p.grad = part.view_as(p)
         self.missing = [len(bucket) for bucket in self.buckets]
         self.under_way = []
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A matrix that is, or lies in, a sharded weight: where its rows are, and which process is to have it whole."""
+
+    weight: Tensor
+    shape: tuple[int, int]
+    held: tuple[int, ...]
+    """Rows with each process."""
+    here: slice
+    """Which of the weight's rows with this process those are."""
+    owner: int
+
+    def of(self, sharded: Any) -> Tensor:
+        """Its rows of the weight, or of a tensor that is sharded like it, that are here. To change them changes it."""
+        rows: Tensor = sharded.to_local()[self.here]
+        return rows
+
+
+class Deal:
+    """Sharded matrices, dealt out: each process has some of them whole for a while.
+
+    `weights` come with the rows of the matrices that lie side by side in each. What these cost is shared out evenly.
+    """
+
+    def __init__(self, weights: Mapping[Any, tuple[int, ...]], cost: Callable[[int, int], float]) -> None:
+        mesh = next(iter(weights)).device_mesh
+        self.group, self.rank, self.size = mesh.get_group(), mesh.get_local_rank(), mesh.size()
+        owners = iter(_dealt([cost(rows, p.shape[1]) for p, parts in weights.items() for rows in parts], self.size))
+        self.dealt: dict[Tensor, list[Place]] = {}
+        for p, parts in weights.items():
+            holders = _held(parts, self.size)
+            edges = pairwise(accumulate((held[self.rank] for held in holders), initial=0))
+            self.dealt[p] = [Place(p, (rows, p.shape[1]), held, slice(*edge), next(owners))
+                             for rows, held, edge in zip(parts, holders, edges, strict=True)]
+
+    def places(self, weights: Sequence[Tensor]) -> list[Place]:
+        """Of the matrices in these weights, by owner: so all processes name them in one order."""
+        return sorted((place for p in weights for place in self.dealt[p]), key=lambda place: place.owner)
+
+    def work(self, act: Callable[[list[Tensor]], list[Tensor]], places: Sequence[Place], rows: Sequence[Tensor], *,
+             precision: torch.dtype) -> list[Tensor]:
+        """What `act` makes of whole matrices, each on its owner; of each the rows that are here. All must call it."""
+        mine = [place for place in places if place.owner == self.rank]
+        sizes = [[place.held[rank] * place.shape[1] for place in mine] for rank in range(self.size)]
+        arriving, leaving = [sum(numbers) for numbers in sizes], [0] * self.size
+        for place, held in zip(places, rows, strict=True):
+            leaving[place.owner] += held.numel()
+        flat = torch.cat([held.flatten() for held in rows]).to(precision)
+        pieces = self._swap(flat, leaving, arriving).split([number for numbers in sizes for number in numbers])
+        whole = [torch.cat(pieces[number :: len(mine)]).view(place.shape) for number, place in enumerate(mine)]
+        done = [matrix.split(place.held) for place, matrix in zip(mine, act(whole), strict=True)]
+        back = torch.cat([flat[:0], *(parts[rank].flatten() for rank in range(self.size) for parts in done)])
+        found = self._swap(back, arriving, leaving).to(rows[0].dtype).split([held.numel() for held in rows])
+        return [part.view_as(held) for part, held in zip(found, rows, strict=True)]
+
+    def _swap(self, flat: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
+        """Numbers for each process against those of each."""
+        found = flat.new_empty(sum(arriving))
+        dist.all_to_all_single(found, flat, arriving, leaving, group=self.group)
+        return found
+
+
+def deal(weights: Mapping[Tensor, tuple[int, ...]], *, cost: Callable[[int, int], float]) -> Deal | None:
+    """Weights that are sharded, dealt out; None for those that every process holds whole."""
+    if not dist.is_initialized():
+        return None
+    from torch.distributed.tensor import DTensor
+
+    return Deal(weights, cost) if isinstance(next(iter(weights)), DTensor) else None
+
+
+def _held(parts: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    """How many rows of each part are with each process. FSDP2 shards as `torch.chunk` does: the last have fewer.
+
+    >>> _held((4, 2, 2), 3)
+    [(3, 1, 0), (0, 2, 0), (0, 0, 2)]
+    """
+    chunk = -(-sum(parts) // size)
+    return [tuple(max(0, min(end, (rank + 1) * chunk) - max(end - rows, rank * chunk)) for rank in range(size))
+            for rows, end in zip(parts, accumulate(parts), strict=True)]
+
+
+def _dealt(costs: Sequence[float], hands: int) -> list[int]:
+    """Who gets which: the costliest first, each to whoever has least by then.
+
+    >>> _dealt([1, 1, 5, 1, 2], 2)
+    [1, 1, 0, 1, 1]
+    """
+    loads, owners = [0.0] * hands, [0] * len(costs)
+    for number in sorted(range(len(costs)), key=lambda number: -costs[number]):
+        owners[number] = loads.index(min(loads))
+        loads[owners[number]] += costs[number]
+    return owners
