@@ -34,7 +34,8 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
             raise UserError(f"{text}: only settings of the search, such as search.beam=1, can change after training")
     if "" in stop:
         raise UserError("--stop: an empty text would end every answer before it begins")
-    _refuse_idle(load_settings(folder / "run.json"), [*overrides, *(f"search.stop={text}" for text in stop)])
+    asked = load_settings(folder / "run.json", overrides)
+    _refuse_idle(asked, [*overrides, *(f"search.stop={text}" for text in stop)], score)
 
     from regard.tasks.predictor import load
 
@@ -58,26 +59,40 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
             print(f"note: {note}", file=sys.stderr)
 
 
-def _refuse_idle(run: Run, overrides: Sequence[str]) -> None:
+def _refuse_idle(run: Run, overrides: Sequence[str], score: bool) -> None:
     """What would be left out in silence."""
+    heeded = {"batch"} if score else _heeded(run)
     for text in overrides:
-        if text.partition("=")[0].strip().removeprefix("search.") not in _heeded(run):
-            way = "draws its answers, and keeps no beam" if run.task == "language" else "has nothing to search for"
-            raise UserError(f"{text}: means nothing here, as a run of {run.task} {way}; leave it out")
+        if text.partition("=")[0].strip().removeprefix("search.") not in heeded:
+            why = "--score searches for no answer; leave it out" if score else _why_idle(run)
+            raise UserError(f"{text}: means nothing here, as {why}")
 
 
 def _heeded(run: Run) -> Collection[str]:
     """The settings of the search that act in a run."""
     every = {field.name for field in fields(Search)}
     match run.task:
-        case "translate":
-            return every
-        case "language":
+        case "translate" if run.search.temperature is None:
+            return every - {"top_k", "top_p", "min_p", "seed"}
+        case "translate" | "language":
             return every - {"beam", "length_penalty"}
         case "classify" | "tag" | "mask" if not run.data.several_labels:
             return {"best", "batch"}
         case _:  # one answer, whatever is asked for
             return {"batch"}
+
+
+def _why_idle(run: Run) -> str:
+    match run.task:
+        case "translate" if run.search.temperature is None:
+            return "a translation is searched for, not drawn; set a temperature, too, or leave it out"
+        case "translate":
+            return (f"search.temperature={run.search.temperature:g} draws each translation, and keeps no beam; leave "
+                    "it out, or set search.temperature=none")
+        case "language":
+            return "a run of language draws its answers, and keeps no beam; leave it out"
+        case _:
+            return f"a run of {run.task} has nothing to search for; leave it out"
 
 
 @contextmanager
