@@ -33,17 +33,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Told(io.StringIO):
     """Knows what had been said each time it was flushed."""
 
-    def __init__(self) -> None:
+    def __init__(self, terminal: bool) -> None:
         super().__init__()
-        self.flushed: list[str] = []
+        self.terminal, self.flushed = terminal, list[str]()
+
+    def isatty(self) -> bool:
+        return self.terminal
 
     def flush(self) -> None:
         self.flushed.append(self.getvalue())
 
 
 def said(run: Path, monkeypatch: pytest.MonkeyPatch, *inputs: str, stdin: bytes = b"", stop: tuple[str, ...] = (),
-         score: bool = False, json: bool = False, overrides: tuple[str, ...] = ()) -> Told:
-    told = Told()
+         score: bool = False, json: bool = False, overrides: tuple[str, ...] = (),
+         terminal: bool = False) -> Told:
+    told = Told(terminal)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     monkeypatch.setattr(sys, "stdout", told)
     main(inputs, run, overrides, stop, score, "cpu", "float32", None, json)
@@ -94,6 +98,19 @@ def test_several_samples_stand_on_one_line_and_differ(run: Path, monkeypatch: py
     line, rest = said(run, monkeypatch, "the dog", overrides=drawn).getvalue().split("\n")
     assert rest == ""
     assert len(set(line.split("\t"))) == 3
+
+
+@pytest.mark.parametrize("prompts", [("the dog",), ("the dog", "a cat,\na cat")])
+def test_at_a_terminal_several_samples_stand_below_each_other_as_they_are(
+        prompts: tuple[str, ...], run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = ("search.best=16", "search.temperature=9", "search.longest=40")
+    records = [*map(json.loads, said(run, monkeypatch, *prompts, overrides=drawn, json=True).getvalue().splitlines())]
+    texts = [each["text"] for record in records for each in (record, *record["others"])]
+    assert any("\n" in text for text in texts)
+    names = [f"{name}{number} of 16" for name in (["the dog ", "a cat, a cat "] if len(prompts) > 1 else [""])
+             for number in range(1, 17)]
+    shown = "".join(f"── {name} ──\n{text}\n" for name, text in zip(names, texts, strict=True))
+    assert said(run, monkeypatch, *prompts, overrides=drawn, terminal=True).getvalue() == shown
 
 
 def test_an_answer_ends_before_a_stop_text(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""`regard predict`: answers, one line for each input; a single text that goes on streams as it is written."""
+"""`regard predict`: answers, one line for each input; a single text that goes on streams as it is written.
+
+Several that go on stand below each other as they are, where a person reads them.
+"""
 
 import json as jsons
 import re
@@ -23,6 +26,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the optio
 __all__ = ["batched", "main", "texts_of"]
 
 ALL_OF_STDIN = "-"
+SHOWN = 60  # characters at the end of an input, by which its answers are headed
 
 
 def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop: Sequence[str], score: bool,
@@ -53,7 +57,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
             elif alone and predictor.task.streams and search.best == 1 and not json:
                 _stream(predictor, some[0], asdict(search))
             else:
-                _answer(predictor, some, asdict(search), json)
+                _answer(predictor, some, asdict(search), json, alone)
         sys.stdout.flush()
         for note in predictor.task.notes[said:]:
             print(f"note: {note}", file=sys.stderr)
@@ -125,14 +129,26 @@ def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
     print()
 
 
-def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool) -> None:
+def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool,
+            alone: bool) -> None:
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
             print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
+        elif predictor.task.streams and sys.stdout.isatty():
+            _show(None if alone else text, [answer, *answer.others])
         else:
             lines = [*(_line(each.text) for each in (answer, *answer.others)), *_places(answer, search["best"])]
             # Below each other to a person; to a program, an input is a line.
             print(("\n  " if sys.stdout.isatty() else "\t").join(lines))
+
+
+def _show(text: str | None, answers: "Sequence[Answer]") -> None:
+    """Texts as they are, each with a line above that tells it from the others: the end of its input, its number."""
+    headings = [] if text is None else [_line(text)[-SHOWN:]]
+    for number, answer in enumerate(answers, 1):
+        numbers = [f"{number} of {len(answers)}"] if len(answers) > 1 else []
+        print("──", *headings, *numbers, "──")
+        print(answer.text)
 
 
 def _places(answer: "Answer", best: int) -> Iterator[str]:
