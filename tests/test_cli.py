@@ -552,7 +552,7 @@ def test_stdin_that_is_not_utf8_is_refused_with_the_offset(trained: Path) -> Non
 def test_an_input_that_is_cut_is_spoken_of(trained: Path) -> None:
     outcome = run("predict", "--run", trained, "le chat " * 1000)
     assert outcome.code == 0
-    assert outcome.err == "note: 1 of 1 inputs cut to data.longest=256 tokens\n"
+    assert outcome.err == "note: 1 of 1 input cut to data.longest=256 tokens\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(trained: Path) -> None:

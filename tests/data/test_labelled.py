@@ -250,8 +250,8 @@ def test_labels_that_cannot_be_learned_are_refused(tmp_path: Path, files: dict[s
 def test_texts_that_train_and_test_share_are_counted(tmp_path: Path) -> None:
     fill(tmp_path, train__tsv="a\tx\nb\ty\n", val__tsv="c\tx\n", test__tsv="a\tx\nd\ty\n\ty\n")
     assert read_corpus([tmp_path], ONE, held_out=0.1).notes == (
-        f"{tmp_path / 'test.tsv'}: 1 of 3 texts are empty", "2 labels: x 1, y 1",
-        "1 of 3 texts of test also stand in train")
+        f"{tmp_path / 'test.tsv'}: 1 of 3 texts is empty", "2 labels: x 1, y 1",
+        "1 of 3 texts of test also stands in train")
 
 
 def test_an_old_file_in_latin_1_is_read_and_said_to_be(tmp_path: Path) -> None:

@@ -418,8 +418,16 @@ def test_a_hundredth_is_held_out_where_there_is_no_val(tmp_path: Path) -> None:
     corpus = read_pairs([tmp_path])
     assert len(corpus.splits["val"]) == 10
     assert {*rows(corpus), *rows(corpus, "val")} == {(f"{n}", f"{n}!") for n in range(1000)}
-    assert corpus.notes == ("no val split: 10 pairs of train are held out as val",)
+    assert corpus.notes == ("no val split: 10 of 1,000 pairs of train are held out as val",)
     assert read_pairs([tmp_path]) == corpus
+
+
+def test_what_is_said_of_a_single_pair_is_in_the_singular(tmp_path: Path) -> None:
+    write(tmp_path, train_tsv="a\tA\nb\tB\n\nc\tC\n")
+    assert read_pairs([tmp_path]).notes == ("train: 1 of 4 pairs dropped because a side was blank",
+                                            "no val split: 1 of 3 pairs of train is held out as val")
+    write(tmp_path, b_fr="x\n", b_en="x\ny\n")
+    assert "b.fr has 1 line and" in refusal(tmp_path / "b.fr", tmp_path / "b.en")
 
 
 def test_what_is_held_out_does_not_depend_on_the_order(tmp_path: Path) -> None:
@@ -443,7 +451,7 @@ def test_a_single_pair_cannot_be_split(tmp_path: Path) -> None:
 def test_lines_that_a_split_shares_with_train_are_counted(tmp_path: Path) -> None:
     write(tmp_path, train_tsv="a\tA\nb\tB\n", val_tsv="a\tA\n", test_tsv="a\tX\nb\tB\nc\tC\n")
     assert read_pairs([tmp_path]).notes == (
-        "1 of 1 source lines of val also stand in train",
+        "1 of 1 source line of val also stands in train",
         "2 of 3 source lines of test also stand in train",
     )
 

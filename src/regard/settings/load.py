@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, count
 from regard.settings.files import once_each, parsed
 from regard.settings.knobs import DEFAULTS, KNOBS, SECTIONS, checked, none_if_said, of, shown, typed, written
 from regard.settings.near import unknown
@@ -194,7 +194,7 @@ def check_heads(model: Tower) -> None:
         other_heads = divisor(width, near=heads)
         other_width = max(1, (width + heads // 2) // heads) * heads
         raise UserError(f"model.heads: {heads} heads do not divide model.width {width}; "
-                        f"take {other_heads} heads, or a width of {other_width}, or give model.head_width")
+                        f"take {count(other_heads, 'head')}, or a width of {other_width}, or give model.head_width")
     if key_heads is not None and heads % key_heads:
         raise UserError(f"model.key_heads: {key_heads} does not divide model.heads {heads}; "
                         f"take {divisor(heads, near=key_heads)}")

@@ -21,7 +21,7 @@ from regard.data.ragged import Ragged
 from regard.data.text import Pair, read_pairs, read_test_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.look.alignment import Links
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Run
 from regard.tasks.base import Example, Sizes, Task, no_such_split
 
@@ -73,8 +73,8 @@ class Pairs(Task[PairBatch]):
         self.source_tokens.save(folder / "source_tokenizer.json")
         self.target_tokens.save(folder / "tokenizer.json")
         for split, pairs in splits.items():
-            self.ids[split] = (self.encode(self.source_tokens, [p.source for p in pairs], f"sources of {split}"),
-                               self.encode(self.target_tokens, [p.target for p in pairs], f"targets of {split}"))
+            self.ids[split] = (self.encode(self.source_tokens, [p.source for p in pairs], "source", split),
+                               self.encode(self.target_tokens, [p.target for p in pairs], "target", split))
             self.ids[split][0].save(cache / f"{split}.source")
             self.ids[split][1].save(cache / f"{split}.target")
             if split != "train":
@@ -153,13 +153,15 @@ class Pairs(Task[PairBatch]):
             self.notes.append(f"the text has fewer distinct pieces than tokens.vocabulary={how.vocabulary}: "
                               f"{fewest} tokens are used")
 
-    def encode(self, tokens: Tokenizer, texts: Sequence[str], what: str) -> Ragged:
+    def encode(self, tokens: Tokenizer, texts: Sequence[str], thing: str, split: str | None = None) -> Ragged:
         """Ids with the end after them, cut to the longest length."""
         longest = self.run.data.longest - 1
         rows = tokens.encode(texts)
         cut = sum(len(row) > longest for row in rows)
         if cut:
-            self.notes.append(f"{cut:,} of {len(rows):,} {what} cut to data.longest={self.run.data.longest} tokens")
+            of_split = "" if split is None else f" of {split}"
+            self.notes.append(f"{out_of(cut, len(rows), thing)}{of_split} cut to data.longest={self.run.data.longest} "
+                              "tokens")
         return Ragged.of([*row[:longest], tokens.end] for row in rows)
 
     def _load_ids(self, cache: Path) -> None:
@@ -180,8 +182,8 @@ class Pairs(Task[PairBatch]):
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[PairBatch]:
         """Texts with the outputs to give to them, in batches of like lengths."""
-        sources = self.encode(self.source_tokens, inputs, "inputs")
-        targets = self.encode(self.target_tokens, outputs, "outputs")
+        sources = self.encode(self.source_tokens, inputs, "input")
+        targets = self.encode(self.target_tokens, outputs, "output")
         return (batch for _, batch in self.alike(list(sources), list(targets)))
 
     def alike(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[list[int], PairBatch]]:

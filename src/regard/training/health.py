@@ -6,7 +6,7 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from regard.settings.errors import NotFinite
+from regard.settings.errors import NotFinite, count
 from regard.training.log import Log
 
 __all__ = ["Health"]
@@ -50,8 +50,8 @@ class Health:
             self.log.write("skipped", step=step, in_row=self.in_row)
             self.log.say(f"step {step:>6,}: the gradient is not finite; the update was not applied")
             if self.in_row >= self.most:
-                raise NotFinite(f"{self.in_row} updates in a row had a gradient that is not finite, the last at step "
-                                f"{step:,}; what was saved before is intact. A lower train.rate, a longer "
+                raise NotFinite(f"{count(self.in_row, 'update')} in a row had a gradient that is not finite, the last "
+                                f"at step {step:,}; what was saved before is intact. A lower train.rate, a longer "
                                 "train.warmup or train.precision=float32 may help")
             return
         self.in_row = 0
