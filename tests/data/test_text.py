@@ -286,6 +286,17 @@ def test_of_a_directory_the_tests_are_measured_or_else_val(tmp_path: Path) -> No
     assert measured(tmp_path / "json") == [[("D", "d")]]
 
 
+def test_documents_and_words_that_only_begin_like_a_split_are_not_in_the_way_of_pairs(tmp_path: Path) -> None:
+    write(tmp_path, val_fr="V\n", val_en="v\n", testing_md="text\n", test_md="text\n", testing_fr="~\n")
+    assert measured(tmp_path, own=("fr", None)) == [[("V", "v")]]
+    write(tmp_path, test_jsonl='{"en": "d", "fr": "D"}\n')
+    assert measured(tmp_path) == [[("D", "d")]]
+    write(tmp_path, train_fr="T\nU\n", train_en="t\nu\n", train_md="text\n", train_csv="T,t\n")
+    assert list(read_pairs([tmp_path], source="fr").splits) == ["train", "val"]
+    (tmp_path / "json").mkdir()
+    assert "found train.json" in refusal(write(tmp_path / "json", train_json="{}"))
+
+
 def test_what_makes_no_pairs_to_measure_is_refused(tmp_path: Path) -> None:
     write(tmp_path, a_fr="A\nB\n", a_en="a\n", b_fr="A\n", c_tsv="C\tc\n", e_en="", train_fr="T\n", train_en="t\n")
     fr, en, other, tsv, empty = (tmp_path / name for name in ("a.fr", "a.en", "b.fr", "c.tsv", "e.en"))

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.checkpoint import read_json, write_json
-from regard.data.conllu import Tagged, find_treebank, read_sentences, read_treebank
+from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, read_treebank
 from regard.data.splits import find_tests
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
@@ -81,7 +81,7 @@ class Tag(Labelled):
 
     def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
         found: dict[str, Sequence[Sample]] = {
-            str(file): _samples(read_sentences(file, self.run.data.target)) for file in find_tests(path)}
+            str(file): _samples(read_sentences(file, self.run.data.target)) for file in find_tests(path, kinds=ENDINGS)}
         self._note_unknown(found)
         return found
 
