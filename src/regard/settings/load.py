@@ -20,7 +20,7 @@ from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, PRESETS
 from regard.settings.schema import Run, Tower, Train
 
-__all__ = ["differences", "from_json", "load", "refuse_another", "task_of", "text_of", "to_json"]
+__all__ = ["differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of", "to_json"]
 
 ADAPTED = ("q", "k", "v", "out", "up", "down")  # of a block
 FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
@@ -55,11 +55,17 @@ def task_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> str:
 
 def text_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()) -> str | None:
     """What they say of one setting that is a text, if anything. All else is for `load` to check."""
+    value = said_of(path, recipe, overrides)
+    return value if isinstance(value, str) else None
+
+
+def said_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()) -> Any:
+    """What they say of one setting, unchecked where it is the recipe that says it; None, too, where they do not."""
     value: Any = parsed(recipe) if recipe is not None else {}
     for word in path.split("."):
         value = value.get(word) if isinstance(value, dict) else None
     named = [none_if_said(KNOBS[path], value), *(value for name, value in map(override, overrides) if name == path)]
-    return named[-1] if isinstance(named[-1], str) else None
+    return named[-1]
 
 
 def to_json(run: Run) -> dict[str, Any]:
@@ -91,10 +97,14 @@ def refuse_another(saved: Path, run: Run) -> None:
     other = load(saved)
     if changed := differences(other, run):
         steps, more = other.train.steps, run.train.steps - other.train.steps
-        longer = f"Go on with it by --set train.steps={steps} --extend {more}, or choose"
-        is_longer = more > 0 and len(changed) == 1
+        ways = "Choose"
+        if len(changed) == 1 and more > 0:
+            ways = f"Go on with it by --set train.steps={steps} --extend {more}, or choose"
+        elif len(changed) == 1 and more < 0:
+            ways = (f"Go on with it by leaving train.steps out, or for N steps more by --set train.steps={steps} "
+                    "--extend N; or choose")
         raise UserError(f"{saved.parent} holds another run. What differs:\n  " + "\n  ".join(changed)
-                        + f"\n{longer if is_longer else 'Choose'} another place with --out DIR, or delete that one.")
+                        + f"\n{ways} another place with --out DIR, or delete that one.")
 
 
 def table(section: Any) -> dict[str, Any]:
