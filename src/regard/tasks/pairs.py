@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, Chosen
-from regard.data.layout import find_files, sides_of
+from regard.data.layout import Sides, find_files, sides_of
 from regard.data.ragged import Ragged
 from regard.data.text import Pair, read_pairs, read_test_pairs
 from regard.data.tokenizer import Tokenizer
@@ -54,6 +54,8 @@ class Pairs(Task[PairBatch]):
                             "sides; leave it out")
         self.pairs: dict[str, Sequence[Pair]] = {}  # the text of every split but train
         self.ids: dict[str, tuple[Ragged, Ragged]] = {}
+        data = run.data
+        self.sides: Sides = sides_of([Path(path) for path in data.paths], source=data.source, target=data.target)
 
     # Files -> examples
 
@@ -82,7 +84,7 @@ class Pairs(Task[PairBatch]):
                 (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         self.pairs = {split: pairs for split, pairs in splits.items() if split != "train"}
         # Last: where it is, the cache is whole.
-        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
+        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes, "sides": self.sides})
         return self._sizes()
 
     def restore(self, folder: Path) -> Sizes:
@@ -91,6 +93,7 @@ class Pairs(Task[PairBatch]):
         if (folder / "data" / KEY).exists():
             about = read_json(folder / "data" / KEY)
             self.notes = about["notes"]
+            self.sides = tuple(about.get("sides", self.sides))  # which runs of before have not kept
             self.pairs = {split: _read_kept(folder / "data" / f"{split}.jsonl")
                           for split in about["splits"] if split != "train"}
         return self._sizes()
@@ -108,10 +111,8 @@ class Pairs(Task[PairBatch]):
         return [Example(pair.source, pair.target) for pair in self.pairs[split][:limit]]
 
     def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
-        own = self.run.data
-        trained = [Path(path) for path in own.paths]
-        sides = sides_of(trained, source=own.source, target=own.target) if trained else BUILT_IN_SIDES
-        found = read_test_pairs(paths, source=source, target=target, own=sides)
+        own = self.sides if self.run.data.paths else BUILT_IN_SIDES
+        found = read_test_pairs(paths, source=source, target=target, own=own)
         self.notes += found.notes
         self.pairs |= found.splits
         return list(found.splits)
@@ -135,6 +136,7 @@ class Pairs(Task[PairBatch]):
                     for split, size in sizes.items()}
         corpus = read_pairs([Path(path) for path in data.paths], source=data.source, target=data.target)
         self.notes += corpus.notes
+        self.sides = corpus.languages
         return dict(corpus.splits)
 
     def _learn_tokens(self, pairs: Sequence[Pair]) -> None:
