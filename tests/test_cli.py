@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -229,6 +229,31 @@ def test_a_run_that_is_only_to_be_longer_is_told_how(pairs: Path, trained: Path)
     steps = load(trained / "run.json").train.steps
     message = refused("train", "--data", pairs, "--out", "mine", *TINY_OPTIONS, "--set", f"train.steps={steps + 5}")
     assert f"\nGo on with it by --set train.steps={steps} --extend 5, or choose another place with --out" in message
+
+
+def test_the_command_that_began_a_lengthened_run_goes_on_with_it(pairs: Path) -> None:
+    """Where it says nothing of the steps; else it is told how."""
+    settings = [setting for setting in TINY if not setting.startswith("train.steps=")]
+    command = ["train", "--data", pairs, "--out", "mine", *(word for each in settings for word in ("--set", each))]
+    begun = settled(None, [pairs], None, None, None, settings)
+    steps, more = begun.train.steps, begun.train.steps + 100
+
+    def hold(steps: int) -> None:
+        held = replace(begun, train=replace(begun.train, steps=steps))
+        Path("mine/run.json").write_text(json.dumps(to_json(held)))
+
+    Path("mine").mkdir()
+    Path("mine/model.safetensors").touch()
+    Path("mine/scores.json").write_text('{"val": {"bleu": 1.0}}')
+    hold(more)
+    outcome = run(*command)
+    assert outcome.code == 0, outcome.err
+    assert f"has ended, after {more:,} steps; --set train.steps={more} --extend N goes on" in outcome.err
+    assert "model.width: 16 → 32\nChoose another" in refused(*command, "--set", "model.width=32")
+    message = refused(*command, "--set", f"train.steps={steps}")
+    assert f"train.steps: {more} → {steps}\nGo on with it by leaving train.steps out, or for N steps more by" in message
+    hold(5)
+    assert f"Go on with it by --set train.steps=5 --extend {steps - 5}, or choose" in refused(*command)
 
 
 def test_a_run_json_that_is_broken_is_named_with_the_place(pairs: Path) -> None:
@@ -518,9 +543,9 @@ def test_the_search_can_be_set_for_one_answer(trained: Path) -> None:
     assert len(seeds) > 1
 
 
-@pytest.mark.parametrize("how", [[], ["--set", "search.temperature=1"]])
+@pytest.mark.parametrize("how", [["--set", "search.beam=2"], ["--set", "search.temperature=1"]])
 def test_the_three_best_answers_stand_on_one_line(trained: Path, how: list[str]) -> None:
-    how = [*how, "--set", "search.best=3", "--set", "search.beam=2"]
+    how = [*how, "--set", "search.best=3"]
     (line,) = answers(trained, *how, "le chat 3 dort")
     assert line.count("\t") == 2
     (record,) = map(json.loads, answers(trained, *how, "--json", "le chat 3 dort"))
@@ -552,7 +577,7 @@ def test_stdin_that_is_not_utf8_is_refused_with_the_offset(trained: Path) -> Non
 def test_an_input_that_is_cut_is_spoken_of(trained: Path) -> None:
     outcome = run("predict", "--run", trained, "le chat " * 1000)
     assert outcome.code == 0
-    assert outcome.err == "note: 1 of 1 inputs cut to data.longest=256 tokens\n"
+    assert outcome.err == "note: 1 of 1 input cut to data.longest=256 tokens\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(trained: Path) -> None:

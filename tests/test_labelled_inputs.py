@@ -63,7 +63,7 @@ def test_odd_texts_are_trained_on_and_answered(tmp_path: Path) -> None:
     data.write_text(f"{GOOD}\tgood\n{'x' * 100_000}\tbad\n")
     code, said = trained(data, out=out)
     assert code == 0
-    assert f"note: {data}: 1 of 14 texts are empty" in said
+    assert f"note: {data}: 1 of 14 texts is empty" in said
     assert "texts cut to data.longest=32 tokens" in said
     code, answers, said = regard_says("predict", "--run", out, "", "x" * 100_000, "--json")
     assert code == 0

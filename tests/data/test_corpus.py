@@ -134,6 +134,10 @@ def test_of_a_folder_with_splits_the_tests_are_measured_or_else_val(tmp_path: Pa
 def test_of_a_folder_without_splits_all_is_measured(tmp_path: Path) -> None:
     written(tmp_path, {"notes.md": "x", "testing.md": "y"})
     assert texts(read_tests(tmp_path)) == {str(tmp_path): ["x", "y"]}
+    written(tmp_path, {"test.txt": "z"})
+    found = read_tests(tmp_path)
+    assert texts(found) == {f"{tmp_path} test": ["z"]}
+    assert found.notes == (f"2 files left out: others are called test; the first is {tmp_path / 'notes.md'}",)
 
 
 @pytest.mark.parametrize("files", [{}, {"train.txt": "x"}, {"train.txt": "x", "test.txt": " \n"}, {"a.txt": ""}])

@@ -185,6 +185,20 @@ def test_only_files_called_like_train_belong_to_it(tmp_path: Path) -> None:
     assert find_tests(tmp_path) == [tmp_path / "test.tsv", tmp_path / "test_hard.tsv"]
 
 
+def test_words_that_only_begin_like_a_split_and_documents_are_not_in_the_way(tmp_path: Path) -> None:
+    fill(tmp_path, test__jsonl=FEW, testing__md="text", testing__jsonl=FEW, test__md="text", training__csv=FEW)
+    assert find_tests(tmp_path) == [tmp_path / "test.jsonl"]
+    fill(tmp_path, train__jsonl=FEW, train__md="text", testb__jsonl=FEW, test2016__jsonl=FEW)
+    assert list(find_splits([tmp_path])[0]) == ["train", "test", "test2016", "testb"]
+    assert find_splits([tmp_path / "train.md"])[0]["train"] == tmp_path / "train.md"  # who names it means it
+
+
+def test_of_a_treebank_the_sentences_are_measured_and_not_their_plain_text(tmp_path: Path) -> None:
+    ud = "en_ewt-ud"
+    files = {f"{ud}-{split}__{ending}": FEW for split in ("train", "test") for ending in ("conllu", "txt")}
+    assert find_tests(fill(tmp_path, **files), kinds=("conllu", "txt")) == [tmp_path / f"{ud}-test.conllu"]
+
+
 def test_one_file_of_any_name_is_train(tmp_path: Path) -> None:
     fill(tmp_path, reviews__tsv=FEW, test__tsv=FEW)
     assert list(find_splits([tmp_path / "reviews.tsv"])[0]) == ["train"]
@@ -193,6 +207,7 @@ def test_one_file_of_any_name_is_train(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("names", "given", "message"), [
     (["train.tsv", "train.csv"], ["."], "train.csv and train.tsv would both be train; pass the files"),
     (["test.tsv"], ["."], "no split to train on; .* found test.tsv"),
+    (["train.json"], ["."], "no split to train on; .* found train.json"),
     (["README"], ["."], "no split to train on; .* found no split"),
     (["train.tsv", "more.tsv"], ["train.tsv", "more.tsv"], "more.tsv: of several files, each must say its split"),
     (["test.tsv", "val.tsv"], ["test.tsv", "val.tsv"], "none of them is train"),
@@ -250,8 +265,8 @@ def test_labels_that_cannot_be_learned_are_refused(tmp_path: Path, files: dict[s
 def test_texts_that_train_and_test_share_are_counted(tmp_path: Path) -> None:
     fill(tmp_path, train__tsv="a\tx\nb\ty\n", val__tsv="c\tx\n", test__tsv="a\tx\nd\ty\n\ty\n")
     assert read_corpus([tmp_path], ONE, held_out=0.1).notes == (
-        f"{tmp_path / 'test.tsv'}: 1 of 3 texts are empty", "2 labels: x 1, y 1",
-        "1 of 3 texts of test also stand in train")
+        f"{tmp_path / 'test.tsv'}: 1 of 3 texts is empty", "2 labels: x 1, y 1",
+        "1 of 3 texts of test also stands in train")
 
 
 def test_an_old_file_in_latin_1_is_read_and_said_to_be(tmp_path: Path) -> None:

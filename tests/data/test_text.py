@@ -286,6 +286,17 @@ def test_of_a_directory_the_tests_are_measured_or_else_val(tmp_path: Path) -> No
     assert measured(tmp_path / "json") == [[("D", "d")]]
 
 
+def test_documents_and_words_that_only_begin_like_a_split_are_not_in_the_way_of_pairs(tmp_path: Path) -> None:
+    write(tmp_path, val_fr="V\n", val_en="v\n", testing_md="text\n", test_md="text\n", testing_fr="~\n")
+    assert measured(tmp_path, own=("fr", None)) == [[("V", "v")]]
+    write(tmp_path, test_jsonl='{"en": "d", "fr": "D"}\n')
+    assert measured(tmp_path) == [[("D", "d")]]
+    write(tmp_path, train_fr="T\nU\n", train_en="t\nu\n", train_md="text\n", train_csv="T,t\n")
+    assert list(read_pairs([tmp_path], source="fr").splits) == ["train", "val"]
+    (tmp_path / "json").mkdir()
+    assert "found train.json" in refusal(write(tmp_path / "json", train_json="{}"))
+
+
 def test_what_makes_no_pairs_to_measure_is_refused(tmp_path: Path) -> None:
     write(tmp_path, a_fr="A\nB\n", a_en="a\n", b_fr="A\n", c_tsv="C\tc\n", e_en="", train_fr="T\n", train_en="t\n")
     fr, en, other, tsv, empty = (tmp_path / name for name in ("a.fr", "a.en", "b.fr", "c.tsv", "e.en"))
@@ -418,8 +429,16 @@ def test_a_hundredth_is_held_out_where_there_is_no_val(tmp_path: Path) -> None:
     corpus = read_pairs([tmp_path])
     assert len(corpus.splits["val"]) == 10
     assert {*rows(corpus), *rows(corpus, "val")} == {(f"{n}", f"{n}!") for n in range(1000)}
-    assert corpus.notes == ("no val split: 10 pairs of train are held out as val",)
+    assert corpus.notes == ("no val split: 10 of 1,000 pairs of train are held out as val",)
     assert read_pairs([tmp_path]) == corpus
+
+
+def test_what_is_said_of_a_single_pair_is_in_the_singular(tmp_path: Path) -> None:
+    write(tmp_path, train_tsv="a\tA\nb\tB\n\nc\tC\n")
+    assert read_pairs([tmp_path]).notes == ("train: 1 of 4 pairs dropped because a side was blank",
+                                            "no val split: 1 of 3 pairs of train is held out as val")
+    write(tmp_path, b_fr="x\n", b_en="x\ny\n")
+    assert "b.fr has 1 line and" in refusal(tmp_path / "b.fr", tmp_path / "b.en")
 
 
 def test_what_is_held_out_does_not_depend_on_the_order(tmp_path: Path) -> None:
@@ -443,7 +462,7 @@ def test_a_single_pair_cannot_be_split(tmp_path: Path) -> None:
 def test_lines_that_a_split_shares_with_train_are_counted(tmp_path: Path) -> None:
     write(tmp_path, train_tsv="a\tA\nb\tB\n", val_tsv="a\tA\n", test_tsv="a\tX\nb\tB\nc\tC\n")
     assert read_pairs([tmp_path]).notes == (
-        "1 of 1 source lines of val also stand in train",
+        "1 of 1 source line of val also stands in train",
         "2 of 3 source lines of test also stand in train",
     )
 

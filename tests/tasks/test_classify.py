@@ -208,7 +208,7 @@ def test_a_text_by_itself_gets_the_label_that_it_gets_among_others(one: Path) ->
 def test_a_word_of_a_hundred_thousand_letters_is_cut_with_a_note(one: Path) -> None:
     predictor = load(one)
     assert predictor.predict(["x" * 100_000])[0] in COLOURS
-    assert predictor.task.notes[-1] == "1 of 1 texts cut to data.longest=16 tokens"
+    assert predictor.task.notes[-1] == "1 of 1 text cut to data.longest=16 tokens"
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])

@@ -1,5 +1,6 @@
 """From files to batches to a loss to translations, whatever the batch, the padding and the tokens."""
 
+import json
 import os
 from collections import Counter
 from dataclasses import replace
@@ -19,6 +20,7 @@ from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Run
 from regard.tasks import pairs as module
+from regard.tasks.base import Example
 from regard.tasks.pairs import PairBatch
 from regard.tasks.predictor import load as load_predictor
 from regard.tasks.translate import Translate
@@ -268,6 +270,38 @@ def test_pairs_score_the_same_whether_they_are_the_runs_own_or_others(
     names = task.more([data / "val.tsv", tmp_path / "new.fr", tmp_path / "new.en"])
     assert names == [str(data / "val.tsv"), f"{tmp_path / 'new.fr'} {tmp_path / 'new.en'}"]
     assert [task.score(model, name) for name in names] == 2 * [task.score(model, "val")]
+
+
+def test_a_run_that_was_told_one_language_knows_the_other_by_its_data(tmp_path: Path) -> None:
+    for folder, languages in (("old", ("de", "en")), ("new", ("cs", "de", "en"))):
+        (tmp_path / folder).mkdir()
+        for language in languages:
+            for split in ("train", "test"):
+                (tmp_path / folder / f"{split}.{language}").write_text(f"{language} {folder}\n" * 8)
+    run = tiny(tmp_path / "old", "data.source=de")
+    prepared(run, tmp_path / "run")
+    (tmp_path / "old").rename(tmp_path / "gone")
+    task = Translate(run)
+    task.restore(tmp_path / "run")
+    (name,) = task.more([tmp_path / "new"])
+    assert task.examples(name, 1) == [Example("de new", "en new")]
+    (name,) = task.more([tmp_path / "new"], source="cs")
+    assert task.examples(name, 1) == [Example("cs new", "en new")]
+
+
+def test_a_run_from_before_languages_were_kept_is_measured_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for language in ("de", "en"):
+        (tmp_path / "data" / f"train.{language}").write_text(f"{language}\n" * 8)
+        (tmp_path / "data" / f"test.{language}").write_text(f"{language}\n")
+    run = tiny(tmp_path / "data", "data.source=de")
+    prepared(run, tmp_path / "run")
+    key = tmp_path / "run" / "data" / "key.json"
+    key.write_text(json.dumps({name: value for name, value in json.loads(key.read_text()).items() if name != "sides"}))
+    task = Translate(run)
+    task.restore(tmp_path / "run")
+    (name,) = task.more([tmp_path / "data"])
+    assert task.examples(name) == [Example("de", "en")]
 
 
 # What is kept on the disk.

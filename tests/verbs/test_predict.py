@@ -33,17 +33,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Told(io.StringIO):
     """Knows what had been said each time it was flushed."""
 
-    def __init__(self) -> None:
+    def __init__(self, terminal: bool) -> None:
         super().__init__()
-        self.flushed: list[str] = []
+        self.terminal, self.flushed = terminal, list[str]()
+
+    def isatty(self) -> bool:
+        return self.terminal
 
     def flush(self) -> None:
         self.flushed.append(self.getvalue())
 
 
 def said(run: Path, monkeypatch: pytest.MonkeyPatch, *inputs: str, stdin: bytes = b"", stop: tuple[str, ...] = (),
-         score: bool = False, json: bool = False, overrides: tuple[str, ...] = ()) -> Told:
-    told = Told()
+         score: bool = False, json: bool = False, overrides: tuple[str, ...] = (),
+         terminal: bool = False) -> Told:
+    told = Told(terminal)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     monkeypatch.setattr(sys, "stdout", told)
     main(inputs, run, overrides, stop, score, "cpu", "float32", None, json)
@@ -94,6 +98,19 @@ def test_several_samples_stand_on_one_line_and_differ(run: Path, monkeypatch: py
     line, rest = said(run, monkeypatch, "the dog", overrides=drawn).getvalue().split("\n")
     assert rest == ""
     assert len(set(line.split("\t"))) == 3
+
+
+@pytest.mark.parametrize("prompts", [("the dog",), ("the dog", "a cat,\na cat")])
+def test_at_a_terminal_several_samples_stand_below_each_other_as_they_are(
+        prompts: tuple[str, ...], run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = ("search.best=16", "search.temperature=9", "search.longest=40")
+    records = [*map(json.loads, said(run, monkeypatch, *prompts, overrides=drawn, json=True).getvalue().splitlines())]
+    texts = [each["text"] for record in records for each in (record, *record["others"])]
+    assert any("\n" in text for text in texts)
+    names = [f"{name}{number} of 16" for name in (["the dog ", "a cat, a cat "] if len(prompts) > 1 else [""])
+             for number in range(1, 17)]
+    shown = "".join(f"── {name} ──\n{text}\n" for name, text in zip(names, texts, strict=True))
+    assert said(run, monkeypatch, *prompts, overrides=drawn, terminal=True).getvalue() == shown
 
 
 def test_an_answer_ends_before_a_stop_text(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +177,9 @@ def test_a_text_of_nothing_has_no_bits(run: Path, monkeypatch: pytest.MonkeyPatc
     assert said(run, monkeypatch, "", score=True).getvalue() == "0.0000\t0.0000\t\n"
 
 
-IDLE = {"translate": [], "language": ["beam=3", "length_penalty=0.6"], "mask": ["temperature=0.5", "stop=x"],
+IDLE = {"translate": ["top_k=3", "top_p=0.5", "min_p=0.5", "seed=1"], "language": ["beam=3", "length_penalty=0.6"],
         "classify": ["beam=3", "temperature=0.5", "longest=3"], "tag": ["top_k=3", "seed=1"], "detect": ["best=3"],
-        "encode": ["best=3"]}
+        "encode": ["best=3"], "mask": ["temperature=0.5", "stop=x"]}
 HEEDED = {"translate": ["beam=3", "temperature=0.5"], "language": ["temperature=0.5", "best=3"], "mask": ["best=3"],
           "classify": ["best=3", "batch=8"], "tag": ["best=3"], "detect": ["batch=8"], "encode": ["batch=8"]}
 
@@ -177,7 +194,8 @@ def test_a_setting_of_the_search_that_means_nothing_to_a_task_is_refused(task: s
         return str(error.value)
 
     for setting in IDLE[task]:
-        assert f"search.{setting}: means nothing here, as a run of {task} " in refusal(setting)
+        who = "a translation is searched for" if task == "translate" else f"a run of {task} "
+        assert f"search.{setting}: means nothing here, as {who}" in refusal(setting)
     for setting in HEEDED[task]:  # with nothing else wrong than that there is no model
         assert "the run has not ended yet" in refusal(setting)
 
@@ -186,3 +204,30 @@ def test_of_several_labels_there_is_no_next_best_to_ask_for(tmp_path: Path) -> N
     (tmp_path / "run.json").write_text(json.dumps(to_json(load(None, ["task=classify", "data.several_labels=true"]))))
     with pytest.raises(UserError, match=r"search\.best=3: means nothing here, as a run of classify"):
         main(["x"], tmp_path, ["search.best=3"], [], False, "cpu", "float32", None, False)
+
+
+@pytest.mark.parametrize(("saved", "idle", "heeded"), [
+    ([], ["temperature=0.7", "beam=4"], ["temperature=0.7", "top_k=4", "seed=1"]),
+    ([], ["temperature=0.7", "length_penalty=0.6"], ["temperature=none", "length_penalty=0.6"]),
+    (["search.temperature=0.7"], ["beam=4"], ["beam=4", "temperature=none"])])
+def test_a_translation_is_drawn_or_searched_for_and_what_acts_on_the_other_is_refused(
+        saved: list[str], idle: list[str], heeded: list[str], tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(to_json(load(None, ["task=translate", *saved]))))
+
+    def asked(settings: list[str]) -> None:
+        main(["x"], tmp_path, [f"search.{each}" for each in settings], [], False, "cpu", "float32", None, False)
+
+    with pytest.raises(UserError, match=rf"search\.{idle[-1]}: means nothing here, as search\.temperature=0\.7 draws"):
+        asked(idle)
+    with pytest.raises(UserError, match="the run has not ended yet"):
+        asked(heeded)
+
+
+@pytest.mark.parametrize("setting", ["temperature=0.5", "best=3", "longest=9", "seed=1"])
+def test_beside_a_score_the_settings_of_the_search_are_refused(
+        setting: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=rf"search\.{setting}: means nothing here, as --score searches for no answer"):
+        said(run, monkeypatch, "the dog", score=True, overrides=(f"search.{setting}",))
+    with pytest.raises(UserError, match=r"search\.stop=x: means nothing here, as --score"):
+        said(run, monkeypatch, "the dog", score=True, stop=("x",))
+    assert said(run, monkeypatch, "the dog", score=True, overrides=("search.batch=1",)).getvalue()

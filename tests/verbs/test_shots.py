@@ -116,7 +116,7 @@ def test_train_and_test_files_are_shown_and_asked(run: Path, tmp_path: Path,
 @pytest.mark.parametrize(("shots", "content", "message"), [
     ("3", "a\tx\nb\ty\n", "--shots 3: .* has examples for 1 at the most"),
     ("2", "a\tx\nb\ty\n", "--shots 2: .* has examples for 1 at the most"),  # a text is no example of itself
-    ("0", "a\tx\nb\tx\n", "1 different labels"),
+    ("0", "a\tx\nb\tx\n", "1 different label;"),
     ("0", " \tx\n \ty\n", "all its texts are empty"),
     ("0", None, "--shots: needs labelled texts"),
 ])

@@ -95,6 +95,26 @@ def test_a_shape_that_the_source_has_not_is_refused_by_the_name_of_its_setting(
                                 f"{name} out, or train from the beginning, without --from")
 
 
+def test_another_preset_than_that_of_the_source_is_named_beside_it(runs: Path, tmp_path: Path) -> None:
+    def refusal(task: str, source: Path, preset: str) -> str:
+        with pytest.raises(UserError) as error:
+            settled(task, [], None, None, None, [f"train.start={source}", f"model.preset={preset}"])
+        return str(error.value)
+
+    plain = runs / "language"
+    assert refusal("language", plain, "gpt2") == (
+        f"model.preset=gpt2: has model.width=768, and the model in {plain}, made without a preset, has 16; leave "
+        "model.preset out to take that model as it is, or train from the beginning, without --from")
+    train(settled("language", [runs / "a.txt"], None, None, None, ["model.preset=lstm", *SMALL]), tmp_path / "lstm",
+          quiet=True)
+    for other in ("gpt2", "none"):
+        said = refusal("language", tmp_path / "lstm", other)
+        assert said.startswith(f"model.preset={other}: has model.cell=none, and the model in {tmp_path / 'lstm'}, made "
+                               "from model.preset=lstm, has lstm; leave model.preset out")
+    taken = settled("language", [], None, None, None, [f"train.start={tmp_path / 'lstm'}"])
+    assert (taken.model.preset, taken.model.width) == ("lstm", 16)
+
+
 def test_the_shape_of_the_source_may_be_said_again_in_whatever_way(runs: Path) -> None:
     same = ["model.width=16", "model.key_heads=2", "model.head_width=8", "model.hidden_width=64"]
     run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", *same, "model.dropout=0.5"])

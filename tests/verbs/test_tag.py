@@ -107,14 +107,14 @@ def test_a_column_is_chosen_by_its_name(run: Path, tmp_path: Path) -> None:
 
 def test_a_tag_that_train_has_not_is_noted(run: Path) -> None:
     notes = json.loads((run / "data/key.json").read_text())["notes"]
-    assert "1 of 3 words of test have a tag that train has not, such as INTJ: they count as wrong" in notes
+    assert "1 of 3 words of test has a tag that train has not, such as INTJ: counted as wrong" in notes
 
 
 REFUSED = {
     "empty": ("", "PATH: the file is empty"),
     "columns missing": (GO + "1\tdog\tNOUN\n", "PATH:7: 3 columns, where CoNLL-U has ten with tabs between them"),
     "ids out of order": (row(2, "dog", "NOUN"), "PATH:1: the word's id is '2', where 1 is wanted"),
-    "one tag": (row(1, "dog", "NOUN") + "\n" + row(1, "cat", "NOUN"), "train: 1 different labels (NOUN); two are"),
+    "one tag": (row(1, "dog", "NOUN") + "\n" + row(1, "cat", "NOUN"), "train: 1 different label (NOUN); two are"),
     "NUL": (row(1, "d\0g", "NOUN"), "PATH:1: NUL byte"),
 }
 
@@ -141,7 +141,7 @@ def test_a_word_of_a_hundred_thousand_characters_is_trained_on_and_tagged(tmp_pa
     (tmp_path / "mine.conllu").write_text((GO + row(1, "a" * 100_000, "NOUN") + row(2, "go", "VERB") + "\n") * 3)
     code, _, said = train(tmp_path / "mine.conllu", tmp_path / "run", "--set", "data.longest=16")
     assert code == 0
-    assert "sentences cut to data.longest=16 tokens for the loss; a tag is given to all of their words" in said
+    assert "sentences cut to data.longest=16 tokens for the loss; every word is given a tag" in said
     code, said, _ = regard_says("eval", "--run", tmp_path / "run", "--json")
     assert code == 0
     assert json.loads(said)["words"] == 2

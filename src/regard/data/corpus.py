@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from regard.data.jsonl import read_texts
-from regard.data.layout import SPLITS, kind
+from regard.data.layout import SPLITS, TEST, kind
 from regard.data.lines import read_lines, read_text
 from regard.settings.errors import UserError
 
@@ -22,7 +22,7 @@ __all__ = ["Corpus", "Document", "Found", "Text", "find_texts", "pieces", "read_
 
 PIECE = 1 << 16  # characters of a document that are worked on at once
 UNBROKEN = 1 << 19  # and at the most, where no space parts them
-NAMED = re.compile(rf"({'|'.join(SPLITS)})([-_]?\d.*)?|(test.*)")
+NAMED = re.compile(rf"({'|'.join(SPLITS)})([-_]?\d.*)?|({TEST}.*)")
 
 Document = Iterator[str]
 """A text in parts, such as lines with their ends: put together, they are the text."""
@@ -92,13 +92,13 @@ def read_corpus(found: Sequence[Found], *, key: str = "text", held_out: float = 
 
 
 def read_tests(path: Path, *, key: str = "text") -> Corpus:
-    """What a run is measured on besides its own data: a file; of a folder or a pattern the tests, or else val, or all.
+    """What a run is measured on besides its own data: a file; of a folder or a pattern the tests, or else val.
 
-    All, where no name says what is trained on: a testing.md among other notes is one of them.
+    All, where no name says a split: a testing.md among other notes is one of them.
     """
     notes, found = list[str](), find_texts([path])
     names = {None if text.named else text.split for text in found}
-    if names.isdisjoint({"train", "val"}) and None in names:
+    if names <= {None}:
         groups = {str(path): found}
     else:
         tests = sorted(name for name in names if name and name.startswith("test")) or ["val"]

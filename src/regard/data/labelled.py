@@ -12,7 +12,7 @@ from regard.data.layout import kind
 from regard.data.lines import NotUTF8, read_lines, read_text
 from regard.data.splits import find_splits
 from regard.data.text import by_checksum, shared
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, out_of
 
 __all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "read_corpus", "read_file", "some"]
 
@@ -85,9 +85,10 @@ def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> 
     if "val" not in splits:
         stays, val = _held_out(files["train"], held_out)
         splits = {"train": stays, "val": val} | {name: its for name, its in splits.items() if name != "train"}
-        notes += (f"no val split: {len(val):,} of {len(stays) + len(val):,} texts of train are held out as val",)
+        part = out_of(len(val), len(stays) + len(val), "text", "of train is", "of train are")
+        notes += (f"no val split: {part} held out as val",)
     texts = {name: [sample.text for sample in its] for name, its in splits.items()}
-    return LabelledCorpus(splits, (*notes, *shared(texts, "texts")))
+    return LabelledCorpus(splits, (*notes, *shared(texts, "text")))
 
 
 def read_file(path: Path, columns: Columns) -> LabelledFile:
@@ -106,7 +107,7 @@ def read_file(path: Path, columns: Columns) -> LabelledFile:
     if not rows:
         raise UserError(f"{path}: no labelled text in it")
     if empty := sum(not text.strip() for _, text, _ in rows):
-        notes += (f"{path}: {empty:,} of {len(rows):,} texts are empty",)
+        notes += (f"{path}: {out_of(empty, len(rows), 'text', 'is', 'are')} empty",)
     return LabelledFile(path, [Sample(text, labels) for _, text, labels in rows], [line for line, *_ in rows], notes)
 
 

@@ -4,6 +4,7 @@ Parallel files are called `SPLIT.LANGUAGE`, as in `train.en` and `train.de`; fil
 `SPLIT.tsv` or `SPLIT.jsonl`; each may end in `.gz`. (`splits` does it for examples that are no pairs.)
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,11 +13,15 @@ from stat import S_ISDIR
 
 from regard.settings.errors import UserError
 
-__all__ = ["SPLITS", "Layout", "Sides", "files_in", "find_files", "find_test_pairs", "is_directory", "kind",
-           "sides_of"]
+__all__ = ["DOCUMENTS", "SPLITS", "TEST", "Layout", "Sides", "files_in", "find_files", "find_test_pairs",
+           "is_directory", "kind", "sides_of"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
+TEST = "test[a-z]?(?![a-z])"  # how a test's name begins: test_hard, test2016, testb, and not testing
 BOTH_SIDES = ("tsv", "jsonl")
+# Kinds of files that lie beside data, and hold none that is read here.
+DOCUMENTS = ("bib", "doc", "docx", "gif", "htm", "html", "ipynb", "jpeg", "jpg", "json", "log", "md", "pdf", "png",
+             "rst", "svg", "tex", "toml", "xml", "yaml", "yml", "zip")
 
 Found = Mapping[tuple[str, str], Sequence[Path]]  # (split, suffix) -> the files called so
 
@@ -119,7 +124,7 @@ def is_directory(path: Path) -> bool:
 
 
 def _in_directory(directory: Path, source: str | None, target: str | None) -> Layout:
-    found = _scan(directory)
+    found = _pairs(_scan(directory))
     if whole := _whole(directory, found, ["train"]):
         languages = _names(source, target)
         files, notes = _pick([(found, whole)])
@@ -127,14 +132,14 @@ def _in_directory(directory: Path, source: str | None, target: str | None) -> La
         languages = _languages(directory, found, source, target)
         files, notes = _pick([(found, language) for language in languages])
     if "train" not in files:
-        raise _no_train(directory, found, " and ".join(f"train.{language}" for language in languages))
+        raise _no_train(directory, " and ".join(f"train.{language}" for language in languages))
     return Layout(files, languages, notes)
 
 
 def _tests_in(directory: Path, source: str | None, target: str | None,
               sides: Sides) -> tuple[list[tuple[Path, ...]], tuple[str, ...]]:
     """The files of its tests, or else of its val; and what to say of those that lack a side."""
-    found = _scan(directory)
+    found = _pairs(_scan(directory))
     tests = sorted({split for split, _ in found if split.startswith("test")}) or ["val"]
     chosen = {(split, suffix): same for (split, suffix), same in found.items() if split in tests}
     if whole := _whole(directory, chosen, tests):
@@ -143,7 +148,7 @@ def _tests_in(directory: Path, source: str | None, target: str | None,
         there = _there(directory, chosen, source, target)
         if len(there) < 2:
             raise UserError(f"{directory}: no test in it; wanted test.SOURCE and test.TARGET, test.tsv, or test.jsonl; "
-                            f"found {_listed(found)}")
+                            f"found {_listed(directory)}")
         known = tuple(name if name in there else None for name in sides)
         files, notes = _pick([(chosen, language) for language in _way(directory, there, *known)])
     if not files:
@@ -170,6 +175,11 @@ def _scan(directory: Path) -> Found:
     return found
 
 
+def _pairs(found: Found) -> Found:
+    """What may be or have a side of pairs."""
+    return {key: same for key, same in found.items() if key[1] not in (*DOCUMENTS, "csv", "txt")}
+
+
 def files_in(directory: Path) -> list[Path]:
     try:
         return sorted(entry for entry in directory.iterdir() if entry.is_file())
@@ -181,7 +191,7 @@ def files_in(directory: Path) -> list[Path]:
 
 def _split(path: Path) -> str | None:
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
-    return stem if stem.startswith("test") else SPLITS.get(stem)
+    return stem if re.match(TEST, stem) else SPLITS.get(stem)
 
 
 def _pick(sides: Sequence[tuple[Found, str]]) -> tuple[dict[str, tuple[Path, ...]], tuple[str, ...]]:
@@ -205,7 +215,7 @@ def _pick(sides: Sequence[tuple[Found, str]]) -> tuple[dict[str, tuple[Path, ...
 def _languages(directory: Path, found: Found, source: str | None, target: str | None) -> tuple[str, str]:
     there = _there(directory, found, source, target)
     if not any(split == "train" for split, _ in found) or len(there) < 2:
-        raise _no_train(directory, found, "train.SOURCE and train.TARGET, train.tsv, or train.jsonl")
+        raise _no_train(directory, "train.SOURCE and train.TARGET, train.tsv, or train.jsonl")
     return _way(directory, there, source, target)
 
 
@@ -232,12 +242,13 @@ def _way(directory: Path, there: Sequence[str], source: str | None, target: str 
     return source, target
 
 
-def _no_train(directory: Path, found: Found, wanted: str) -> UserError:
-    return UserError(f"{directory}: no split to train on; wanted {wanted}; found {_listed(found)}")
+def _no_train(directory: Path, wanted: str) -> UserError:
+    return UserError(f"{directory}: no split to train on; wanted {wanted}; found {_listed(directory)}")
 
 
-def _listed(found: Found) -> str:
-    return ", ".join(path.name for same in found.values() for path in same) or "no split"
+def _listed(directory: Path) -> str:
+    """The files that are called like splits, whatever they hold."""
+    return ", ".join(path.name for same in _scan(directory).values() for path in same) or "no split"
 
 
 def _two_sides(first: Path, second: Path, source: str | None, target: str | None) -> Layout:

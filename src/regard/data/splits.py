@@ -1,18 +1,19 @@
 """Which file is which split, where one file holds a split whole.
 
-Its name says which in one of its parts: `reviews-train.csv`, `TREC.test.all.gz`.
+Its name says which in one of its parts: `reviews-train.csv`, `TREC.test.all.gz`. Documents that are called so, too, as
+`test.md`, are none.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from regard.data.layout import SPLITS, files_in, is_directory
+from regard.data.layout import DOCUMENTS, SPLITS, TEST, files_in, is_directory, kind
 from regard.settings.errors import UserError
 
 __all__ = ["PART", "find_splits", "find_tests"]
 
-PART = re.compile(r"(?:^|[._-])(train|val|valid|validation|dev|test[^.]*)(?=[._-]|$)")
+PART = re.compile(rf"(?:^|[._-])(train|val|valid|validation|dev|{TEST}[^.]*)(?=[._-]|$)")
 
 
 def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]]:
@@ -36,11 +37,16 @@ def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]
     return found, (f"{', '.join(beside)} read from beside {paths[0]}",) if beside else ()
 
 
-def find_tests(path: Path) -> list[Path]:
-    """A file; or what a directory has for tests, or else for validation; beside train, what is called like it."""
+def find_tests(path: Path, *, kinds: Sequence[str] = ()) -> list[Path]:
+    """A file; or what a directory has for tests, or else for validation; beside train, what is called like it.
+
+    Where a directory has splits of some of these kinds, only those of the first of them count.
+    """
     if not is_directory(path):
         return [path]
-    found = [(*part, file) for file in files_in(path) if (part := _part(file))]
+    found = [(*part, file) for file in files_in(path) if (part := _part(file)) and kind(file) not in DOCUMENTS]
+    meant = next((one for one in kinds if any(kind(file) == one for *_, file in found)), None)
+    found = [each for each in found if meant in (None, kind(each[2]))]
     like = {around for split, around, _ in found if split == "train"} or {around for _, around, _ in found}
     named = [(split, file) for split, around, file in found if around in like]
     tests = [file for split, file in named if split.startswith("test")] or [f for split, f in named if split == "val"]
@@ -71,7 +77,8 @@ def _named(path: Path) -> str:
 
 def _like_train(files: Sequence[Path], origin: Path) -> dict[str, Path]:
     parts = [(*part, file) for file in files if (part := _part(file))]
-    trains = [(around, file) for split, around, file in parts if split == "train"]
+    trains = [(around, file) for split, around, file in parts
+              if split == "train" and (file == origin or kind(file) not in DOCUMENTS)]
     if not trains:
         there = ", ".join(file.name for *_, file in parts) or "no split"
         raise UserError(f"{origin}: no split to train on; wanted train.tsv, train.csv or train.jsonl; found {there}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from regard.data.jsonl import read_texts
 from regard.data.layout import Layout, Sides, find_files, find_test_pairs, kind
 from regard.data.lines import read_lines
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, count, out_of
 
 __all__ = ["Corpus", "Pair", "by_checksum", "read_pairs", "read_test_pairs", "shared"]
 
@@ -45,10 +45,12 @@ def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str 
     whole = _read(layout)
     splits, notes = dict(whole.splits), [*whole.notes]
     if "val" not in splits:
+        all_of_them = len(splits["train"])
         splits["train"], splits["val"] = _hold_out(splits["train"], layout.files["train"][0])
-        notes.append(f"no val split: {len(splits['val']):,} pairs of train are held out as val")
+        held_out = out_of(len(splits["val"]), all_of_them, "pair", "of train is", "of train are")
+        notes.append(f"no val split: {held_out} held out as val")
     sources = {name: [pair.source for pair in its] for name, its in splits.items()}
-    return Corpus(splits, layout.languages, (*notes, *shared(sources, "source lines")))
+    return Corpus(splits, layout.languages, (*notes, *shared(sources, "source line")))
 
 
 def read_test_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None,
@@ -68,7 +70,7 @@ def _read(layout: Layout) -> Corpus:
         if not splits[split]:
             raise UserError(f"{files[0]}: no pair has text on both sides")
         if dropped := len(rows) - len(splits[split]):
-            notes.append(f"{split}: {dropped:,} of {len(rows):,} pairs dropped because a side was blank")
+            notes.append(f"{split}: {out_of(dropped, len(rows), 'pair')} dropped because a side was blank")
     return Corpus(splits, layout.languages, tuple(notes))
 
 
@@ -78,7 +80,7 @@ def _rows(files: tuple[Path, ...], languages: tuple[str, str]) -> list[tuple[str
         case [source, target]:
             if len(columns[0]) != len(columns[1]):
                 raise UserError(
-                    f"{source} has {len(columns[0]):,} lines and {target} has {len(columns[1]):,}; "
+                    f"{source} has {count(len(columns[0]), 'line')} and {target} has {len(columns[1]):,}; "
                     "line for line they must be translations of each other"
                 )
             return list(zip(*columns, strict=True))
@@ -103,8 +105,8 @@ def _columns(line: str, place: str) -> tuple[str, str]:
         case [text] if _blank(text):
             return "", ""
         case columns:
-            count = "one column" if len(columns) == 1 else f"{len(columns)} columns"
-            raise UserError(f"{place}: {count}, where two are wanted: source, a tab, target")
+            there = "one column" if len(columns) == 1 else f"{len(columns)} columns"
+            raise UserError(f"{place}: {there}, where two are wanted: source, a tab, target")
 
 
 def _blank(text: str) -> bool:
@@ -115,26 +117,27 @@ def _hold_out(pairs: list[Pair], path: Path) -> tuple[list[Pair], list[Pair]]:
     """(what stays, what is held out), chosen by the source's checksum."""
     if len(pairs) < 2:
         raise UserError(f"{path}: a single pair; two are the least, one to train on and one to measure by")
-    count = min(max(len(pairs) // HELD_OUT_SHARE, 1), HELD_OUT_MOST)
-    chosen = set(by_checksum([pair.source for pair in pairs], count))
+    size = min(max(len(pairs) // HELD_OUT_SHARE, 1), HELD_OUT_MOST)
+    chosen = set(by_checksum([pair.source for pair in pairs], size))
     stays = [pair for index, pair in enumerate(pairs) if index not in chosen]
     return stays, [pairs[index] for index in sorted(chosen)]
 
 
-def by_checksum(texts: Sequence[str], count: int) -> list[int]:
+def by_checksum(texts: Sequence[str], size: int) -> list[int]:
     """The places of so many texts, chosen by their checksums: the same for every run and machine.
 
-    Equal texts have equal checksums and so go together, but for the last ones, cut to the count: what is held out is
+    Equal texts have equal checksums and so go together, but for the last ones, cut to the size: what is held out is
     hardly ever trained on too.
     """
     checksums = (zlib.crc32(text.encode()) for text in texts)
-    return [index for _, index in heapq.nsmallest(count, zip(checksums, range(len(texts)), strict=True))]
+    return [index for _, index in heapq.nsmallest(size, zip(checksums, range(len(texts)), strict=True))]
 
 
-def shared(splits: Mapping[str, Sequence[str]], what: str) -> Iterator[str]:
+def shared(splits: Mapping[str, Sequence[str]], thing: str) -> Iterator[str]:
     """Of how many texts a model would only have to remember the answer, as a note for each split."""
     train = set(splits["train"])
     for split, texts in splits.items():
         known = sum(text in train for text in texts)
         if known and split != "train":
-            yield f"{known:,} of {len(texts):,} {what} of {split} also stand in train"
+            its = f"of {split} also"
+            yield f"{out_of(known, len(texts), thing, f'{its} stands', f'{its} stand')} in train"

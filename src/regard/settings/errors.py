@@ -1,6 +1,6 @@
 """Mistakes a person can mend: each carries the sentence to print and the code to exit with."""
 
-__all__ = ["Failure", "NotFinite", "Stopped", "UserError", "amount", "count"]
+__all__ = ["Failure", "NotFinite", "Stopped", "UserError", "amount", "count", "out_of"]
 
 
 class UserError(Exception):
@@ -45,3 +45,12 @@ def count(number: int, thing: str) -> str:
     ('1 step', '2,500 steps')
     """
     return f"{number:,} {thing}" + "s" * (number != 1)
+
+
+def out_of(part: int, whole: int, thing: str, one: str = "", more: str = "") -> str:
+    """Some of so many, and what they do: as one does it, and as several.
+
+    >>> out_of(1, 40, "text", "is", "are"), out_of(2, 40, "text", "is", "are"), out_of(1, 1, "text")
+    ('1 of 40 texts is', '2 of 40 texts are', '1 of 1 text')
+    """
+    return f"{part:,} of {count(whole, thing)} {one if part == 1 else more}".rstrip()

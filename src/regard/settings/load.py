@@ -13,14 +13,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, count
 from regard.settings.files import once_each, parsed
 from regard.settings.knobs import DEFAULTS, KNOBS, SECTIONS, checked, none_if_said, of, shown, typed, written
 from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, PRESETS
 from regard.settings.schema import Run, Tower, Train
 
-__all__ = ["differences", "from_json", "load", "refuse_another", "task_of", "text_of", "to_json"]
+__all__ = ["differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of", "to_json"]
 
 ADAPTED = ("q", "k", "v", "out", "up", "down")  # of a block
 FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
@@ -55,11 +55,17 @@ def task_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> str:
 
 def text_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()) -> str | None:
     """What they say of one setting that is a text, if anything. All else is for `load` to check."""
+    value = said_of(path, recipe, overrides)
+    return value if isinstance(value, str) else None
+
+
+def said_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()) -> Any:
+    """What they say of one setting, unchecked where it is the recipe that says it; None, too, where they do not."""
     value: Any = parsed(recipe) if recipe is not None else {}
     for word in path.split("."):
         value = value.get(word) if isinstance(value, dict) else None
     named = [none_if_said(KNOBS[path], value), *(value for name, value in map(override, overrides) if name == path)]
-    return named[-1] if isinstance(named[-1], str) else None
+    return named[-1]
 
 
 def to_json(run: Run) -> dict[str, Any]:
@@ -91,10 +97,14 @@ def refuse_another(saved: Path, run: Run) -> None:
     other = load(saved)
     if changed := differences(other, run):
         steps, more = other.train.steps, run.train.steps - other.train.steps
-        longer = f"Go on with it by --set train.steps={steps} --extend {more}, or choose"
-        is_longer = more > 0 and len(changed) == 1
+        ways = "Choose"
+        if len(changed) == 1 and more > 0:
+            ways = f"Go on with it by --set train.steps={steps} --extend {more}, or choose"
+        elif len(changed) == 1 and more < 0:
+            ways = (f"Go on with it by leaving train.steps out, or for N steps more by --set train.steps={steps} "
+                    "--extend N; or choose")
         raise UserError(f"{saved.parent} holds another run. What differs:\n  " + "\n  ".join(changed)
-                        + f"\n{longer if is_longer else 'Choose'} another place with --out DIR, or delete that one.")
+                        + f"\n{ways} another place with --out DIR, or delete that one.")
 
 
 def table(section: Any) -> dict[str, Any]:
@@ -194,7 +204,7 @@ def check_heads(model: Tower) -> None:
         other_heads = divisor(width, near=heads)
         other_width = max(1, (width + heads // 2) // heads) * heads
         raise UserError(f"model.heads: {heads} heads do not divide model.width {width}; "
-                        f"take {other_heads} heads, or a width of {other_width}, or give model.head_width")
+                        f"take {count(other_heads, 'head')}, or a width of {other_width}, or give model.head_width")
     if key_heads is not None and heads % key_heads:
         raise UserError(f"model.key_heads: {key_heads} does not divide model.heads {heads}; "
                         f"take {divisor(heads, near=key_heads)}")

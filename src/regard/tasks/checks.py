@@ -22,6 +22,7 @@ from regard.generate.steps import State, Steps
 from regard.generate.text import UNFINISHED, Decode, Writing, follow
 from regard.look.watch import sites
 from regard.nn.attend import Attend, Attended
+from regard.settings.errors import out_of
 from regard.tasks.subject import Rows, Subject
 
 __all__ = ["CHECKS", "Check", "checks"]
@@ -288,7 +289,7 @@ def _parted(asked: Subject, prompts: Rows, sources: Rows, found: Sequence[Hypoth
             gap = float(asked.logits(read, source)[0, -1, list(choices)].diff().abs())
             place, parted = f"row {row}, token {token}", parted + 1
         gaps.append(Difference(math.inf if math.isnan(gap) else gap, place))
-    note = f"{parted} of {len(gaps)} answers part, between tokens as likely" if parted else ""
+    note = f"{out_of(parted, len(gaps), 'answer', 'parts', 'part')}, between tokens as likely" if parted else ""
     return max(gaps)._replace(note=note)
 
 

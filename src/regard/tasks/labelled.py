@@ -20,7 +20,7 @@ from regard.data.ragged import Ragged
 from regard.data.shift import shifted
 from regard.data.tokenizer import Tokenizer
 from regard.look.record import Record
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, count
 from regard.settings.schema import Run
 from regard.tasks.base import Example, Sizes, Task, no_such_split
 from regard.tasks.reading import attention, padded, rows_of, vectors
@@ -168,7 +168,8 @@ class Labelled(Task[LabelBatch]):
                             "`regard eval --data FILE` measures it on others")
         self.labels = self.labels or sorted(known)  # what was trained elsewhere has an order of its own
         if len(known) < 2:
-            raise UserError(f"train: {len(known)} different labels ({', '.join(known) or 'none'}); two are the least")
+            there = f"{count(len(known), 'different label')} ({', '.join(known) or 'none'})"
+            raise UserError(f"train: {there}; two are the least")
         for split, samples in splits.items():
             for number, sample in enumerate(samples, 1):
                 if unknown := [label for label in sample.labels if label not in known]:

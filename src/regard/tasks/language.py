@@ -21,7 +21,7 @@ from regard.models.writers import decoder
 from regard.models.writes import Writes
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
-from regard.settings.errors import NotFinite, UserError
+from regard.settings.errors import NotFinite, UserError, out_of
 from regard.settings.schema import Run
 from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
 from regard.tasks.device import fits
@@ -161,7 +161,7 @@ class Language(Ring):
                                 "(model.longest)")
             begun.append(rows[0][max(0, shared - room) : shared])
         if (cut := sum(prompt[0] != self.tokens.start for prompt in begun)):
-            self.notes.append(f"{cut:,} of {len(prompts):,} prompts cut to the last {most:,} tokens (model.longest)")
+            self.notes.append(f"{out_of(cut, len(prompts), 'prompt')} cut to the last {most:,} tokens (model.longest)")
         found = compare(cast(Writes, model), begun, rests)
         if not np.isfinite(found).all():
             raise _no_numbers()

@@ -16,12 +16,12 @@ from torch import Tensor
 from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, Chosen
-from regard.data.layout import find_files, sides_of
+from regard.data.layout import Sides, find_files, sides_of
 from regard.data.ragged import Ragged
 from regard.data.text import Pair, read_pairs, read_test_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.look.alignment import Links
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Run
 from regard.tasks.base import Example, Sizes, Task, no_such_split
 
@@ -54,6 +54,8 @@ class Pairs(Task[PairBatch]):
                             "sides; leave it out")
         self.pairs: dict[str, Sequence[Pair]] = {}  # the text of every split but train
         self.ids: dict[str, tuple[Ragged, Ragged]] = {}
+        data = run.data
+        self.sides: Sides = sides_of([Path(path) for path in data.paths], source=data.source, target=data.target)
 
     # Files -> examples
 
@@ -73,8 +75,8 @@ class Pairs(Task[PairBatch]):
         self.source_tokens.save(folder / "source_tokenizer.json")
         self.target_tokens.save(folder / "tokenizer.json")
         for split, pairs in splits.items():
-            self.ids[split] = (self.encode(self.source_tokens, [p.source for p in pairs], f"sources of {split}"),
-                               self.encode(self.target_tokens, [p.target for p in pairs], f"targets of {split}"))
+            self.ids[split] = (self.encode(self.source_tokens, [p.source for p in pairs], "source", split),
+                               self.encode(self.target_tokens, [p.target for p in pairs], "target", split))
             self.ids[split][0].save(cache / f"{split}.source")
             self.ids[split][1].save(cache / f"{split}.target")
             if split != "train":
@@ -82,7 +84,7 @@ class Pairs(Task[PairBatch]):
                 (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         self.pairs = {split: pairs for split, pairs in splits.items() if split != "train"}
         # Last: where it is, the cache is whole.
-        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
+        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes, "sides": self.sides})
         return self._sizes()
 
     def restore(self, folder: Path) -> Sizes:
@@ -91,6 +93,7 @@ class Pairs(Task[PairBatch]):
         if (folder / "data" / KEY).exists():
             about = read_json(folder / "data" / KEY)
             self.notes = about["notes"]
+            self.sides = tuple(about.get("sides", self.sides))  # which runs of before have not kept
             self.pairs = {split: _read_kept(folder / "data" / f"{split}.jsonl")
                           for split in about["splits"] if split != "train"}
         return self._sizes()
@@ -108,10 +111,8 @@ class Pairs(Task[PairBatch]):
         return [Example(pair.source, pair.target) for pair in self.pairs[split][:limit]]
 
     def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
-        own = self.run.data
-        trained = [Path(path) for path in own.paths]
-        sides = sides_of(trained, source=own.source, target=own.target) if trained else BUILT_IN_SIDES
-        found = read_test_pairs(paths, source=source, target=target, own=sides)
+        own = self.sides if self.run.data.paths else BUILT_IN_SIDES
+        found = read_test_pairs(paths, source=source, target=target, own=own)
         self.notes += found.notes
         self.pairs |= found.splits
         return list(found.splits)
@@ -135,6 +136,7 @@ class Pairs(Task[PairBatch]):
                     for split, size in sizes.items()}
         corpus = read_pairs([Path(path) for path in data.paths], source=data.source, target=data.target)
         self.notes += corpus.notes
+        self.sides = corpus.languages
         return dict(corpus.splits)
 
     def _learn_tokens(self, pairs: Sequence[Pair]) -> None:
@@ -153,13 +155,15 @@ class Pairs(Task[PairBatch]):
             self.notes.append(f"the text has fewer distinct pieces than tokens.vocabulary={how.vocabulary}: "
                               f"{fewest} tokens are used")
 
-    def encode(self, tokens: Tokenizer, texts: Sequence[str], what: str) -> Ragged:
+    def encode(self, tokens: Tokenizer, texts: Sequence[str], thing: str, split: str | None = None) -> Ragged:
         """Ids with the end after them, cut to the longest length."""
         longest = self.run.data.longest - 1
         rows = tokens.encode(texts)
         cut = sum(len(row) > longest for row in rows)
         if cut:
-            self.notes.append(f"{cut:,} of {len(rows):,} {what} cut to data.longest={self.run.data.longest} tokens")
+            of_split = "" if split is None else f" of {split}"
+            self.notes.append(f"{out_of(cut, len(rows), thing)}{of_split} cut to data.longest={self.run.data.longest} "
+                              "tokens")
         return Ragged.of([*row[:longest], tokens.end] for row in rows)
 
     def _load_ids(self, cache: Path) -> None:
@@ -180,8 +184,8 @@ class Pairs(Task[PairBatch]):
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[PairBatch]:
         """Texts with the outputs to give to them, in batches of like lengths."""
-        sources = self.encode(self.source_tokens, inputs, "inputs")
-        targets = self.encode(self.target_tokens, outputs, "outputs")
+        sources = self.encode(self.source_tokens, inputs, "input")
+        targets = self.encode(self.target_tokens, outputs, "output")
         return (batch for _, batch in self.alike(list(sources), list(targets)))
 
     def alike(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[list[int], PairBatch]]:

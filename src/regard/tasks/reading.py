@@ -16,7 +16,7 @@ from regard.models.encoder import Encoder
 from regard.nn.head import pooled
 from regard.nn.mask import Mask
 from regard.nn.onednn import Layouts, lasting
-from regard.settings.errors import NotFinite
+from regard.settings.errors import NotFinite, out_of
 from regard.tasks.watched import records
 
 __all__ = ["Reads", "alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
@@ -46,7 +46,7 @@ def rows_of(tokens: Tokenizer, texts: Sequence[str], *, longest: int,
     encoded = tokens.encode(texts)
     cut = sum(len(ids) > longest - 2 for ids in encoded)
     if cut and notes is not None:
-        notes.append(f"{cut:,} of {len(texts):,} texts cut to data.longest={longest} tokens")
+        notes.append(f"{out_of(cut, len(texts), 'text')} cut to data.longest={longest} tokens")
     return [[tokens.start, *ids[: longest - 2], tokens.end] for ids in encoded]
 
 

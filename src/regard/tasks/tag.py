@@ -13,12 +13,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.checkpoint import read_json, write_json
-from regard.data.conllu import Tagged, find_treebank, read_sentences, read_treebank
+from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, read_treebank
 from regard.data.splits import find_tests
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.models.labelled import Tagger, telling
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Run
 from regard.tasks.base import Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.labelled import IGNORED, LabelBatch, Labelled, Sample
@@ -81,7 +81,7 @@ class Tag(Labelled):
 
     def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
         found: dict[str, Sequence[Sample]] = {
-            str(file): _samples(read_sentences(file, self.run.data.target)) for file in find_tests(path)}
+            str(file): _samples(read_sentences(file, self.run.data.target)) for file in find_tests(path, kinds=ENDINGS)}
         self._note_unknown(found)
         return found
 
@@ -102,8 +102,9 @@ class Tag(Labelled):
             if len(unknown) == len(tags):
                 raise UserError(f"{split}: train has none of its tags, such as {unknown[0]}; are they of one column?")
             if unknown:
-                self.notes.append(f"{sum(tags[tag] for tag in unknown):,} of {tags.total():,} words of {split} have a "
-                                  f"tag that train has not, such as {unknown[0]}: they count as wrong")
+                words = out_of(sum(tags[tag] for tag in unknown), tags.total(), "word", f"of {split} has",
+                               f"of {split} have")
+                self.notes.append(f"{words} a tag that train has not, such as {unknown[0]}: counted as wrong")
 
     def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
         tags = Counter(pair for sample in splits["train"]
@@ -123,8 +124,8 @@ class Tag(Labelled):
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         rows = self._encoded([sample.text.split(" ") for sample in samples], [sample.labels for sample in samples])
         if cut := sum(row.is_cut for row in rows):
-            self.notes.append(f"{cut:,} of {len(rows):,} sentences cut to data.longest={self.run.data.longest} tokens "
-                              "for the loss; a tag is given to all of their words")
+            self.notes.append(f"{out_of(cut, len(rows), 'sentence')} cut to data.longest={self.run.data.longest} "
+                              "tokens for the loss; every word is given a tag")
         return [(row.ids, row.targets) for row in rows]
 
     def _encoded(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> list[Row]:

@@ -75,7 +75,7 @@ class Translate(Pairs):
 
     def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
         """The best translation of each text, worked off in batches of like lengths; an empty text is its own."""
-        rows = self.encode(self.source_tokens, inputs, "inputs")
+        rows = self.encode(self.source_tokens, inputs, "input")
         order = [i for i in np.argsort(rows.lengths, kind="stable")[::-1].tolist() if inputs[i].strip()]
         answers = [Answer("") for _ in inputs]
         how = self.run.search
@@ -176,7 +176,7 @@ class Translate(Pairs):
     def _told(self, model: nn.Module, inputs: Sequence[str],
               outputs: Sequence[str] | None) -> list[tuple[list[int], list[int]]]:
         """Each input with its output, or the model's own answer: of that the very tokens, not their text read again."""
-        sources = self.encode(self.source_tokens, inputs, "inputs")
+        sources = self.encode(self.source_tokens, inputs, "input")
         if outputs is not None:
             targets = self.target_tokens.encode(list(outputs))
         else:

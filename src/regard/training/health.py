@@ -2,17 +2,22 @@
 
 import math
 from collections import deque
+from statistics import median
 
 import torch
 from torch import Tensor
 
-from regard.settings.errors import NotFinite
+from regard.settings.errors import NotFinite, count
 from regard.training.log import Log
 
 __all__ = ["Health"]
 
 SPIKE = 10.0  # times the usual length of the gradient, beyond which it is worth a line
-MEMORY = 0.98  # of the usual length, from step to step
+# And times the longest of late: where most examples are known by heart, or batches are small, a gradient of ten times
+# the median comes every now and then, and means nothing.
+BEYOND = 3.0
+RECENT = 100  # gradients that are compared with
+FEWEST = 20  # of them, before which nothing is usual yet
 
 
 class Health:
@@ -21,7 +26,7 @@ class Health:
     def __init__(self, log: Log, *, most: int, clip: float | None = None, skipped: int = 0, in_row: int = 0) -> None:
         self.log, self.most, self.clip = log, most, clip
         self.skipped, self.in_row = skipped, in_row
-        self.usual: float | None = None
+        self.recent: deque[float] = deque(maxlen=RECENT)
         self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
 
     def note(self, step: int, norm: Tensor) -> None:
@@ -50,14 +55,18 @@ class Health:
             self.log.write("skipped", step=step, in_row=self.in_row)
             self.log.say(f"step {step:>6,}: the gradient is not finite; the update was not applied")
             if self.in_row >= self.most:
-                raise NotFinite(f"{self.in_row} updates in a row had a gradient that is not finite, the last at step "
-                                f"{step:,}; what was saved before is intact. A lower train.rate, a longer "
+                raise NotFinite(f"{count(self.in_row, 'update')} in a row had a gradient that is not finite, the last "
+                                f"at step {step:,}; what was saved before is intact. A lower train.rate, a longer "
                                 "train.warmup or train.precision=float32 may help")
             return
         self.in_row = 0
-        if self.usual is not None and norm > SPIKE * self.usual:
-            self.log.write("spike", step=step, norm=norm, usual=self.usual)
-            self.log.say(f"step {step:>6,}: a gradient of {norm:.3g}, {norm / self.usual:.0f} times the usual"
+        if len(self.recent) >= FEWEST and norm > BEYOND * max(self.recent):
+            self._weigh(step, norm, median(self.recent))
+        self.recent.append(norm)
+
+    def _weigh(self, step: int, norm: float, usual: float) -> None:
+        """A gradient longer than all of late is worth a line if it is far from the usual one, too."""
+        if 0 < usual < norm / SPIKE:
+            self.log.write("spike", step=step, norm=norm, usual=usual)
+            self.log.say(f"step {step:>6,}: a gradient of {norm:.3g}, {norm / usual:,.0f} times the usual"
                          + ", was clipped" * (self.clip is not None and norm > self.clip))
-        level = min(norm, SPIKE * self.usual) if self.usual is not None else norm
-        self.usual = level if self.usual is None else MEMORY * self.usual + (1 - MEMORY) * level

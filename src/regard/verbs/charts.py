@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from regard.look.alignment import Head
 from regard.look.heatmap import COLOURS as HEAT
+from regard.settings.errors import count
 from regard.tasks.base import Confusion
 from regard.tasks.shots import Shots
 from regard.verbs.curves import COLOURS, FAINT, GREY, INK, spread
@@ -130,8 +131,8 @@ def by_shots(found: Sequence[Shots], most_common: float, *, title: str) -> Figur
     axes.set_xlabel("labelled examples in the prompt", color=GREY, loc="right")
     axes.set_title("Accuracy against examples in the prompt", loc="left", color=INK, fontsize=13, fontweight="bold",
                    pad=22)
-    axes.text(0, 1.03, f"{title} · {found[0].questions:,} texts · bars: standard error", transform=axes.transAxes,
-              color=GREY, fontsize=9, parse_math=False)
+    axes.text(0, 1.03, f"{title} · {count(found[0].questions, 'text')} · bars: standard error",
+              transform=axes.transAxes, color=GREY, fontsize=9, parse_math=False)
     return figure
 
 
@@ -146,10 +147,10 @@ def taken_for(confusion: Confusion, *, title: str) -> Figure:
     axes = figure.add_subplot()
     axes.imshow(counts / np.maximum(totals, 1)[:, None], cmap=HEAT, norm=Normalize(0, 1))
     if len(names) <= READABLE:
-        for (row, column), count in np.ndenumerate(counts):
-            if count:
-                axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=7 if count > 9_999 else 8,
-                          color="white" if count > DARK * totals[row] else INK)
+        for (row, column), number in np.ndenumerate(counts):
+            if number:
+                axes.text(column, row, f"{number:,}", ha="center", va="center", fontsize=7 if number > 9_999 else 8,
+                          color="white" if number > DARK * totals[row] else INK)
     for row in np.flatnonzero(totals).tolist():
         axes.text(len(names) - 0.35, row, f"{counts[row, row] / totals[row]:.0%}", va="center", color=GREY,
                   fontsize=min(8, letters))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, count
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -64,7 +64,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:
         raise UserError("--over-training: follows the error of alignments, and the right ones are not known here")
-    print(f"measuring {folder} on {len(test.inputs)} sentences of {split}", file=sys.stderr)
+    print(f"measuring {folder} on {count(len(test.inputs), 'sentence')} of {split}", file=sys.stderr)
     heads = measured(predictor, test)
     best = bests(predictor, val, heads)
     if ablate:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, count
 from regard.settings.schema import Run, Train
 from regard.verbs.train import settled
 
@@ -206,9 +206,9 @@ def _table(about: dict[str, Any]) -> str:
         lines += [f"does not fit; {about['instead']} would" if about["instead"] else
                   "does not fit, and no other way of training it here would: a smaller model, or more GPUs"]
     lines += ["", f"{'a step':<16}{_duration(time['step']):>16}  ({time['how']})",
-              f"{about['steps']:,} steps".ljust(16) + f"{_duration(time['run']):>16}  (without evaluations)"]
+              count(about["steps"], "step").ljust(16) + f"{_duration(time['run']):>16}  (without evaluations)"]
     work = about["work"]
-    lines += ["", f"{work['tokens']:,} tokens",
+    lines += ["", count(work["tokens"], "token"),
               f"{'  weights':<16}{work['weights']:>16.3g}  FLOP (6 × parameters × tokens)",
               f"{'  ':<16}{work['petaflop_days']:>16,.4g}  petaflop/s-days",
               f"{'  attention':<16}{work['attention']:>16.3g}  FLOP (every query with every key of its row)",

@@ -1,4 +1,7 @@
-"""`regard predict`: answers, one line for each input; a single text that goes on streams as it is written."""
+"""`regard predict`: answers, one line for each input; a single text that goes on streams as it is written.
+
+Several that go on stand below each other as they are, where a person reads them.
+"""
 
 import json as jsons
 import re
@@ -23,6 +26,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the optio
 __all__ = ["batched", "main", "texts_of"]
 
 ALL_OF_STDIN = "-"
+SHOWN = 60  # characters at the end of an input, by which its answers are headed
 
 
 def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop: Sequence[str], score: bool,
@@ -34,7 +38,8 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
             raise UserError(f"{text}: only settings of the search, such as search.beam=1, can change after training")
     if "" in stop:
         raise UserError("--stop: an empty text would end every answer before it begins")
-    _refuse_idle(load_settings(folder / "run.json"), [*overrides, *(f"search.stop={text}" for text in stop)])
+    asked = load_settings(folder / "run.json", overrides)
+    _refuse_idle(asked, [*overrides, *(f"search.stop={text}" for text in stop)], score)
 
     from regard.tasks.predictor import load
 
@@ -52,32 +57,46 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
             elif alone and predictor.task.streams and search.best == 1 and not json:
                 _stream(predictor, some[0], asdict(search))
             else:
-                _answer(predictor, some, asdict(search), json)
+                _answer(predictor, some, asdict(search), json, alone)
         sys.stdout.flush()
         for note in predictor.task.notes[said:]:
             print(f"note: {note}", file=sys.stderr)
 
 
-def _refuse_idle(run: Run, overrides: Sequence[str]) -> None:
+def _refuse_idle(run: Run, overrides: Sequence[str], score: bool) -> None:
     """What would be left out in silence."""
+    heeded = {"batch"} if score else _heeded(run)
     for text in overrides:
-        if text.partition("=")[0].strip().removeprefix("search.") not in _heeded(run):
-            way = "draws its answers, and keeps no beam" if run.task == "language" else "has nothing to search for"
-            raise UserError(f"{text}: means nothing here, as a run of {run.task} {way}; leave it out")
+        if text.partition("=")[0].strip().removeprefix("search.") not in heeded:
+            why = "--score searches for no answer; leave it out" if score else _why_idle(run)
+            raise UserError(f"{text}: means nothing here, as {why}")
 
 
 def _heeded(run: Run) -> Collection[str]:
     """The settings of the search that act in a run."""
     every = {field.name for field in fields(Search)}
     match run.task:
-        case "translate":
-            return every
-        case "language":
+        case "translate" if run.search.temperature is None:
+            return every - {"top_k", "top_p", "min_p", "seed"}
+        case "translate" | "language":
             return every - {"beam", "length_penalty"}
         case "classify" | "tag" | "mask" if not run.data.several_labels:
             return {"best", "batch"}
         case _:  # one answer, whatever is asked for
             return {"batch"}
+
+
+def _why_idle(run: Run) -> str:
+    match run.task:
+        case "translate" if run.search.temperature is None:
+            return "a translation is searched for, not drawn; set a temperature, too, or leave it out"
+        case "translate":
+            return (f"search.temperature={run.search.temperature:g} draws each translation, and keeps no beam; leave "
+                    "it out, or set search.temperature=none")
+        case "language":
+            return "a run of language draws its answers, and keeps no beam; leave it out"
+        case _:
+            return f"a run of {run.task} has nothing to search for; leave it out"
 
 
 @contextmanager
@@ -110,14 +129,26 @@ def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
     print()
 
 
-def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool) -> None:
+def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool,
+            alone: bool) -> None:
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
             print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
+        elif predictor.task.streams and sys.stdout.isatty():
+            _show(None if alone else text, [answer, *answer.others])
         else:
             lines = [*(_line(each.text) for each in (answer, *answer.others)), *_places(answer, search["best"])]
             # Below each other to a person; to a program, an input is a line.
             print(("\n  " if sys.stdout.isatty() else "\t").join(lines))
+
+
+def _show(text: str | None, answers: "Sequence[Answer]") -> None:
+    """Texts as they are, each with a line above that tells it from the others: the end of its input, its number."""
+    headings = [] if text is None else [_line(text)[-SHOWN:]]
+    for number, answer in enumerate(answers, 1):
+        numbers = [f"{number} of {len(answers)}"] if len(answers) > 1 else []
+        print("──", *headings, *numbers, "──")
+        print(answer.text)
 
 
 def _places(answer: "Answer", best: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, count
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -40,9 +40,11 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
 
     names = labels([*pool, *questions])
     if not 1 < len(names) <= MOST_LABELS:
-        raise UserError(f"{data}: {len(names):,} different labels; two are the least, and {MOST_LABELS} the most")
+        there = count(len(names), "different label")
+        raise UserError(f"{data}: {there}; two are the least, and {MOST_LABELS} the most")
     predictor = load(folder, device=device, precision=precision, quantize=quantize)
-    print(f"asking {folder} for the labels of {len(questions):,} texts: {', '.join(names[:12])}", file=sys.stderr)
+    texts = count(len(questions), "text")
+    print(f"asking {folder} for the labels of {texts}: {', '.join(names[:12])}", file=sys.stderr)
     found = []
     for number in wanted:
         found.append(with_shots(predictor.compare, questions, pool, shots=number, names=names, seed=seed))

@@ -53,10 +53,15 @@ def refuse_another_shape(model: Tower, body: Tower, source: Path) -> None:
     for name in names:
         wanted, has = getattr(model, name), getattr(body, name)
         if wanted != has and not (name == "depth" and wanted < has):
+            anew = "or train from the beginning, without --from"
+            if model.preset != body.preset:  # which says more than the first setting that differs by it
+                asked = f"model.preset={written(model.preset)}: has model.{name}={written(wanted)}"
+                made = "without a preset" if body.preset is None else f"from model.preset={body.preset}"
+                raise UserError(f"{asked}, and the model in {source}, made {made}, has {written(has)}; leave "
+                                f"model.preset out to take that model as it is, {anew}")
             fits = "no more" if name == "depth" else "no other"
             raise UserError(f"model.{name}={written(wanted)}: the model in {source} has {written(has)}, and its "
-                            f"weights fit {fits}; leave model.{name} out, or train from the beginning, without "
-                            "--from")
+                            f"weights fit {fits}; leave model.{name} out, {anew}")
 
 
 def _derived(tower: Tower) -> Tower:

@@ -14,7 +14,7 @@ from typing import Any
 
 from regard.lock import PREPARED, hold
 from regard.settings.errors import UserError, count
-from regard.settings.load import differences, load, refuse_another, task_of, text_of, to_json
+from regard.settings.load import differences, load, refuse_another, said_of, task_of, text_of, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
@@ -35,6 +35,8 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     folder = out or ROOT / f"{run.task}-{_name(run)}"
     if extend is not None:
         run = _extended(run, folder, extend)
+    elif said_of("train.steps", recipe, overrides) is None:
+        run = _as_long_as_there(run, folder)
     _look_before(folder, run)
     scores = _scores(folder, run) if _has_ended(folder) else _train(run, folder)
     if not _is_first():
@@ -116,6 +118,13 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
             (folder / SCORES).unlink(missing_ok=True)  # first: a longer run that has scores would count as ended
             write_json(folder / "run.json", to_json(longer))
     return longer
+
+
+def _as_long_as_there(run: Run, folder: Path) -> Run:
+    """The run with the steps that it was lengthened to: the command that began it goes on with it still."""
+    saved = folder / "run.json"
+    steps = load(saved).train.steps if saved.exists() else run.train.steps
+    return replace(run, train=replace(run.train, steps=max(steps, run.train.steps)))
 
 
 def _is_first() -> bool:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, out_of
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
     predictor = load(folder, device=device)
     predictor.read_data()
     found = mistakes(predictor.task, predictor.model, split, limit=limit, worst=worst)
-    summary = f"{found.wrong:,} of {found.sentences:,} answers of {split} are not their reference"
+    summary = out_of(found.wrong, found.sentences, "answer", f"of {split} is not its reference",
+                     f"of {split} are not their reference")
     if found.wrong > len(found.worst):
         summary += f"; the {len(found.worst):,} with the highest loss are here"
     file = out or folder / f"wrong-{split}.html"
