@@ -59,11 +59,38 @@ def test_without_a_gradient_the_product_is_the_layer_s(dtype: torch.dtype, bias:
     with torch.no_grad():
         if not onednn.serves(layer, x):
             pytest.skip("this machine's oneDNN knows no such products")
-        assert not onednn.serves(layer, x[:1])  # too few rows
+        assert not onednn.serves(nn.Linear(256, 256), x)  # a product with so few weights is mostly a call
         near = 1e-5 if dtype == torch.float32 else 2e-2
         torch.testing.assert_close(onednn.linear(x, layer), layer(x), atol=near, rtol=near)
         flat = x.flatten(0, 1)
         torch.testing.assert_close(onednn.times(flat, layer.weight, layer.bias), layer(flat), atol=near, rtol=near)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_a_few_rows_are_multiplied_by_it_too_those_of_bfloat16_where_weights_last(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer, layouts = nn.Linear(256, 4_096).to(dtype), onednn.Layouts()
+    near = 1e-5 if dtype == torch.float32 else 2e-2
+    for rows in (1, 2, 3, 7):
+        x = torch.randn(rows, 1, 256).to(dtype)
+        assert onednn.serves(layer, x) == (dtype == torch.float32)
+        with onednn.lasting(layouts):
+            if not onednn.serves(layer, x):
+                pytest.skip("this machine's oneDNN knows no such products")
+            torch.testing.assert_close(product(x, layer), layer(x), atol=near, rtol=near)
+        assert len(layouts.made) == (rows > 1 or dtype == torch.bfloat16)  # one row of float32 needs no copy
+
+
+@torch.no_grad()
+def test_weights_for_whose_copies_there_is_no_room_are_read_as_they_lie() -> None:
+    first, second, x = nn.Linear(256, 1_024), nn.Linear(256, 1_024), torch.randn(5, 256)
+    layouts = onednn.Layouts(room=first.weight.nbytes + 100)
+    with onednn.lasting(layouts):
+        for layer in (first, second, first):
+            torch.testing.assert_close(product(x, layer), layer(x), atol=1e-5, rtol=1e-5)
+    assert [weight for weight, _ in layouts.made.values()] == [first.weight]
+    assert 0 < onednn.Layouts().room
 
 
 def test_who_listens_to_a_layer_is_told() -> None:
@@ -92,19 +119,19 @@ def test_weights_that_last_multiply_as_plain_ones(activation: Activation | None,
     if not onednn.serves(layer, x):
         pytest.skip("this machine's oneDNN knows no such products")
     plain = layer(x) if activation is None else activation(layer(x))
-    layouts: onednn.Layouts = {}
+    layouts = onednn.Layouts()
     near = 1e-5 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(product(x, layer, activation=activation), plain, atol=near, rtol=near)
     for _ in range(2):
         with onednn.lasting(layouts):
             torch.testing.assert_close(product(x, layer, activation=activation), plain, atol=near, rtol=near)
-        assert [weight for weight, _ in layouts.values()] == [layer.weight]
+        assert [weight for weight, _ in layouts.made.values()] == [layer.weight]
 
 
 @torch.no_grad()
 def test_weights_may_change_once_it_is_over() -> None:
     layer, x = nn.Linear(256, 2_048), torch.randn(150, 256)
-    with onednn.lasting({}):
+    with onednn.lasting(onednn.Layouts()):
         before = product(x, layer)
     layer.weight.mul_(2)
     layer.bias.mul_(2)

@@ -71,7 +71,7 @@ def beam(
         search, recorded = keep.adopt(search, key=(where(model), how, tuple(map(id, filters))))
     answers: list[list[Hypothesis]] = [[] for _ in range(prompt.shape[0])]
     places = list(range(prompt.shape[0]))  # which sentence each row of the search is
-    layouts: Layouts = {}
+    layouts = Layouts()
     for step in range(0, how.longest, LOOK_EVERY if captured else 1):
         if captured:
             recorded(min(LOOK_EVERY, how.longest - step))

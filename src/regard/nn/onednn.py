@@ -1,31 +1,64 @@
 """The products of a linear layer on a CPU by oneDNN: forth and, where it learns, back to its inputs.
 
 It lays the weights out anew for every product, and still takes seven eighths of the time of torch's own products of
-float32 numbers; with few rows and many outputs, half. Where many products are made with the same weights, `lasting`
-keeps them laid out: a tenth faster again. The gradient of the weights stays with torch's own, which are faster there.
+float32 numbers; with few rows, as where texts are written, half. Where many products are made with the same weights,
+`lasting` keeps them laid out: a tenth faster again, and with a few rows up to twice as fast. The gradient of the
+weights stays with torch's own, which are faster there.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Layouts", "knows_bfloat16", "lasting", "linear", "serves", "times"]
+__all__ = ["Layouts", "are_lasting", "knows_bfloat16", "lasting", "linear", "serves", "times"]
 
 ROWS = 512  # from which on it pays to lay out weights that learn
-FEW, WORK = 8, 1 << 23  # else: rows at the least, and multiplications
+LEAST = 1 << 17  # else: weights at the least; a product with fewer is mostly a call, and torch's own is shorter
+FEW, WORK = 8, 1 << 23  # rows of bfloat16, and multiplications, from which on it pays to lay out weights for them alone
 MANY = 1_024  # rows that a layout is chosen for
+UNKNOWN = 4 << 30  # bytes of memory that are taken to be free where nobody tells
 ENDS = {"": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"),
         "silu": ("swish", "")}
 """Nonlinearities that a product can end with, by their names there."""
 
-Layouts = dict[int, tuple[Tensor, Tensor]]
-"""By their identity: weights, and the same as a product reads them."""
+
+class Layouts:
+    """Weights as a product reads them, as many as `room` bytes hold: a copy of each."""
+
+    def __init__(self, room: int | None = None) -> None:
+        self.room = _free_memory() // 2 if room is None else room
+        self.made: dict[int, tuple[Tensor, Tensor]] = {}  # by the identity of the weights, which are kept as well
+
+    def of(self, weight: Tensor) -> Tensor:
+        if (found := self.made.get(id(weight))) is not None:
+            return found[1]
+        if (size := weight.nbytes) > self.room:
+            return weight
+        self.room -= size
+        laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MANY)
+        self.made[id(weight)] = weight, laid
+        return laid
+
+
+def _free_memory() -> int:
+    """Bytes, as the system or the container tells; where none does, a guess."""
+    found = []
+    with suppress(OSError, ValueError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
+    with suppress(OSError, ValueError):  # "max" where there is no limit
+        most, used = (int(Path("/sys/fs/cgroup", name).read_text(encoding="ascii"))
+                      for name in ("memory.max", "memory.current"))
+        found.append(max(0, most - used))
+    return min(found, default=UNKNOWN)
+
 
 _layouts: ContextVar[Layouts | None] = ContextVar("layouts", default=None)
 
@@ -40,22 +73,35 @@ def lasting(layouts: Layouts) -> Iterator[None]:
         _layouts.reset(before)
 
 
+def are_lasting() -> bool:
+    """Whether weights are laid out, and stay so."""
+    return _layouts.get() is not None
+
+
 def serves(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Linear]:
     """Whether to multiply so: enough rows, weights that are whole and here, and nobody who wants to be told."""
-    if x.device.type != "cpu" or type(layer) is not nn.Linear:
+    # What compiles cannot see into the rest, and multiplies by its own means.
+    if x.device.type != "cpu" or type(layer) is not nn.Linear or torch.compiler.is_compiling():
         return False
-    rows, learns = x.numel() // x.shape[-1], torch.is_grad_enabled()
-    if rows < (ROWS if learns else FEW) or not (learns or rows * layer.weight.numel() >= WORK):
-        return False
-    return (type(layer.weight) is nn.Parameter and _can(x, layer.weight) and (x.dtype == torch.float32 or not learns)
-            and not layer._forward_hooks and not layer._forward_pre_hooks)
+    rows = x.numel() // x.shape[-1]
+    if torch.is_grad_enabled():
+        pays = rows >= ROWS and x.dtype == torch.float32
+    else:
+        pays = _pays(rows, layer.weight)
+    return (pays and type(layer.weight) is nn.Parameter and _can(x, layer.weight) and not layer._forward_hooks
+            and not layer._forward_pre_hooks)
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b where no gradient is wanted, by whichever is the faster."""
-    if len(x) >= FEW and len(x) * weight.numel() >= WORK and _can(x, weight):
+    if _pays(len(x), weight) and _can(x, weight):
         return _product(x, weight, bias)
     return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
+
+
+def _pays(rows: int, weight: Tensor) -> bool:
+    size = weight.numel()
+    return size >= LEAST and (weight.dtype == torch.float32 or are_lasting() or (rows >= FEW and rows * size >= WORK))
 
 
 def _can(x: Tensor, weight: Tensor) -> bool:
@@ -76,16 +122,11 @@ def linear(x: Tensor, layer: nn.Linear, *, bend: str = "") -> Tensor:
     if torch.is_grad_enabled():
         assert not bend, "the gradient is that of the product alone"
         return _Linear.apply(x, layer.weight, layer.bias)  # type: ignore[no-any-return, no-untyped-call]
-    return _product(x, _laid_out(layer.weight), layer.bias, bend)
-
-
-def _laid_out(weight: Tensor) -> Tensor:
-    """The weights as the product reads them, where they last."""
-    if (layouts := _layouts.get()) is None:
-        return weight
-    if (found := layouts.get(id(weight))) is None:
-        found = layouts[id(weight)] = weight, torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MANY)
-    return found[1]
+    layouts, weight = _layouts.get(), layer.weight
+    # A single row of float32 is read as fast from weights as they are.
+    if layouts is not None and (x.dtype != torch.float32 or x.numel() > x.shape[-1]):
+        return _product(x, layouts.of(weight), layer.bias, bend)
+    return _product(x, weight, layer.bias, bend)
 
 
 class _Linear(torch.autograd.Function):

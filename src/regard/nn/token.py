@@ -5,13 +5,14 @@ number of tokens, and what Python spends on these choices takes nearly as long a
 that came before, nothing is left to choose.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.nn import onednn
 from regard.nn.block import Block
 from regard.nn.cache import BlockCache, LayerCache
 
@@ -49,6 +50,12 @@ def _is_plain(block: Block) -> bool:
             and attention.positions.bias() is None)
 
 
+def _times(layer: nn.Module) -> Callable[[Tensor], Tensor]:
+    if type(layer) is not nn.Linear:  # its weights are packed, or otherwise its own affair
+        return layer.forward
+    return lambda x: onednn.linear(x, layer) if onednn.serves(layer, x) else layer.forward(x)
+
+
 class _Layer:
     """What a block does, with its parts at hand."""
 
@@ -56,8 +63,8 @@ class _Layer:
         attention, feed_forward = block.self, block.feed_forward
         self.post, self.attention = block.post, attention
         self.self_norm, self.feed_norm = block.self_norm.normed, block.feed_forward_norm.normed
-        self.qkv, self.out = attention.qkv.forward, attention.out.forward
-        self.up, self.bend, self.down = feed_forward.up.forward, feed_forward.activation, feed_forward.down.forward
+        self.qkv, self.out = _times(attention.qkv), _times(attention.out)
+        self.up, self.bend, self.down = _times(feed_forward.up), feed_forward.activation, _times(feed_forward.down)
         self.heads, self.head = [attention.heads, attention.groups, attention.groups], attention.head
         self.shared, self.factor = attention.heads != attention.groups, attention.attend.factor
         self.rotate, self.qk_norm = attention.positions.rotate, attention.qk_norm
