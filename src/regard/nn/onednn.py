@@ -1,11 +1,12 @@
 """The products of a linear layer on a CPU by oneDNN: forth and, where it learns, back to its inputs.
 
 It lays the weights out anew for every product, and still takes seven eighths of the time of torch's own products of
-float32 numbers; with few rows, as where texts are written, half. Where many products are made with the same weights,
-`lasting` keeps them laid out: a tenth faster again, and with a few rows up to twice as fast. The gradient of the
-weights stays with torch's own, which are faster there.
+float32 numbers; with few rows and many outputs, half. Where many products are made with the same weights, `lasting`
+keeps them laid out: a tenth faster again, and with a few rows, as where texts are written, up to twice as fast. The
+gradient of the weights stays with torch's own, which are faster there.
 """
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -21,7 +22,8 @@ __all__ = ["Layouts", "are_lasting", "knows_bfloat16", "lasting", "linear", "ser
 
 ROWS = 512  # from which on it pays to lay out weights that learn
 LEAST = 1 << 17  # else: weights at the least; a product with fewer is mostly a call, and torch's own is shorter
-FEW, WORK = 8, 1 << 23  # rows of bfloat16, and multiplications, from which on it pays to lay out weights for them alone
+FEW, WORK = 8, 1 << 23  # rows, and multiplications, from which on it pays to lay out weights for them alone
+FEWER = {torch.float32: 4, torch.bfloat16: 1}  # rows, where weights are laid out already
 MANY = 1_024  # rows that a layout is chosen for
 UNKNOWN = 4 << 30  # bytes of memory that are taken to be free where nobody tells
 ENDS = {"": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"),
@@ -101,7 +103,19 @@ def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _pays(rows: int, weight: Tensor) -> bool:
     size = weight.numel()
-    return size >= LEAST and (weight.dtype == torch.float32 or are_lasting() or (rows >= FEW and rows * size >= WORK))
+    if size < LEAST:
+        return False
+    if weight.dtype == torch.float32 and _is_amd():  # where torch's own read weights for a few rows by one thread alone
+        return True
+    return rows >= FEWER.get(weight.dtype, FEW) if are_lasting() else rows >= FEW and rows * size >= WORK
+
+
+@cache
+def _is_amd() -> bool:
+    try:
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "AuthenticAMD" in platform.processor()
 
 
 def _can(x: Tensor, weight: Tensor) -> bool:
