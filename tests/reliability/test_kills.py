@@ -479,7 +479,7 @@ def stopped(job: Job, fresh: Path) -> Path:
 def test_another_number_of_threads_is_said(job: Job, stopped: Path) -> None:
     with signalled(Update, "step"):  # one step says enough
         said = job.here(stopped, threads=2).said
-    assert "note: there were 1 threads and are now 2: sums on a CPU differ in their last bits" in said
+    assert "note: the number of threads was 1 and is now 2: sums on a CPU differ in their last bits" in said
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(job: Job, whole: Path, stopped: Path) -> None:

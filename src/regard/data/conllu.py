@@ -17,7 +17,7 @@ from typing import NamedTuple
 from regard.data.layout import is_directory, kind
 from regard.data.lines import read_lines
 from regard.data.splits import PART, find_splits
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, out_of
 
 __all__ = ["Tagged", "Treebank", "find_treebank", "read_sentences", "read_treebank"]
 
@@ -189,4 +189,5 @@ def _shared(splits: Mapping[str, Sequence[Tagged]]) -> Iterator[str]:
     for split, sentences in splits.items():
         shared = sum(sentence.words in train for sentence in sentences)
         if shared and split != "train":
-            yield f"{shared:,} of {len(sentences):,} sentences of {split} also stand in train"
+            some, stand = out_of(shared, len(sentences), "sentence"), "stands" if shared == 1 else "stand"
+            yield f"{some} of {split} also {stand} in train"

@@ -91,8 +91,8 @@ def _changes(state: Mapping[str, Any], world: World) -> list[str]:
     now = _surroundings(world)
     sentences = []
     if state["threads"] != now["threads"] and not torch.cuda.is_available():
-        sentences.append(f"there were {state['threads']} threads and are now {now['threads']}: sums on a CPU differ in "
-                         "their last bits (OMP_NUM_THREADS sets the number)")
+        sentences.append(f"the number of threads was {state['threads']} and is now {now['threads']}: sums on a CPU "
+                         "differ in their last bits (OMP_NUM_THREADS sets the number)")
     if state["processes"] != now["processes"]:
         sentences.append(f"the number of processes was {state['processes']} and is now {now['processes']}: the same "
                          "data, shared otherwise; sums differ in their last bits")
