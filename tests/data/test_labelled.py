@@ -188,8 +188,8 @@ def test_only_files_called_like_train_belong_to_it(tmp_path: Path) -> None:
 def test_words_that_only_begin_like_a_split_and_documents_are_not_in_the_way(tmp_path: Path) -> None:
     fill(tmp_path, test__jsonl=FEW, testing__md="text", testing__jsonl=FEW, test__md="text", training__csv=FEW)
     assert find_tests(tmp_path) == [tmp_path / "test.jsonl"]
-    fill(tmp_path, train__jsonl=FEW, train__md="text", testb__jsonl=FEW, test2016__jsonl=FEW)
-    assert list(find_splits([tmp_path])[0]) == ["train", "test", "test2016", "testb"]
+    fill(tmp_path, train__jsonl=FEW, train__md="text", testb__jsonl=FEW, test2016__jsonl=FEW, testset__jsonl=FEW)
+    assert list(find_splits([tmp_path])[0]) == ["train", "test", "test2016", "testb", "testset"]
     assert find_splits([tmp_path / "train.md"])[0]["train"] == tmp_path / "train.md"  # who names it means it
 
 

@@ -108,11 +108,12 @@ def test_who_listens_to_a_layer_is_told() -> None:
     assert calls == [1]
 
 
-def test_what_is_compiled_multiplies_by_its_own_means() -> None:
-    layer, x = nn.Linear(256, 4_096), torch.randn(64, 256)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_compiled_multiplies_by_its_own_means(dtype: torch.dtype) -> None:
+    layer, x = nn.Linear(256, 4_096).to(dtype), torch.randn(64, 256).to(dtype)
     with torch.no_grad():
-        explained = torch._dynamo.explain(lambda x: product(x, layer))(x)
-    assert explained.graph_break_count == 0
+        for ask in (lambda x: product(x, layer), lambda x: onednn.times(x, layer.weight)):
+            assert torch._dynamo.explain(ask)(x).graph_break_count == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

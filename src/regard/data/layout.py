@@ -17,7 +17,7 @@ __all__ = ["DOCUMENTS", "SPLITS", "TEST", "Layout", "Sides", "files_in", "find_f
            "is_directory", "kind", "sides_of"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
-TEST = "test[a-z]?(?![a-z])"  # how a test's name begins: test_hard, test2016, testb, and not testing
+TEST = "test(?!ing|er|ed|im|am)"  # how a test's name begins: test_hard, test2016, testset, and not testing or testimony
 BOTH_SIDES = ("tsv", "jsonl")
 # Kinds of files that lie beside data, and hold none that is read here.
 DOCUMENTS = ("bib", "doc", "docx", "gif", "htm", "html", "ipynb", "jpeg", "jpg", "json", "log", "md", "pdf", "png",
@@ -72,6 +72,8 @@ def find_test_pairs(paths: Sequence[Path], *, source: str | None, target: str | 
     The run's own sides say which of two files is the source, where these are called so; else it is the first.
     """
     sides = source or own[0], target or own[1]
+    if sides[0] is not None and sides[0] == sides[1] and not (source and target):
+        raise UserError(f"--source and --target are both {sides[0]!r}, one of them as the run has it; give both")
     _refuse_equal(*sides)
     files, notes, left = list[tuple[Path, ...]](), list[str](), list(paths)
     while left:
@@ -124,7 +126,7 @@ def is_directory(path: Path) -> bool:
 
 
 def _in_directory(directory: Path, source: str | None, target: str | None) -> Layout:
-    found = _pairs(_scan(directory))
+    found = _pairs(_scan(directory), source, target)
     if whole := _whole(directory, found, ["train"]):
         languages = _names(source, target)
         files, notes = _pick([(found, whole)])
@@ -139,7 +141,7 @@ def _in_directory(directory: Path, source: str | None, target: str | None) -> La
 def _tests_in(directory: Path, source: str | None, target: str | None,
               sides: Sides) -> tuple[list[tuple[Path, ...]], tuple[str, ...]]:
     """The files of its tests, or else of its val; and what to say of those that lack a side."""
-    found = _pairs(_scan(directory))
+    found = _pairs(_scan(directory), source, target)
     tests = sorted({split for split, _ in found if split.startswith("test")}) or ["val"]
     chosen = {(split, suffix): same for (split, suffix), same in found.items() if split in tests}
     if whole := _whole(directory, chosen, tests):
@@ -175,9 +177,10 @@ def _scan(directory: Path) -> Found:
     return found
 
 
-def _pairs(found: Found) -> Found:
-    """What may be or have a side of pairs."""
-    return {key: same for key, same in found.items() if key[1] not in (*DOCUMENTS, "csv", "txt")}
+def _pairs(found: Found, *named: str | None) -> Found:
+    """What may be or have a side of pairs; if it is named, a file of any kind."""
+    others = {*DOCUMENTS, "csv", "txt"} - {*named}
+    return {key: same for key, same in found.items() if key[1] not in others}
 
 
 def files_in(directory: Path) -> list[Path]:

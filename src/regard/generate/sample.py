@@ -30,7 +30,7 @@ __all__ = ["Drawn", "Draws", "Sampling", "gather", "padded", "sample"]
 AHEAD = 8  # tokens that a GPU writes between two copies to the host; as many again are queued while the host reads
 FEW_SHAPES = 64  # capacities of a captured step are multiples of this: prompts of like lengths share one recording
 RECORDED = 1 << 13  # tokens of a cache: where it has room for more, the reading of a prompt is not recorded
-LAID_OUT = 32  # tokens from which on a CPU lays its weights out first: that takes as long as a few of them
+LAID_OUT = 8  # tokens after which a CPU lays its weights out: that takes as long as some of them
 LEAVE = 4  # on a CPU, ended prompts leave when they are one in so many: each leaving copies the cache
 BELOW_ONE = 1 - 2**-24  # the largest uniform number, so that in float32 too it is less than 1
 
@@ -117,9 +117,9 @@ def _one_by_one(draws: "Draws", ended: Bool[Tensor, " rows"]) -> Iterator[Drawn]
     """Token by token, without the prompts that have ended."""
     rows, samples, end = len(ended), draws.how.samples, draws.how.end
     live = torch.arange(rows).view(-1, samples)  # the rows of each prompt that is still written
-    layouts = Layouts() if draws.how.longest >= LAID_OUT else None
+    layouts = Layouts()
     for step in range(draws.how.longest):
-        with nullcontext() if layouts is None else lasting(layouts):
+        with lasting(layouts) if step >= LAID_OUT else nullcontext():
             draws.advance()
         tokens, chances = torch.full((rows,), end), torch.zeros(rows)
         tokens[live.flatten()] = draws.tokens[:, step].cpu()

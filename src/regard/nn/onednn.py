@@ -8,24 +8,26 @@ gradient of the weights stays with torch's own, which are faster there.
 
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Layouts", "are_lasting", "knows_bfloat16", "lasting", "linear", "serves", "times"]
+from regard.nn.room import free_memory
+
+__all__ = ["Layouts", "knows_bfloat16", "lasting", "linear", "serves", "times"]
 
 ROWS = 512  # from which on it pays to lay out weights that learn
-LEAST = 1 << 17  # else: weights at the least; a product with fewer is mostly a call, and torch's own is shorter
-FEW, WORK = 8, 1 << 23  # rows, and multiplications, from which on it pays to lay out weights for them alone
+FEW, WORK = 8, 1 << 23  # else: rows, and multiplications, from which on it pays to lay out weights for them alone
 FEWER = {torch.float32: 4, torch.bfloat16: 1}  # rows, where weights are laid out already
+LEAST = 1 << 17  # weights for so few rows: a product with less is mostly a call, and torch's own is shorter
 MANY = 1_024  # rows that a layout is chosen for
-UNKNOWN = 4 << 30  # bytes of memory that are taken to be free where nobody tells
 ENDS = {"": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"),
         "silu": ("swish", "")}
 """Nonlinearities that a product can end with, by their names there."""
@@ -35,31 +37,25 @@ class Layouts:
     """Weights as a product reads them, as many as `room` bytes hold: a copy of each."""
 
     def __init__(self, room: int | None = None) -> None:
-        self.room = _free_memory() // 2 if room is None else room
+        self.room = free_memory() // 2 if room is None else room
         self.made: dict[int, tuple[Tensor, Tensor]] = {}  # by the identity of the weights, which are kept as well
 
+        self.lock = Lock()
+
+    def takes(self, weight: Tensor) -> bool:
+        """Whether it is here, or has room."""
+        return id(weight) in self.made or weight.nbytes <= self.room
+
     def of(self, weight: Tensor) -> Tensor:
-        if (found := self.made.get(id(weight))) is not None:
-            return found[1]
-        if (size := weight.nbytes) > self.room:
-            return weight
-        self.room -= size
-        laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MANY)
-        self.made[id(weight)] = weight, laid
-        return laid
-
-
-def _free_memory() -> int:
-    """Bytes, as the system or the container tells; where none does, a guess."""
-    found = []
-    with suppress(OSError, ValueError):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
-    with suppress(OSError, ValueError):  # "max" where there is no limit
-        most, used = (int(Path("/sys/fs/cgroup", name).read_text(encoding="ascii"))
-                      for name in ("memory.max", "memory.current"))
-        found.append(max(0, most - used))
-    return min(found, default=UNKNOWN)
+        with self.lock:  # several threads may ask for the same
+            if (found := self.made.get(id(weight))) is not None:
+                return found[1]
+            if weight.nbytes > self.room:
+                return weight
+            self.room -= weight.nbytes
+            laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MANY)
+            self.made[id(weight)] = weight, laid
+            return laid
 
 
 _layouts: ContextVar[Layouts | None] = ContextVar("layouts", default=None)
@@ -75,39 +71,34 @@ def lasting(layouts: Layouts) -> Iterator[None]:
         _layouts.reset(before)
 
 
-def are_lasting() -> bool:
-    """Whether weights are laid out, and stay so."""
-    return _layouts.get() is not None
-
-
 def serves(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Linear]:
     """Whether to multiply so: enough rows, weights that are whole and here, and nobody who wants to be told."""
-    # What compiles cannot see into the rest, and multiplies by its own means.
-    if x.device.type != "cpu" or type(layer) is not nn.Linear or torch.compiler.is_compiling():
+    if type(layer) is not nn.Linear or type(layer.weight) is not nn.Parameter or not _can(x, layer.weight):
         return False
     rows = x.numel() // x.shape[-1]
     if torch.is_grad_enabled():
         pays = rows >= ROWS and x.dtype == torch.float32
     else:
         pays = _pays(rows, layer.weight)
-    return (pays and type(layer.weight) is nn.Parameter and _can(x, layer.weight) and not layer._forward_hooks
-            and not layer._forward_pre_hooks)
+    return pays and not layer._forward_hooks and not layer._forward_pre_hooks
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b where no gradient is wanted, by whichever is the faster."""
-    if _pays(len(x), weight) and _can(x, weight):
+    if _can(x, weight) and _pays(len(x), weight):
         return _product(x, weight, bias)
     return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
 
 
 def _pays(rows: int, weight: Tensor) -> bool:
-    size = weight.numel()
-    if size < LEAST:
+    if rows >= FEW and rows * weight.numel() >= WORK:
+        return True
+    if weight.numel() < LEAST:
         return False
     if weight.dtype == torch.float32 and _is_amd():  # where torch's own read weights for a few rows by one thread alone
         return True
-    return rows >= FEWER.get(weight.dtype, FEW) if are_lasting() else rows >= FEW and rows * size >= WORK
+    layouts = _layouts.get()
+    return layouts is not None and rows >= FEWER.get(weight.dtype, FEW) and layouts.takes(weight)
 
 
 @cache

@@ -124,7 +124,11 @@ def _as_long_as_there(run: Run, folder: Path) -> Run:
     """The run with the steps that it was lengthened to: the command that began it goes on with it still."""
     saved = folder / "run.json"
     steps = load(saved).train.steps if saved.exists() else run.train.steps
-    return replace(run, train=replace(run.train, steps=max(steps, run.train.steps)))
+    if steps <= run.train.steps:
+        return run
+    if _is_first():
+        print(f"note: the run in {folder} is one of {count(steps, 'step')}, and so it is gone on with", file=sys.stderr)
+    return replace(run, train=replace(run.train, steps=steps))
 
 
 def _is_first() -> bool:
