@@ -251,7 +251,7 @@ def test_the_command_that_began_a_lengthened_run_goes_on_with_it(pairs: Path) ->
     assert f"has ended, after {more:,} steps; --set train.steps={more} --extend N goes on" in outcome.err
     assert "model.width: 16 → 32\nChoose another" in refused(*command, "--set", "model.width=32")
     message = refused(*command, "--set", f"train.steps={steps}")
-    assert f"train.steps: {more} → {steps}\nGo on with it by --set train.steps={more}, and for N steps more by adding --extend N" in message
+    assert f"train.steps: {more} → {steps}\nGo on with it by --set train.steps={more}, and for N steps more" in message
     hold(5)
     assert f"Go on with it by --set train.steps=5 --extend {steps - 5}, or choose" in refused(*command)
 

@@ -101,7 +101,7 @@ def refuse_another(saved: Path, run: Run) -> None:
         if len(changed) == 1 and more > 0:
             ways = f"Go on with it by --set train.steps={steps} --extend {more}, or choose"
         elif len(changed) == 1 and more < 0:
-            ways = (f"Go on with it by --set train.steps={steps}, and for N steps more by adding --extend N; or choose")
+            ways = f"Go on with it by --set train.steps={steps}, and for N steps more by adding --extend N; or choose"
         raise UserError(f"{saved.parent} holds another run. What differs:\n  " + "\n  ".join(changed)
                         + f"\n{ways} another place with --out DIR, or delete that one.")
 
