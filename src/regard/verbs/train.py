@@ -33,11 +33,14 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
          overrides: Sequence[str], out: Path | None, extend: int | None, json: bool) -> None:
     run = settled(task, data, source, target, recipe, overrides)
     folder = out or ROOT / f"{run.task}-{_name(run)}"
+    asked = run.train.steps
     if extend is not None:
         run = _extended(run, folder, extend)
     elif said_of("train.steps", recipe, overrides) is None:
         run = _as_long_as_there(run, folder)
     _look_before(folder, run)
+    if extend is None and run.train.steps > asked and _is_first() and not _has_ended(folder):
+        print(f"note: the run in {folder} is one of {count(run.train.steps, 'step')}", file=sys.stderr)
     scores = _scores(folder, run) if _has_ended(folder) else _train(run, folder)
     if not _is_first():
         return
@@ -124,11 +127,7 @@ def _as_long_as_there(run: Run, folder: Path) -> Run:
     """The run with the steps that it was lengthened to: the command that began it goes on with it still."""
     saved = folder / "run.json"
     steps = load(saved).train.steps if saved.exists() else run.train.steps
-    if steps <= run.train.steps:
-        return run
-    if _is_first():
-        print(f"note: the run in {folder} is one of {count(steps, 'step')}, and so it is gone on with", file=sys.stderr)
-    return replace(run, train=replace(run.train, steps=steps))
+    return replace(run, train=replace(run.train, steps=max(steps, run.train.steps)))
 
 
 def _is_first() -> bool:
