@@ -51,7 +51,7 @@ JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[t
 JOBS["language lstm"] = ("model.preset=lstm", "model.truncate=8", *JOBS["language"][:-1])  # Muon has no matrix there
 
 # A few stand for the others, which learn by the same loop and take minutes more.
-FAST = ("translate", "language", "classify", "mask", "tag elman", "language lstm")
+FAST = ("translate", "language", "classify", "mask", "language lstm")
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in JOBS]
 
 # Some 10 ms a step. Checkpoints and evaluations fall on different steps, and at times on the same.
