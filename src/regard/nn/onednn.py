@@ -39,7 +39,6 @@ class Layouts:
     def __init__(self, room: int | None = None) -> None:
         self.room = free_memory() // 2 if room is None else room
         self.made: dict[int, tuple[Tensor, Tensor]] = {}  # by the identity of the weights, which are kept as well
-
         self.lock = Lock()
 
     def takes(self, weight: Tensor) -> bool:
@@ -72,7 +71,7 @@ def lasting(layouts: Layouts) -> Iterator[None]:
 
 
 def serves(layer: nn.Module, x: Tensor) -> TypeGuard[nn.Linear]:
-    """Whether to multiply so: enough rows, weights that are whole and here, and nobody who wants to be told."""
+    """Whether to multiply so: it pays, weights are whole and here, and there is nobody who wants to be told."""
     if type(layer) is not nn.Linear or type(layer.weight) is not nn.Parameter or not _can(x, layer.weight):
         return False
     rows = x.numel() // x.shape[-1]
