@@ -1,0 +1,112 @@
+"""Open files so that nothing hangs, and so that nothing is written through a link.
+
+A file that a user names may be a link: links are followed to read. Files that regard writes inside a run are its own:
+a link there was put by somebody else, or by a backup, and writing through it would change a file outside the run.
+The run directory itself may be a link, as `runs/best` is for many.
+"""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from regard.settings.errors import UserError
+
+__all__ = ["own_folder", "refuse_irregular", "remove", "replacing", "to_read", "to_write"]
+
+# Windows has neither, and no FIFO in the file system.
+NO_WAIT, NO_LINK = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_NOFOLLOW", 0)
+KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+
+
+def to_read(path: str, flags: int) -> int:
+    """An opener: `open(path, "rb", opener=to_read)` refuses what is no regular file, and never waits for a writer."""
+    try:
+        return _regular(os.open(path, flags | NO_WAIT), path)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket cannot be opened at all
+            raise _irregular(path, stat.S_IFSOCK) from None
+        raise
+
+
+def to_write(path: str, flags: int) -> int:
+    """An opener for a file inside a run: it follows no link, and refuses what is no regular file.
+
+    For a new file the mode is "xb": it must not be there yet. `replacing` does that for a file that is written whole.
+    """
+    if not NO_LINK and os.path.islink(path):
+        raise _linked(path)
+    try:
+        # Never truncated before it is known what it is.
+        file = _regular(os.open(path, flags & ~os.O_TRUNC | NO_WAIT | NO_LINK, 0o666), path)
+    except OSError as error:
+        if os.path.islink(path):
+            raise _linked(path) from None
+        if error.errno == errno.ENXIO:  # a socket, or a pipe that nothing reads
+            raise _irregular(path, os.lstat(path).st_mode) from None
+        raise
+    if flags & os.O_TRUNC:
+        os.ftruncate(file, 0)
+    return file
+
+
+def refuse_irregular(path: Path) -> None:
+    """For libraries that open a path themselves: what is no regular file is refused before they wait for it."""
+    with open(path, "rb", opener=to_read):
+        pass
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file beside `path` that takes its place, through to the disk, when all is in it; else it is deleted."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    remove(temporary)  # of a process that was killed, or planted here
+    try:
+        with open(temporary, "xb", opener=to_write) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def own_folder(path: Path) -> Path:
+    """A folder inside a run, made if it is not there; a link to a folder elsewhere is refused."""
+    if path.is_symlink():
+        raise _linked(str(path))
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a folder with all in it, or a link but not what it leads to; nothing where nothing is."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _regular(file: int, path: str) -> int:
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode):
+        return file
+    os.close(file)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise _irregular(path, mode)
+
+
+def _irregular(path: str, mode: int) -> UserError:
+    return UserError(f"{path}: is {KINDS.get(stat.S_IFMT(mode), 'something else')}, where a regular file is wanted")
+
+
+def _linked(path: str) -> UserError:
+    return UserError(f"{path}: is a symbolic link, and regard writes inside a run only to the run's own files; put "
+                     "a copy of what it leads to in its place, or delete it (the whole run may be behind a link)")
