@@ -96,6 +96,35 @@ def test_harmless_code_is_not_taken_for_it(source: str) -> None:
     assert not list(code_runners(ast.parse(source)))
 
 
+OPENS = {"read_text", "read_bytes", "write_text", "write_bytes", "fromfile", "tofile"}
+# The package's own pages, the system's own figures, /dev/null, and a file that the user has just named for a result.
+TRUSTED = {"document.py", "onednn.py", "linear_onednn.py", "room.py", "memory.py", "wrong.py"}
+
+
+def test_every_file_is_opened_by_an_opener_that_neither_hangs_nor_writes_through_a_link() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        if file.name not in TRUSTED:
+            assert not list(plain_opens(ast.parse(file.read_text(encoding="utf-8")))), file
+
+
+def plain_opens(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            last = name.rpartition(".")[2]
+            has_opener = any(keyword.arg == "opener" for keyword in node.keywords)
+            is_file = last == "open" and name not in ("os.open", "webbrowser.open")
+            if (last in OPENS and "." in name) or (is_file and not has_opener and "devnull" not in ast.unparse(node)):
+                yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("source", [
+    "open('x')", "path.open('rb')", "Path('x').read_text()", "p.write_bytes(b'')", "np.fromfile(p)", "gzip.open('x')",
+])
+def test_opening_a_file_otherwise_would_be_noticed(source: str) -> None:
+    assert list(plain_opens(ast.parse(source)))
+
+
 ANCESTORS = {"elman", "gru", "lstm", "bilstm", "sutskever", "bahdanau", "luong", "elmo"}
 NAMING = {"models", "settings"}  # which make them, and which offer them
 

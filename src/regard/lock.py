@@ -6,7 +6,6 @@ The system lets go of the lock when the process ends, however it ends. So nothin
 
 import json
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -14,14 +13,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from regard.settings.errors import UserError
+from regard.settings.opening import own_folder, remove, to_read, to_write
 
 __all__ = ["PREPARED", "hold", "is_held"]
 
 FILE = "lock"
-PREPARED = {"data", FILE, "labels.json", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
-            "source_tokenizer_config.json", ".run.json.tmp"}
+FILES = ("labels.json", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
+         "source_tokenizer_config.json")
+PREPARED = {"data", FILE, ".run.json.tmp", *FILES, *(f".{name}.tmp" for name in FILES)}
 """What a run leaves that ended before its first step."""
 BEGUN = {"run.json", "metrics.jsonl"}  # and at its first
+FOLDERS = ("checkpoints", "data", "events", "adapter", "generator", "1_Pooling")
+"""Of a run, into which it writes."""
 RECENT = 60.0  # seconds; a run that learns says something more often than that
 
 
@@ -35,6 +38,9 @@ def hold(folder: Path) -> Iterator[None]:
     """
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
+    for name in FOLDERS:  # before the work, not at the end of it
+        if (folder / name).is_symlink():
+            own_folder(folder / name)
     try:
         with _held(folder):
             absent = {name for name in PREPARED | BEGUN if not (folder / name).exists()}
@@ -61,14 +67,14 @@ def _clear(folder: Path, names: set[str]) -> None:
         return
     for name in names:
         with suppress(OSError):
-            shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
+            remove(folder / name)
 
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     path = folder / FILE
     for _ in range(10):
-        with open(path, "a+", encoding="utf-8") as file:
+        with open(path, "a+", encoding="utf-8", opener=to_write) as file:
             if _lock(file.fileno(), shared=False) is not False and _is_still(path, file.fileno()):
                 file.truncate(0)
                 file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n")
@@ -93,7 +99,7 @@ def _is_still(path: Path, file: int) -> bool:
 def is_held(folder: Path) -> bool:
     """Whether a process trains this run now. Where locks cannot tell: whether it has said something just now."""
     try:
-        with open(folder / FILE, "rb") as file:
+        with open(folder / FILE, "rb", opener=to_read) as file:
             got = _lock(file.fileno(), shared=True)
     except FileNotFoundError:
         return False

@@ -92,10 +92,10 @@ def test_a_save_that_fails_anywhere_leaves_what_was_there(tmp_path: Path, functi
     for granted in range(needed):
         left = iter(range(granted))
 
-        def limited(*arguments: object, left: Iterator[int] = left) -> object:
+        def limited(*arguments: object, left: Iterator[int] = left, **more: object) -> object:
             if next(left, None) is None:
                 raise OSError(28, "No space left on device")
-            return real(*arguments)
+            return real(*arguments, **more)
 
         with patch(function, limited), pytest.raises(Failure) as caught:
             save(tmp_path, 2)

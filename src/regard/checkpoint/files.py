@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.settings.errors import Failure, UserError
+from regard.settings.opening import remove, to_read, to_write
 
 __all__ = ["Written", "digest", "failing", "read_json", "read_list", "safetensors", "sync", "write", "write_json",
            "write_tensors"]
@@ -38,9 +39,9 @@ class Written(TypedDict):
 
 
 def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Written:
-    """Write a file through to the disk. It is hashed on its way: what the disk does to it later can be told."""
+    """Write a new file through to the disk. It is hashed on its way: what the disk does to it later can be told."""
     sha256 = hashlib.sha256()
-    with open(path, "wb") as file:
+    with open(path, "xb", opener=to_write) as file:
         for piece in pieces:
             view = memoryview(piece)
             for start in range(0, len(view), CHUNK):
@@ -58,7 +59,7 @@ def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Written:
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
     sha256, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=to_read) as file:
         while count := file.readinto(buffer):
             sha256.update(buffer[:count])
     return sha256.hexdigest()
@@ -117,6 +118,7 @@ def _replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with failing(path, "saved"):
         try:
+            remove(temporary)  # of a process that was killed, or planted here
             write(temporary, pieces)
             os.replace(temporary, path)
             sync(path.parent)
@@ -142,7 +144,8 @@ def read_list(path: Path) -> list[Any]:
 
 def _parsed(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8", opener=to_read) as file:
+            return json.load(file)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

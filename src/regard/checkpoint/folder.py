@@ -9,7 +9,7 @@ import platform
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import Tensor
 import regard
 from regard.checkpoint.files import Written, digest, failing, read_json, safetensors, sync, write
 from regard.settings.errors import Failure, UserError, amount
+from regard.settings.opening import own_folder, remove, to_read
 
 __all__ = ["PARTS", "Checkpoint", "average", "newest", "prune", "retire", "save_checkpoint", "versions"]
 
@@ -97,7 +98,7 @@ def save_checkpoint(run: Path, step: int, *, weights: Mapping[str, Tensor], opti
     content = {"format": FORMAT, "step": step, **state}
     assert content["step"] == step
     with failing(final, "saved"):
-        final.parent.mkdir(parents=True, exist_ok=True)
+        own_folder(final.parent)
         _clear(final.parent)
         _check_space(final, sum(tensor.nbytes for tensor in (*weights.values(), *optimizer.values())))
         with _beside(final) as folder:
@@ -118,7 +119,7 @@ def prune(run: Path, keep: int, also: Collection[int] = ()) -> None:
 
 def retire(whole: Checkpoint, keep: int, also: Collection[int] = ()) -> None:
     """Delete what is older than a checkpoint known to be whole, but for the newest `keep` and the steps in `also`."""
-    parent = whole.folder.parent
+    parent = own_folder(whole.folder.parent)
     upto = [checkpoint for checkpoint in Checkpoint.all(parent.parent) if checkpoint.step <= whole.step]
     for old in upto[keep:]:
         if old.step not in also:
@@ -161,7 +162,7 @@ def _beside(final: Path) -> Iterator[Path]:
 def _put(folder: Path, final: Path) -> None:
     """Into its place, and what was there out of it. A kill between the two leaves neither, and the older ones."""
     old = final.with_name(f".{final.name}.old")
-    if final.exists():
+    if os.path.lexists(final):
         os.replace(final, old)
     try:
         os.replace(folder, final)
@@ -177,7 +178,8 @@ def _put(folder: Path, final: Path) -> None:
 def _clear(parent: Path) -> None:
     """Delete what was given up, here or by a run that was killed inside a save."""
     for folder in parent.glob(".step-*"):
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove(folder)
 
 
 def _check_space(final: Path, size: int) -> None:
@@ -216,7 +218,9 @@ def _manifest(path: Path) -> dict[str, Written]:
         raise UserError(f"{path}: gives no size and SHA-256 of {name}")
     if missing := [name for name in PARTS if name not in manifest]:
         raise UserError(f"{path}: does not name {missing[0]}")
-    if _text(manifest) != path.read_bytes():  # a key twice, a word too many, a space
+    with open(path, "rb", opener=to_read) as file:
+        content = file.read()
+    if _text(manifest) != content:  # a key twice, a word too many, a space
         raise UserError(f"{path}: not as it was written")
     return manifest
 

@@ -22,6 +22,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.models.detector import smaller
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
+from regard.settings.opening import own_folder, refuse_irregular
 from regard.settings.schema import Tower
 
 __all__ = ["Published", "pad_of", "read_config", "read_directory", "read_llama2c", "read_tensors", "refuse_sizes",
@@ -122,7 +123,7 @@ def write_directory(folder: Path, published: Published) -> None:
     if shape.kind == "encode":
         sentences.write(folder, shape.tower, longest=published.longest or shape.tower.longest)
     if shape.generator is not None:
-        (folder / GENERATOR).mkdir(exist_ok=True)
+        own_folder(folder / GENERATOR)
         beside = replace(shape, kind="mask", tower=smaller(shape.tower, shape.generator), generator=None)
         write_model(folder / GENERATOR, {name.removeprefix(GENERATOR): tensor for name, tensor in weights.items()
                                          if name.startswith(GENERATOR)}, {**family.config(beside), **ids, **kind})
@@ -210,6 +211,7 @@ def _shards(folder: Path) -> dict[str, Tensor]:
 
 def _file(path: Path) -> dict[str, Tensor]:
     try:
+        refuse_irregular(path)
         return load_file(path)
     except SafetensorError as error:
         raise UserError(f"{path}: not a whole safetensors file: {error}") from error

@@ -21,6 +21,7 @@ from torch import Tensor
 from regard.data.published import Specials
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
+from regard.settings.opening import to_read
 
 __all__ = ["read_model", "read_tokens"]
 
@@ -124,6 +125,7 @@ def _pieces(path: Path, vocabulary: int) -> list[tuple[str, float]]:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=to_read) as file:
+            return file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None

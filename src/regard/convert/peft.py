@@ -15,6 +15,7 @@ from regard.convert.rules import Rule
 from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer
 from regard.nn.lora import adapters
+from regard.settings.opening import own_folder
 from regard.settings.schema import Run
 
 __all__ = ["FOLDER", "write_adapter"]
@@ -38,8 +39,7 @@ def write_adapter(folder: Path, run: Run, sizes: Mapping[str, int], weights: Map
         tensors |= {f"{name}.lora_A.weight": a, f"{name}.lora_B.weight": b}
     head = {name: part for ours, rule in rules.items() if ours.startswith("head.")
             for name, part in rule.parted(weights[ours]).items()}
-    place = folder / FOLDER
-    place.mkdir(exist_ok=True)
+    place = own_folder(folder / FOLDER)
     write_tensors(place / "adapter_model.safetensors", {f"{PREFIX}{n}": t for n, t in (tensors | head).items()})
     write_json(place / "adapter_config.json", _config(run, list(tensors), list(head)))
     return True

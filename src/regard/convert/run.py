@@ -27,6 +27,7 @@ from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, to_json
+from regard.settings.opening import remove
 from regard.settings.schema import Blanks, Data, Run, Tokens
 
 __all__ = ["export_run", "finish", "import_run", "saved"]
@@ -144,7 +145,7 @@ def _whole(out: Path) -> Iterator[Path]:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out}: is there already; choose another place with --out DIR")
     temporary = out.with_name(f".{out.name}.new")
-    shutil.rmtree(temporary, ignore_errors=True)  # of a conversion that was killed
+    remove(temporary)  # of a conversion that was killed, or planted here
     temporary.mkdir(parents=True)
     try:
         yield temporary

@@ -8,6 +8,7 @@ from regard.checkpoint import read_json, read_list, write_json
 from regard.convert.shape import Shape
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
+from regard.settings.opening import own_folder
 from regard.settings.schema import Tower
 
 __all__ = ["read", "write"]
@@ -65,7 +66,7 @@ def _pool(place: Path) -> Pool:
 def write(folder: Path, tower: Tower, *, longest: int) -> None:
     modules = [_module(0, "", "Transformer"), _module(1, "1_Pooling", "Pooling")]
     modules += [_module(2, "2_Normalize", "Normalize")] if tower.unit else []
-    (folder / "1_Pooling").mkdir(exist_ok=True)
+    own_folder(folder / "1_Pooling")
     write_json(folder / "modules.json", modules)
     write_json(folder / "1_Pooling" / "config.json",
                {"word_embedding_dimension": tower.width, **{key: pool == tower.pool for key, pool in POOLS.items()}})

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from regard.settings.errors import UserError
+from regard.settings.opening import to_read
 
 __all__ = ["NotUTF8", "read_lines", "read_text"]
 
@@ -60,8 +61,7 @@ def read_text(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
 def _read(source: Path | Iterable[bytes], name: str, encoding: str) -> Iterator[str]:
     try:
         if isinstance(source, Path):
-            with open(source, "rb") as file:
-                # Peeking, not seeking: the file may be a pipe, as in `<(cut -f 1 pairs)`.
+            with open(source, "rb", opener=to_read) as file:
                 packed = file.peek(2).startswith(GZIP) or source.suffix == ".gz"
                 yield from _decoded(gzip.GzipFile(fileobj=file) if packed else file, name, encoding)
         else:

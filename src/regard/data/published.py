@@ -12,6 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from regard.data.vocabulary import SPECIALS
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
+from regard.settings.opening import refuse_irregular, to_read
 
 __all__ = ["ENDS", "MASKS", "Specials", "library_at", "refusing", "specials_of"]
 
@@ -83,7 +84,8 @@ def _parsed(path: Path) -> Library:
 
 def _text(path: Path, what: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        with open(path, encoding="utf-8", newline="", opener=to_read) as file:
+            return file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -92,6 +94,8 @@ def _text(path: Path, what: str) -> str:
 
 def _byte_level(vocabulary: Path, merges: Path) -> Library:
     """GPT-2's: words by its pattern, spelled in bytes, joined by the merges in their order."""
+    for path in (vocabulary, merges):
+        refuse_irregular(path)
     with refusing(f"{vocabulary} and {merges.name}: not a vocabulary and its merges"):
         library = Library(models.BPE.from_file(str(vocabulary), str(merges)))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -142,7 +146,7 @@ def _named(path: Path, ids: Mapping[str, int]) -> dict[str, int]:
 
 def _content(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        content = json.loads(_text(file, "JSON")) if file.is_file() else {}
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: not JSON: {error}") from error
     if not isinstance(content, dict):

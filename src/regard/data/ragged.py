@@ -1,11 +1,12 @@
 """Rows of ids of different lengths, as two flat arrays that are mapped from a file and never read whole."""
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from regard.settings.opening import refuse_irregular, replacing
 
 __all__ = ["Ragged"]
 
@@ -41,15 +42,13 @@ class Ragged(Sequence[NDArray[np.int32]]):
     def save(self, path: Path) -> None:
         """Two files, `path.ids.npy` and `path.ends.npy`; each is there whole or not at all."""
         for name, array in (("ids", self.flat), ("ends", self.ends)):
-            final = path.with_name(f"{path.name}.{name}.npy")
-            temporary = final.with_suffix(".tmp")
-            with open(temporary, "wb") as file:
+            with replacing(path.with_name(f"{path.name}.{name}.npy")) as file:
                 np.save(file, array, allow_pickle=False)
-            os.replace(temporary, final)
 
     @classmethod
     def load(cls, path: Path) -> "Ragged":
-        ids, ends = (
-            np.load(path.with_name(f"{path.name}.{name}.npy"), mmap_mode="r", allow_pickle=False)
-            for name in ("ids", "ends"))
+        files = [path.with_name(f"{path.name}.{name}.npy") for name in ("ids", "ends")]
+        for file in files:
+            refuse_irregular(file)
+        ids, ends = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
         return cls(ids, ends)

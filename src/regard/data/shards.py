@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from regard.data.corpus import Document, pieces
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
+from regard.settings.opening import refuse_irregular, replacing
 
 __all__ = ["Counts", "Shards", "write_shards"]
 
@@ -86,10 +87,8 @@ def _encoded(batch: Sequence[str | int], tokens: Tokenizer) -> NDArray[np.int64]
 
 
 def _save(path: Path, number: int, ids: Ids) -> None:
-    with open(_file(path, number), "wb") as file:
+    with replacing(_file(path, number)) as file:
         np.save(file, ids, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())  # what is written next says that this is there
 
 
 class Shards:
@@ -121,7 +120,9 @@ class Shards:
     @classmethod
     def load(cls, path: Path, count: int) -> "Shards":
         """What `write_shards` wrote, and counted."""
-        files = itertools.takewhile(Path.exists, (_file(path, number) for number in itertools.count()))
+        files = list(itertools.takewhile(Path.exists, (_file(path, number) for number in itertools.count())))
+        for file in files:
+            refuse_irregular(file)
         try:
             parts = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
         except (ValueError, EOFError) as error:

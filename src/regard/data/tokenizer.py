@@ -19,6 +19,7 @@ from tokenizers.processors import TemplateProcessing
 from regard.data.published import MASKS, Specials, library_at, refusing, specials_of
 from regard.data.vocabulary import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
+from regard.settings.opening import replacing
 
 __all__ = ["KINDS", "Tokenizer", "train"]
 
@@ -140,8 +141,10 @@ class Tokenizer:
         if "mask" in names:  # an encoder's, by the names that those have for the beginning and the end
             about |= {"cls_token": names["start"], "sep_token": names["end"], "mask_token": names["mask"]}
         try:
-            path.with_name(f"{path.stem}_config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            path.write_text(self._library.to_str(pretty=True), encoding="utf-8", newline="\n")
+            with replacing(path.with_name(f"{path.stem}_config.json")) as file:
+                file.write((json.dumps(about, indent=1) + "\n").encode())
+            with replacing(path) as file:
+                file.write(self._library.to_str(pretty=True).encode())
         except OSError as error:
             raise Failure(f"{path}: cannot be written: {error.strerror or error}") from None
 

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from regard.settings.errors import UserError
+from regard.settings.opening import refuse_irregular
 
 __all__ = ["Labels", "Record"]
 
@@ -71,6 +72,7 @@ class Record(Mapping[str, NDArray[np.float32]]):
     @staticmethod
     def load(path: str | Path) -> "Record":
         try:
+            refuse_irregular(Path(path))
             with safe_open(path, framework="numpy") as file:
                 about = json.loads((file.metadata() or {})["sites"])
                 weights = {site: file.get_tensor(site) for site in about}

@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.settings.errors import UserError
 from regard.settings.knobs import ascii_unless_printable
+from regard.settings.opening import to_read
 
 __all__ = ["once_each", "parsed"]
 
@@ -35,7 +36,7 @@ def parsed(path: Path) -> Any:
 
 def content_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=to_read) as file:
             content = file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None

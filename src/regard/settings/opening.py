@@ -81,7 +81,7 @@ def own_folder(path: Path) -> Path:
     """A folder inside a run, made if it is not there; a link to a folder elsewhere is refused."""
     if path.is_symlink():
         raise _linked(str(path))
-    path.mkdir(exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
     return path
 
 
@@ -104,7 +104,8 @@ def _regular(file: int, path: str) -> int:
 
 
 def _irregular(path: str, mode: int) -> UserError:
-    return UserError(f"{path}: is {KINDS.get(stat.S_IFMT(mode), 'something else')}, where a regular file is wanted")
+    kind, remedy = stat.S_IFMT(mode), "; save what it gives as a file first" if stat.S_ISFIFO(mode) else ""
+    return UserError(f"{path}: is {KINDS.get(kind, 'something else')}, where a regular file is wanted{remedy}")
 
 
 def _linked(path: str) -> UserError:

@@ -21,6 +21,7 @@ from regard.data.shift import shifted
 from regard.data.tokenizer import Tokenizer
 from regard.look.record import Record
 from regard.settings.errors import UserError, count
+from regard.settings.opening import own_folder, replacing, to_read
 from regard.settings.schema import Run
 from regard.tasks.base import Example, Sizes, Task, no_such_split
 from regard.tasks.reading import attention, padded, rows_of, vectors
@@ -91,7 +92,7 @@ class Labelled(Task[LabelBatch]):
         splits = self.read()
         self._learn_labels(splits)
         self.tokens = self._tokens(splits["train"])
-        cache.mkdir(parents=True, exist_ok=True)
+        own_folder(cache)
         (cache / KEY).unlink(missing_ok=True)
         self.tokens.save(folder / "tokenizer.json")
         write_json(folder / LABELS, {"labels": self.labels})
@@ -101,7 +102,8 @@ class Labelled(Task[LabelBatch]):
                 ragged.save(cache / f"{split}.{what}")
             if split != "train":
                 lines = (json.dumps([sample.text, sample.labels], ensure_ascii=False) for sample in samples)
-                (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+                with replacing(cache / f"{split}.jsonl") as file:
+                    file.writelines(f"{line}\n".encode() for line in lines)
         self.keep(cache, splits)
         del self.samples["train"]
         # Last: where it is, the cache is whole.
@@ -202,7 +204,7 @@ class Labelled(Task[LabelBatch]):
         digest = hashlib.sha256(json.dumps([asdict(self.run.data), asdict(self.run.tokens)]).encode())
         for file in self.files():
             digest.update(file.name.encode(errors="surrogateescape"))
-            with open(file, "rb") as content:
+            with open(file, "rb", opener=to_read) as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
         return digest.hexdigest()
 
@@ -246,5 +248,5 @@ class Labelled(Task[LabelBatch]):
 
 
 def _kept(path: Path) -> list[Sample]:
-    with open(path, encoding="utf-8", newline="\n") as file:
+    with open(path, encoding="utf-8", newline="\n", opener=to_read) as file:
         return [Sample(text, tuple(labels)) for text, labels in map(json.loads, file)]

@@ -22,6 +22,7 @@ from regard.data.text import Pair, read_pairs, read_test_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.look.alignment import Links
 from regard.settings.errors import UserError, out_of
+from regard.settings.opening import own_folder, replacing, to_read
 from regard.settings.schema import Run
 from regard.tasks.base import Example, Sizes, Task, no_such_split
 
@@ -70,7 +71,7 @@ class Pairs(Task[PairBatch]):
             raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
         splits = self._read()
         self._learn_tokens(splits["train"])
-        cache.mkdir(parents=True, exist_ok=True)
+        own_folder(cache)
         (cache / KEY).unlink(missing_ok=True)
         self.source_tokens.save(folder / "source_tokenizer.json")
         self.target_tokens.save(folder / "tokenizer.json")
@@ -81,7 +82,8 @@ class Pairs(Task[PairBatch]):
             self.ids[split][1].save(cache / f"{split}.target")
             if split != "train":
                 lines = (json.dumps({"source": p.source, "target": p.target}, ensure_ascii=False) for p in pairs)
-                (cache / f"{split}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+                with replacing(cache / f"{split}.jsonl") as file:
+                    file.writelines(f"{line}\n".encode() for line in lines)
         self.pairs = {split: pairs for split, pairs in splits.items() if split != "train"}
         # Last: where it is, the cache is whole.
         write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes, "sides": self.sides})
@@ -221,13 +223,13 @@ def _digest(run: Run) -> str:
         layout = find_files([Path(path) for path in run.data.paths], source=run.data.source, target=run.data.target)
         for file in itertools.chain(*layout.files.values()):  # with the splits that lie beside those named
             digest.update(file.name.encode(errors="surrogateescape"))
-            with open(file, "rb") as content:
+            with open(file, "rb", opener=to_read) as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
 
 
 def _read_kept(path: Path) -> list[Pair]:
-    with open(path, encoding="utf-8", newline="\n") as file:
+    with open(path, encoding="utf-8", newline="\n", opener=to_read) as file:
         return [Pair(**json.loads(line)) for line in file]
 
 

@@ -17,6 +17,7 @@ from regard.data.progress import progress
 from regard.data.shards import Counts, Shards, write_shards
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import Failure, UserError
+from regard.settings.opening import own_folder, to_read
 from regard.settings.schema import Run
 from regard.tasks.base import B, Sizes, Task
 
@@ -53,7 +54,7 @@ class Rows(Task[B]):
         corpus = self.corpus(found)
         self.notes += corpus.notes
         self.tokens = self._tokens(corpus.splits["train"])
-        cache.mkdir(parents=True, exist_ok=True)
+        own_folder(cache)
         for old in [cache / KEY, *cache.glob("*.npy")]:
             old.unlink(missing_ok=True)
         self.tokens.save(folder / "tokenizer.json")
@@ -146,6 +147,6 @@ def _digest(run: Run, found: Sequence[Found]) -> str:
     for text in [*found, *published]:
         digest.update(f"{text.path.name}\0{text.split}".encode(errors="surrogateescape"))
         if os.access(text.path, os.R_OK):  # else it will be left out with a note
-            with open(text.path, "rb") as content:
+            with open(text.path, "rb", opener=to_read) as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.settings.errors import UserError
+from regard.settings.opening import own_folder, to_read, to_write
 from regard.settings.schema import Train
 
 __all__ = ["Log", "check_tracking"]
@@ -29,7 +30,8 @@ class Log:
         """Without a folder nothing is written: only one of many processes does. `counted` names what is."""
         self.folder, self.how, self.quiet, self.counted = folder, how, quiet, counted
         self.steps, self.start, self.latest = how.steps, 0, 0
-        self.file = open(os.devnull if folder is None else folder / FILE, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
+        self.file = (open(os.devnull, "a", encoding="utf-8") if folder is None  # noqa: SIM115 (closed by __exit__)
+                     else open(folder / FILE, "a", encoding="utf-8", opener=to_write))  # noqa: SIM115
         if folder is not None and _is_cut(folder / FILE):
             self.file.write("\n")  # a kill has cut the last line: the next one must not go on with it
         self.began = self.newest = time.monotonic()
@@ -43,7 +45,7 @@ class Log:
         self.start = self.latest = step
         self.began = self.newest = time.monotonic()
         if self.how.track and self.folder is not None:
-            self.events = _events(self.folder / "events", step)
+            self.events = _events(own_folder(self.folder / "events"), step)
         if step:
             self.write("resumed", step=step)
         if not self.quiet and sys.stderr.isatty():
@@ -134,7 +136,7 @@ def _events(folder: Path, start: int) -> Any:
 
 
 def _is_cut(file: Path) -> bool:
-    with open(file, "rb") as content:
+    with open(file, "rb", opener=to_read) as content:
         size = content.seek(0, os.SEEK_END)
         content.seek(max(0, size - 1))
         return content.read() not in (b"", b"\n")

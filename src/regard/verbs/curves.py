@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from regard.settings.opening import replacing
 from regard.verbs.summary import Curves
 
 __all__ = ["draw", "picture"]
@@ -40,7 +41,8 @@ def draw(curves: Mapping[str, Curves], file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
-        picture(curves).savefig(file, dpi=160)
+        with replacing(file) as new:
+            picture(curves).savefig(new, format=file.suffix[1:].lower(), dpi=160)
 
 
 def picture(curves: Mapping[str, Curves]) -> Figure:

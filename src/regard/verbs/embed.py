@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from regard.settings.errors import Failure, UserError
+from regard.settings.opening import remove, to_write
 from regard.verbs.predict import batched, texts_of
 from regard.verbs.runs import chosen
 
@@ -57,7 +58,9 @@ def _file(place: Path, width: int) -> Iterator[Sink]:
     """A file that gets its name when all is in it."""
     new = place.with_name(f".{place.name}.{os.getpid()}")
     try:
-        with open(new, "wb") as file, _array(file, width) if place.suffix == ".npy" else _lines(file) as sink:
+        remove(new)
+        with (open(new, "xb", opener=to_write) as file,
+              _array(file, width) if place.suffix == ".npy" else _lines(file) as sink):
             yield sink
         new.replace(place)
     except OSError as error:

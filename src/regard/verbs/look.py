@@ -8,6 +8,7 @@ import webbrowser
 from pathlib import Path
 
 from regard.settings.errors import UserError
+from regard.settings.opening import remove, to_write
 from regard.verbs.runs import chosen
 
 __all__ = ["main"]
@@ -79,7 +80,9 @@ def _write(path: Path, html: str) -> None:
     """Whole or not at all: a page that is open in a browser may be loaded again at any moment."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new.write_text(html, encoding="utf-8", newline="\n")
+        remove(new)
+        with open(new, "x", encoding="utf-8", newline="\n", opener=to_write) as file:
+            file.write(html)
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from regard.lock import is_held
 from regard.settings.errors import UserError
 from regard.settings.files import parsed
 from regard.settings.load import load
+from regard.settings.opening import to_read
 from regard.settings.schema import Run
 
 __all__ = ["Curves", "Score", "Summary", "summaries", "summary"]
@@ -143,7 +144,7 @@ def _curves(file: Path) -> Curves:
 
 def _losses(file: Path) -> Iterator[tuple[str, int, float]]:
     """Kind, step and loss of each line that has them. One that a kill has cut is passed over."""
-    with open(file, "rb") as lines:
+    with open(file, "rb", opener=to_read) as lines:
         for line in lines:
             try:
                 content = json.loads(line)

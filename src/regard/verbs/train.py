@@ -15,6 +15,7 @@ from typing import Any
 from regard.lock import PREPARED, hold
 from regard.settings.errors import UserError, count
 from regard.settings.load import differences, load, refuse_another, said_of, task_of, text_of, to_json
+from regard.settings.opening import refuse_irregular, to_read
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.verbs.runs import ROOT
@@ -144,13 +145,16 @@ def _scores(folder: Path, run: Run) -> dict[str, Any]:
         steps = run.train.steps
         print(f"the run in {folder} has ended, after {count(steps, 'step')}; --set train.steps={steps} --extend N goes "
               "on for N more; to train anew, delete it or choose another place with --out DIR", file=sys.stderr)
-    return dict(jsons.loads((folder / SCORES).read_text(encoding="utf-8")))
+    with open(folder / SCORES, encoding="utf-8", opener=to_read) as file:
+        return dict(jsons.load(file))
 
 
 def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str | None) -> Data:
     for path in paths:
         if not path.exists() and not glob.glob(str(path), recursive=True):
             raise UserError(f"{path}: no such file or folder")
+        if path.exists() and not path.is_dir() and not path.is_file():  # it is read more than once
+            refuse_irregular(path)
         if not str(path).isprintable():  # it would not survive being written into run.json
             raise UserError(f"{str(path)!r}: a name with characters that are not text; rename it")
     return replace(settings, paths=tuple(map(str, paths)) or settings.paths, source=source or settings.source,

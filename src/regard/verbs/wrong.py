@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError, out_of
+from regard.settings.opening import replacing
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
         summary += f"; the {len(found.worst):,} with the highest loss are here"
     file = out or folder / f"wrong-{split}.html"
     name = folder.resolve().name
-    file.write_text(page(found.worst, title=f"What {name} gets wrong", summary=summary), encoding="utf-8")
+    html = page(found.worst, title=f"What {name} gets wrong", summary=summary)
+    if out is None:
+        with replacing(file) as new:
+            new.write(html.encode())
+    else:
+        out.write_text(html, encoding="utf-8")
     print(summary, file=sys.stderr)
     print(jsons.dumps({"run": str(folder), "split": split, "page": str(file), "sentences": found.sentences,
                        "wrong": found.wrong, "worst": [_record(each) for each in found.worst]}, ensure_ascii=False)
