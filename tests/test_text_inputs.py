@@ -166,3 +166,19 @@ def test_lines_that_train_and_test_share_are_counted(tmp_path: Path) -> None:
     code, said = train(tmp_path, out=tmp_path / "run")
     assert code == 0
     assert "note: 3 of 4 source lines of test also stand in train" in said
+
+
+def test_the_first_example_is_shown_as_it_was_read(tmp_path: Path) -> None:
+    path = write(tmp_path, pairs_tsv=f"English\tFrench\n[/b] the red\x1b[2J cat\tle chat rouge\n{GOOD}") / "pairs.tsv"
+    code, said = train(path, out=tmp_path / "run", settings=("data.source=French", "data.target=English"))
+    assert code == 0
+    assert "first example: le chat rouge → [/b] the red\\x1b[2J cat\n" in said
+    code, said = train(path, out=tmp_path / "other", settings=("data.source=Klingon", "data.target=English"))
+    assert code == 2
+    assert "no such column; the first line has 'English', 'French'" in said
+
+
+def test_a_side_is_not_named_where_no_data_is(tmp_path: Path) -> None:
+    code, said = train(out=tmp_path / "run", settings=("data.source=Klingon",))
+    assert code == 2
+    assert said.startswith("regard: --source Klingon: goes with --data")

@@ -119,7 +119,8 @@ def test_a_directory_of_parallel_files_has_its_splits(tmp_path: Path) -> None:
         (tmp_path / f"test_2016_flickr.{language}.gz").write_bytes(gzip.compress(text))
     corpus = read_pairs([tmp_path], source="de", target="en")
     expected = {"train": ("A", "a"), "val": ("B", "b"), "test_2016_flickr": ("C", "c")}
-    assert corpus == Corpus({split: [Pair(*pair)] for split, pair in expected.items()}, ("de", "en"), ())
+    splits = {split: [Pair(*pair)] for split, pair in expected.items()}
+    assert corpus == Corpus(splits, ("de", "en"), (), Pair("A", "a"))
 
 
 @pytest.mark.parametrize("name", ["val", "valid", "validation", "dev"])

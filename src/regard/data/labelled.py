@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.header import may_name_labels
 from regard.data.jsonl import described, read_objects, text_of, value_of
 from regard.data.layout import kind
 from regard.data.lines import NotUTF8, read_lines, read_text
@@ -66,6 +67,8 @@ class LabelledCorpus:
 
     splits: Mapping[str, Sequence[Sample]]
     notes: tuple[str, ...]
+    first: Sample
+    """The first sample that was read, wherever it went."""
 
 
 def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> LabelledCorpus:
@@ -88,7 +91,7 @@ def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> 
         part = out_of(len(val), len(stays) + len(val), "text", "of train is", "of train are")
         notes += (f"no val split: {part} held out as val",)
     texts = {name: [sample.text for sample in its] for name, its in splits.items()}
-    return LabelledCorpus(splits, (*notes, *shared(texts, "text")))
+    return LabelledCorpus(splits, (*notes, *shared(texts, "text")), files["train"].samples[0])
 
 
 def read_file(path: Path, columns: Columns) -> LabelledFile:
@@ -99,7 +102,7 @@ def read_file(path: Path, columns: Columns) -> LabelledFile:
     reader = {"tsv": _tsv, "csv": _csv, "jsonl": _json}.get(kind(path))
     notes: tuple[str, ...] = ()
     if reader is not None:
-        rows = list(reader(path, columns))
+        rows, notes = reader(path, columns)
     elif columns.source or columns.target:
         raise UserError(f"{path}: --source and --target name columns of a .tsv or .csv, or keys of a .jsonl")
     else:
@@ -119,15 +122,16 @@ def some(labels: Sequence[str]) -> str:
 # Files -> rows: the line, the text, its labels.
 
 Row = tuple[int, str, tuple[str, ...]]
+Read = tuple[list[Row], tuple[str, ...]]  # and what the user should know
 
 
-def _tsv(path: Path, columns: Columns) -> Iterator[Row]:
+def _tsv(path: Path, columns: Columns) -> Read:
     lines = enumerate(read_lines(path, str(path)), 1)
     cells = ((number, line.split("\t")) for number, line in lines if line.strip())
     return _table(cells, path, columns, between="a tab")
 
 
-def _csv(path: Path, columns: Columns) -> Iterator[Row]:
+def _csv(path: Path, columns: Columns) -> Read:
     def cells() -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(LONGEST_CELL)
         reader = csv.reader(read_text(path, str(path)), strict=True)
@@ -139,8 +143,9 @@ def _csv(path: Path, columns: Columns) -> Iterator[Row]:
     return _table(cells(), path, columns, between="a comma")
 
 
-def _table(rows: Iterator[tuple[int, list[str]]], path: Path, columns: Columns, *, between: str) -> Iterator[Row]:
+def _table(rows: Iterator[tuple[int, list[str]]], path: Path, columns: Columns, *, between: str) -> Read:
     header: list[str] | None = None
+    found: list[Row] = []
     text, label = 0, 1
     for place, (number, cells) in enumerate(rows):
         if place == 0 and (named := _header(cells, path, columns)):
@@ -149,9 +154,22 @@ def _table(rows: Iterator[tuple[int, list[str]]], path: Path, columns: Columns, 
         if len(cells) != (2 if header is None else len(header)):
             count = "one column" if len(cells) == 1 else f"{len(cells)} columns"
             wanted = (f"the first line has {len(header)}" if header is not None else
-                      f"two are wanted: text, {between}, label; or name them in the first line")
+                      f"two are wanted: text, {between}, label; or name them in the first line, and say which with "
+                      "--source and --target")
             raise UserError(f"{path}:{number}: {count}, where {wanted}")
-        yield number, cells[text], _labels(cells[label], f"{path}:{number}", columns)
+        found.append((number, cells[text], _labels(cells[label], f"{path}:{number}", columns)))
+    return _without_names(found, path, between) if header is None else (found, ())
+
+
+def _without_names(rows: list[Row], path: Path, between: str) -> Read:
+    """Without a first row that names the columns. Where another text has the same label, it is an example."""
+    if len(rows) < 2 or len(rows[0][2]) != 1:
+        return rows, ()
+    (number, text, (label,)), *others = rows
+    if not may_name_labels((text, label)) or any(label in labels for _, _, labels in others):
+        return rows, ()
+    return others, (f"{path}:{number}: {text!r}, {label!r} is taken for the names of the columns, and is no example; "
+                    f"if it is one, put the line text, {between}, label above it",)
 
 
 def _header(cells: Sequence[str], path: Path, columns: Columns) -> tuple[int, int] | None:
@@ -170,14 +188,18 @@ def _header(cells: Sequence[str], path: Path, columns: Columns) -> tuple[int, in
     return None
 
 
-def _json(path: Path, columns: Columns) -> Iterator[Row]:
+def _json(path: Path, columns: Columns) -> Read:
+    return list(_of_objects(path, columns)), ()
+
+
+def _of_objects(path: Path, columns: Columns) -> Iterator[Row]:
     for number, record in read_objects(read_lines(path, str(path)), str(path)):
         place = f"{path}:{number}"
         text = text_of(record, _key(record, columns.source, TEXTS), place)
         yield number, text, _labels(value_of(record, _key(record, columns.target, LABELS), place), place, columns)
 
 
-def _plain(path: Path, columns: Columns) -> tuple[list[Row], tuple[str, ...]]:
+def _plain(path: Path, columns: Columns) -> Read:
     """Files of this kind are mostly older than the habit of UTF-8."""
     notes: tuple[str, ...] = ()
     try:

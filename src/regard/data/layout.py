@@ -6,11 +6,12 @@ Parallel files are called `SPLIT.LANGUAGE`, as in `train.en` and `train.de`; fil
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from stat import S_ISDIR
 
+from regard.data.languages import language
 from regard.settings.errors import UserError
 
 __all__ = ["DOCUMENTS", "SPLITS", "TEST", "Layout", "Sides", "files_in", "find_files", "find_test_pairs",
@@ -36,6 +37,8 @@ class Layout:
     files: Mapping[str, tuple[Path, ...]]
     languages: tuple[str, str]
     notes: tuple[str, ...]
+    named: Sides = (None, None)
+    """What the user calls source and target. A file of both sides must have such columns or keys."""
 
 
 def kind(path: Path) -> str:
@@ -51,6 +54,10 @@ def kind(path: Path) -> str:
 def find_files(paths: Sequence[Path], *, source: str | None, target: str | None) -> Layout:
     """The files of every split, from one directory, two parallel files, or one file with both sides."""
     _refuse_equal(source, target)
+    return replace(_found(paths, source, target), named=(source, target))
+
+
+def _found(paths: Sequence[Path], source: str | None, target: str | None) -> Layout:
     match [(path, is_directory(path)) for path in paths]:
         case [(directory, True)]:
             return _in_directory(directory, source, target)
@@ -88,7 +95,7 @@ def find_test_pairs(paths: Sequence[Path], *, source: str | None, target: str | 
             raise _one_side(path)
         else:
             files.append(_test_pair(path, left.pop(0), source, target, sides))
-    return Layout({" ".join(map(str, its)): its for its in files}, _names(*sides), tuple(notes))
+    return Layout({" ".join(map(str, its)): its for its in files}, _names(*sides), tuple(notes), (source, target))
 
 
 def sides_of(paths: Sequence[Path], *, source: str | None, target: str | None) -> Sides:
@@ -225,11 +232,11 @@ def _languages(directory: Path, found: Found, source: str | None, target: str | 
 def _there(directory: Path, found: Found, source: str | None, target: str | None) -> list[str]:
     """The languages of a directory, among them those that were asked for."""
     there = sorted({suffix for _, suffix in found} - set(BOTH_SIDES))
-    for option, language in (("--source", source), ("--target", target)):
-        if language is not None and language not in there:
-            near = get_close_matches(language, there, n=1)
+    for option, name in (("--source", source), ("--target", target)):
+        if name is not None and name not in there:
+            near = get_close_matches(name, there, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UserError(f"{option} {language}: {directory} holds {', '.join(there) or 'no split'}{hint}")
+            raise UserError(f"{option} {name}: {directory} holds {', '.join(there) or 'no split'}{hint}")
     return there
 
 
@@ -287,6 +294,10 @@ def _refuse_names(first: Path, second: Path, source: str | None, target: str | N
             f"{first} and {second}: their names say {kind(first)} and {kind(second)}, "
             f"--source and --target say {source} and {target}; give matching ones, or leave them out"
         )
+    for option, name, file in (("--source", source, first), ("--target", target, second)):
+        if name is not None and name != kind(file) and language(kind(file)) is not None:
+            raise UserError(f"{option} {name}: {file} says by its name that it is {kind(file)}; give that, or leave "
+                            f"{option} out")
 
 
 def _names(source: str | None, target: str | None) -> tuple[str, str]:

@@ -3,10 +3,12 @@
 import heapq
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from regard.data.jsonl import read_texts
+from regard.data.header import Header, keys, pair_header
+from regard.data.jsonl import read_objects, read_texts
 from regard.data.layout import Layout, Sides, find_files, find_test_pairs, kind
 from regard.data.lines import read_lines
 from regard.settings.errors import UserError, count, out_of
@@ -32,14 +34,16 @@ class Corpus:
     splits: Mapping[str, list[Pair]]
     languages: tuple[str, str]
     notes: tuple[str, ...]
+    first: Pair
+    """The first pair that was read, wherever it went."""
 
 
 def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> Corpus:
     """The corpus in one directory, in two parallel files, or in one TSV or JSONL file; each may be gzipped.
 
-    `source` and `target` are languages (`train.en` and `train.de` have `en` and `de`) or the keys of JSON.
-    A TSV has two columns and no quoting. A pair with a blank side is dropped, and without a `val` split a
-    part of train is held out: the notes say so.
+    `source` and `target` are languages (`train.en` and `train.de` have `en` and `de`), columns that the first line
+    of a TSV names, or keys of JSON. A TSV without such a line has two columns; it has no quoting. A pair with a
+    blank side is dropped, and without a `val` split a part of train is held out: the notes say so.
     """
     layout = find_files(paths, source=source, target=target)
     whole = _read(layout)
@@ -50,7 +54,7 @@ def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str 
         held_out = out_of(len(splits["val"]), all_of_them, "pair", "of train is", "of train are")
         notes.append(f"no val split: {held_out} held out as val")
     sources = {name: [pair.source for pair in its] for name, its in splits.items()}
-    return Corpus(splits, layout.languages, (*notes, *shared(sources, "source line")))
+    return replace(whole, splits=splits, notes=(*notes, *shared(sources, "source line")))
 
 
 def read_test_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None,
@@ -59,22 +63,42 @@ def read_test_pairs(paths: Sequence[Path], *, source: str | None = None, target:
 
     Parallel files go two by two, and of a directory the tests count, or else val. `own` are the run's sides.
     """
-    return _read(find_test_pairs(paths, source=source, target=target, own=own))
+    layout = find_test_pairs(paths, source=source, target=target, own=own)
+    return _read(layout, own=own if (source, target) == (None, None) else (None, None))
 
 
-def _read(layout: Layout) -> Corpus:
-    splits, notes = dict[str, list[Pair]](), [*layout.notes]
+def _read(layout: Layout, *, own: Sides = (None, None)) -> Corpus:
+    splits, notes, languages = dict[str, list[Pair]](), [*layout.notes], layout.languages
+    first: Pair | None = None
     for split, files in layout.files.items():
-        rows = _rows(files, layout.languages)
-        splits[split] = [Pair(*row) for row in rows if not any(map(_blank, row))]
-        if not splits[split]:
+        read = _rows(files, languages, layout.named)
+        pairs = [Pair(*row) for row in read.rows if not any(map(_blank, row))]
+        if not pairs:
             raise UserError(f"{files[0]}: no pair has text on both sides")
-        if dropped := len(rows) - len(splits[split]):
-            notes.append(f"{split}: {out_of(dropped, len(rows), 'pair')} dropped because a side was blank")
-    return Corpus(splits, layout.languages, tuple(notes))
+        notes += read.notes
+        if dropped := len(read.rows) - len(pairs):
+            notes.append(f"{split}: {out_of(dropped, len(read.rows), 'pair')} dropped because a side was blank")
+        if read.names is None and None not in own and len(files) == 1:
+            notes.append(f"{files[0]}: its first line names no columns; the first is read as {own[0]}, the second as "
+                         f"{own[1]}")
+        if split == "train" and read.names is not None:
+            languages = read.names  # what the columns of the other splits are likely to be called
+        first = first or pairs[0]
+        splits[split] = pairs
+    assert first is not None
+    return Corpus(splits, languages, tuple(notes), first)
 
 
-def _rows(files: tuple[Path, ...], languages: tuple[str, str]) -> list[tuple[str, ...]]:
+class _Rows(NamedTuple):
+    """What a file, or two parallel ones, hold: also the rows that lack a side."""
+
+    rows: Sequence[tuple[str, ...]]
+    names: tuple[str, str] | None
+    """What the sides are called there, where anything says it."""
+    notes: Sequence[str] = ()
+
+
+def _rows(files: tuple[Path, ...], languages: tuple[str, str], named: Sides) -> _Rows:
     columns = [_lines(path) for path in files]
     match files:
         case [source, target]:
@@ -83,10 +107,23 @@ def _rows(files: tuple[Path, ...], languages: tuple[str, str]) -> list[tuple[str
                     f"{source} has {count(len(columns[0]), 'line')} and {target} has {len(columns[1]):,}; "
                     "line for line they must be translations of each other"
                 )
-            return list(zip(*columns, strict=True))
+            return _Rows(list(zip(*columns, strict=True)), languages)
         case [path] if kind(path) == "tsv":
-            return [_columns(line, f"{path}:{number}") for number, line in enumerate(columns[0], 1)]
-    return list(read_texts(columns[0], languages, str(files[0])))
+            return _table(columns[0], path, languages, named)
+    path = files[0]
+    first = next(read_objects(columns[0], str(path)))[1]
+    names = keys(list(first), named=named, own=languages)
+    return _Rows(list(read_texts(columns[0], names, str(path))), names)
+
+
+def _table(lines: Sequence[str], path: Path, languages: tuple[str, str], named: Sides) -> _Rows:
+    begin = next(number for number, line in enumerate(lines) if not _blank(line))
+    header = pair_header(lines[begin].split("\t"), f"{path}:{begin + 1}", named=named, own=languages)
+    rows = [_columns(line, header, f"{path}:{number}") for number, line in enumerate(lines, 1)
+            if header.names is None or number > begin + 1]
+    if not rows:
+        raise UserError(f"{path}: a line that names the columns, and no pair below it")
+    return _Rows(rows, header.names, () if header.note is None else (header.note,))
 
 
 def _lines(path: Path) -> list[str]:
@@ -98,15 +135,17 @@ def _lines(path: Path) -> list[str]:
     return lines
 
 
-def _columns(line: str, place: str) -> tuple[str, str]:
-    match line.split("\t"):
-        case [source, target]:
-            return source, target
-        case [text] if _blank(text):
-            return "", ""
-        case columns:
-            there = "one column" if len(columns) == 1 else f"{len(columns)} columns"
-            raise UserError(f"{place}: {there}, where two are wanted: source, a tab, target")
+def _columns(line: str, header: Header, place: str) -> tuple[str, str]:
+    cells = line.split("\t")
+    if len(cells) == header.width:
+        return cells[header.source], cells[header.target]
+    if len(cells) == 1 and _blank(line):
+        return "", ""
+    there = "one column" if len(cells) == 1 else f"{len(cells)} columns"
+    if header.names is not None:
+        raise UserError(f"{place}: {there}, where the first line has {header.width}")
+    more = "; or name them in the first line, and say which with --source and --target" * (len(cells) > 2)
+    raise UserError(f"{place}: {there}, where two are wanted: source, a tab, target{more}")
 
 
 def _blank(text: str) -> bool:

@@ -22,8 +22,8 @@ class Data:
     """Where the examples come from."""
 
     paths: tuple[str, ...] = knob((), "files or folders; none: the task's built-in data")
-    source: str | None = knob(None, "language (file ending) or key of the input side")
-    target: str | None = knob(None, "language (file ending) or key of the output side")
+    source: str | None = knob(None, "language (file ending), column or key of the input side")
+    target: str | None = knob(None, "language (file ending), column or key of the output side")
     built_in_size: int = knob(120_000, "how many built-in training examples to make", least=1)
     longest: int = knob(
         256, "tokens; a longer side of an example is cut to this, and a language model's rows are this long", least=2)

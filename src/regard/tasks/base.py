@@ -23,10 +23,11 @@ from regard.settings.knobs import written
 from regard.settings.schema import Run, Tower
 from regard.tasks.subject import MOST, Subject
 
-__all__ = ["Answer", "Confusion", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
-           "no_such_split", "of_all_lengths"]
+__all__ = ["FIRST_SHOWN", "Answer", "Confusion", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
+           "loss_per_token", "no_such_split", "of_all_lengths"]
 
 B = TypeVar("B", bound=Batch)
+FIRST_SHOWN = 500  # characters of the first example that are kept: more than a terminal's line has
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ class Task(ABC, Generic[B]):
                             f"data.longest={run.data.longest}; raise the one or lower the other")
         self.run = run
         self.notes: list[str] = []  # what a person should know about the data
+        self.first = ""
+        """The first training example as it was read, for a person to see that it was read rightly."""
 
     @contextmanager
     def searching(self, **search: object) -> Iterator[None]:

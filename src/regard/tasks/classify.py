@@ -63,6 +63,7 @@ class Classify(Labelled):
             return _sentences(data.built_in_size)
         corpus = read_corpus([Path(path) for path in data.paths], self._columns, held_out=data.held_out)
         self.notes += corpus.notes
+        self.first = self.told(corpus.first)
         return dict(corpus.splits)
 
     def tests(self, path: Path) -> dict[str, Sequence[Sample]]:

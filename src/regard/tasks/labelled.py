@@ -23,7 +23,7 @@ from regard.look.record import Record
 from regard.settings.errors import UserError, count
 from regard.settings.opening import own_folder, replacing, to_read
 from regard.settings.schema import Run
-from regard.tasks.base import Example, Sizes, Task, no_such_split
+from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
 from regard.tasks.reading import attention, padded, rows_of, vectors
 
 __all__ = ["IGNORED", "LabelBatch", "Labelled", "Sample"]
@@ -76,6 +76,10 @@ class Labelled(Task[LabelBatch]):
         """A sample whose text was changed. Its labels are those of the whole of it, and stay."""
         return replace(sample, text=text)
 
+    def told(self, sample: Sample) -> str:
+        """A sample on one line, for a person."""
+        return f"{sample.text[:FIRST_SHOWN]} → {', '.join(sample.labels) or 'no label'}"
+
     def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
         """Write into `cache` what else `restore` needs of the samples."""
 
@@ -91,6 +95,7 @@ class Labelled(Task[LabelBatch]):
             self._refuse_built_in()
         splits = self.read()
         self._learn_labels(splits)
+        self.first = self.first or self.told(splits["train"][0])
         self.tokens = self._tokens(splits["train"])
         own_folder(cache)
         (cache / KEY).unlink(missing_ok=True)
@@ -107,7 +112,8 @@ class Labelled(Task[LabelBatch]):
         self.keep(cache, splits)
         del self.samples["train"]
         # Last: where it is, the cache is whole.
-        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes})
+        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes,
+                                 "first": self.first})
         return self._sizes()
 
     def restore(self, folder: Path) -> Sizes:
@@ -116,7 +122,7 @@ class Labelled(Task[LabelBatch]):
         cache = folder / "data"
         if (cache / KEY).exists():
             about = read_json(cache / KEY)
-            self.notes = about["notes"]
+            self.notes, self.first = about["notes"], about.get("first", "")
             self.samples = {split: _kept(cache / f"{split}.jsonl") for split in about["splits"] if split != "train"}
             self.ids = {split: (Ragged.load(cache / f"{split}.ids"), Ragged.load(cache / f"{split}.targets"))
                         for split in about["splits"]}

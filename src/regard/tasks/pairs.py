@@ -24,7 +24,7 @@ from regard.look.alignment import Links
 from regard.settings.errors import UserError, out_of
 from regard.settings.opening import own_folder, replacing, to_read
 from regard.settings.schema import Run
-from regard.tasks.base import Example, Sizes, Task, no_such_split
+from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
 
 __all__ = ["Ids", "PairBatch", "Pairs", "round_up"]
 
@@ -70,6 +70,7 @@ class Pairs(Task[PairBatch]):
         if (folder / "checkpoints").exists():
             raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
         splits = self._read()
+        self.first = self.first or _told(splits["train"][0])  # of the built-in data
         self._learn_tokens(splits["train"])
         own_folder(cache)
         (cache / KEY).unlink(missing_ok=True)
@@ -86,7 +87,8 @@ class Pairs(Task[PairBatch]):
                     file.writelines(f"{line}\n".encode() for line in lines)
         self.pairs = {split: pairs for split, pairs in splits.items() if split != "train"}
         # Last: where it is, the cache is whole.
-        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes, "sides": self.sides})
+        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes, "sides": self.sides,
+                                 "first": self.first})
         return self._sizes()
 
     def restore(self, folder: Path) -> Sizes:
@@ -94,7 +96,7 @@ class Pairs(Task[PairBatch]):
         self.target_tokens = Tokenizer.load(folder / "tokenizer.json")
         if (folder / "data" / KEY).exists():
             about = read_json(folder / "data" / KEY)
-            self.notes = about["notes"]
+            self.notes, self.first = about["notes"], about.get("first", "")
             self.sides = tuple(about.get("sides", self.sides))  # which runs of before have not kept
             self.pairs = {split: _read_kept(folder / "data" / f"{split}.jsonl")
                           for split in about["splits"] if split != "train"}
@@ -138,7 +140,7 @@ class Pairs(Task[PairBatch]):
                     for split, size in sizes.items()}
         corpus = read_pairs([Path(path) for path in data.paths], source=data.source, target=data.target)
         self.notes += corpus.notes
-        self.sides = corpus.languages
+        self.sides, self.first = corpus.languages, _told(corpus.first)
         return dict(corpus.splits)
 
     def _learn_tokens(self, pairs: Sequence[Pair]) -> None:
@@ -226,6 +228,10 @@ def _digest(run: Run) -> str:
             with open(file, "rb", opener=to_read) as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
+
+
+def _told(pair: Pair) -> str:
+    return f"{pair.source[:FIRST_SHOWN]} → {pair.target[:FIRST_SHOWN]}"
 
 
 def _read_kept(path: Path) -> list[Pair]:

@@ -13,13 +13,14 @@ from tempfile import TemporaryDirectory
 from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.corpus import Corpus, Found, Text, find_texts, pieces, read_corpus, read_tests
+from regard.data.layout import kind
 from regard.data.progress import progress
 from regard.data.shards import Counts, Shards, write_shards
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import own_folder, to_read
 from regard.settings.schema import Run
-from regard.tasks.base import B, Sizes, Task
+from regard.tasks.base import FIRST_SHOWN, B, Sizes, Task
 
 __all__ = ["BROKEN", "CONTEXT", "IGNORED", "Rows"]
 
@@ -53,6 +54,7 @@ class Rows(Task[B]):
             raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
         corpus = self.corpus(found)
         self.notes += corpus.notes
+        self.first = _first_line(corpus.splits["train"])
         self.tokens = self._tokens(corpus.splits["train"])
         own_folder(cache)
         for old in [cache / KEY, *cache.glob("*.npy")]:
@@ -61,14 +63,14 @@ class Rows(Task[B]):
         self._write(corpus, cache)
         # Last: where it is, the cache is whole.
         write_json(cache / KEY, {"key": key, "splits": {name: asdict(counts) for name, counts in self.counts.items()},
-                                 "notes": self.notes})
+                                 "notes": self.notes, "first": self.first})
         return self._sizes()
 
     def restore(self, folder: Path) -> Sizes:
         self.tokens = Tokenizer.load(folder / "tokenizer.json")
         if (folder / "data" / KEY).exists():
             about = read_json(folder / "data" / KEY)
-            self.notes = about["notes"]
+            self.notes, self.first = about["notes"], about.get("first", "")
             self.counts = {split: Counts(**counts) for split, counts in about["splits"].items()}
             self.ids = {split: Shards.load(folder / "data" / split, each.ids) for split, each in self.counts.items()}
         return self._sizes()
@@ -76,6 +78,7 @@ class Rows(Task[B]):
     def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
         """A split for each path, or for each test of a folder. `source` is the key of JSON."""
         texts = dict[str, Text]()
+        _refuse_sides(source, target, [text.path for text in find_texts(paths)])
         for path in paths:
             found = read_tests(path, key=source or self.run.data.source or "text")
             self.notes += found.notes
@@ -98,7 +101,9 @@ class Rows(Task[B]):
     def _files(self) -> list[Found]:
         data = self.run.data
         if data.paths:
-            return find_texts([Path(path) for path in data.paths])
+            found = find_texts([Path(path) for path in data.paths])
+            _refuse_sides(data.source, data.target, [text.path for text in found])
+            return found
         return [Found(file) for file in self.built_in_files()]
 
     def built_in_files(self) -> list[Path]:
@@ -132,6 +137,21 @@ class Rows(Task[B]):
     def _sizes(self) -> Sizes:
         # Matrix units want multiples of 64; the ids beyond the real ones never occur.
         return {"vocabulary": -(-len(self.tokens) // 64) * 64}
+
+
+def _refuse_sides(source: str | None, target: str | None, files: Sequence[Path]) -> None:
+    """Raw text has no columns. They would be left out in silence."""
+    if target is not None:
+        raise UserError(f"--target {target}: raw text has no second side; leave it out")
+    if source is not None and not any(kind(file) == "jsonl" for file in files):
+        raise UserError(f"--source {source}: names the key of the text in a .jsonl, and there is none among the data; "
+                        "leave it out")
+
+
+def _first_line(text: Text) -> str:
+    """The first line that has any text."""
+    lines = (line for document in text.documents() for part in document for line in part.splitlines())
+    return next((line for line in lines if line.strip()), "")[:FIRST_SHOWN]
 
 
 def _told(texts: Iterator[str], tell: Callable[[int], None]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -20,7 +20,7 @@ from regard.look.record import Record
 from regard.models.labelled import Tagger, telling
 from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Run
-from regard.tasks.base import Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
+from regard.tasks.base import FIRST_SHOWN, Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.labelled import IGNORED, LabelBatch, Labelled, Sample
 from regard.tasks.reading import alike, attention, seen
 from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder
@@ -75,6 +75,9 @@ class Tag(Labelled):
             sizes = {split: data.built_in_size if split == "train" else check for split in phrasebook.SPLITS}
             return {split: [Sample(" ".join(one.words), one.tags) for one in phrasebook.taggings(split, size)]
                     for split, size in sizes.items()}
+        if data.source is not None:
+            raise UserError(f"--source {data.source}: the words have a place of their own in every file; leave it out. "
+                            "--target says which column has the tags")
         found = read_treebank([Path(path) for path in data.paths], column=data.target, held_out=data.held_out)
         self.notes += found.notes
         return {split: _samples(sentences) for split, sentences in found.splits.items()}
@@ -84,6 +87,10 @@ class Tag(Labelled):
             str(file): _samples(read_sentences(file, self.run.data.target)) for file in find_tests(path, kinds=ENDINGS)}
         self._note_unknown(found)
         return found
+
+    def told(self, sample: Sample) -> str:
+        words = zip(sample.text.split(" "), sample.labels, strict=True)
+        return " ".join(f"{word}/{tag}" for word, tag in islice(words, FIRST_SHOWN))[:FIRST_SHOWN]
 
     def changed(self, sample: Sample, text: str) -> Sample:
         """The words that are left have the tags they had."""

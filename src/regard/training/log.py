@@ -102,7 +102,7 @@ class Log:
         if self.quiet:
             return
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False)
+            self.bar.console.print(text, highlight=False, markup=False, emoji=False)
         else:
             print(text, file=sys.stderr, flush=True)
 

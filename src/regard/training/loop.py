@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import get_terminal_size
 from statistics import median
 from typing import Any
 
@@ -17,6 +18,7 @@ from regard.convert.peft import write_adapter
 from regard.convert.run import finish
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
+from regard.data.visible import visible
 from regard.lock import hold
 from regard.nn.init import initialize
 from regard.nn.lora import merged
@@ -179,6 +181,8 @@ class Learning:
                 log.say(Parameters.of(self.model).shares)
             for note in self.task.notes:
                 log.say(f"note: {note}")
+            if self.task.first:
+                log.say(visible(f"first example: {self.task.first}", get_terminal_size((100, 24)).columns))
         if self.progress.step:
             log.say(f"going on from step {self.progress.step:,} of {how.steps:,}")
         if how.deterministic and self.device.type == "cuda" and not log.quiet:

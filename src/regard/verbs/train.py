@@ -157,8 +157,13 @@ def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str
             refuse_irregular(path)
         if not str(path).isprintable():  # it would not survive being written into run.json
             raise UserError(f"{str(path)!r}: a name with characters that are not text; rename it")
-    return replace(settings, paths=tuple(map(str, paths)) or settings.paths, source=source or settings.source,
-                   target=target or settings.target)
+    found = replace(settings, paths=tuple(map(str, paths)) or settings.paths, source=source or settings.source,
+                    target=target or settings.target)
+    for option, name in (("--source", found.source), ("--target", found.target)):
+        if name is not None and not found.paths:
+            raise UserError(f"{option} {name}: goes with --data, as in --data pairs.tsv {option} {name}; the built-in "
+                            "data has sides of its own")
+    return found
 
 
 def _name(run: Run) -> str:
