@@ -125,6 +125,15 @@ def test_opening_a_file_otherwise_would_be_noticed(source: str) -> None:
     assert list(plain_opens(ast.parse(source)))
 
 
+def test_a_protocol_that_isinstance_asks_for_has_only_methods() -> None:
+    """From Python 3.12 on, isinstance looks in the class: it does not find the parts that a module's instance holds."""
+    asked = [node for file in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+             if isinstance(node, ast.ClassDef) and "runtime_checkable" in map(ast.unparse, node.decorator_list)]
+    assert asked
+    for protocol in asked:
+        assert not [part for part in protocol.body if isinstance(part, (ast.AnnAssign, ast.Assign))], protocol.name
+
+
 ANCESTORS = {"elman", "gru", "lstm", "bilstm", "sutskever", "bahdanau", "luong", "elmo"}
 NAMING = {"models", "settings"}  # which make them, and which offer them
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,18 +19,11 @@ from regard.nn.onednn import Layouts, lasting
 from regard.settings.errors import NotFinite, out_of
 from regard.tasks.watched import records
 
-__all__ = ["Reads", "alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
+__all__ = ["alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
 
 TOGETHER = 1 << 14  # tokens that are read at once on a GPU
 LEAST, MOST = 1 << 8, 1 << 10  # on a CPU: enough to keep it busy, and so few that they stay in its caches
 SMALLEST = 1e-12  # length by which a vector is divided: zeros stay zeros
-
-
-@runtime_checkable
-class Reads(Protocol):
-    """A model that has read a text before it does anything else with it."""
-
-    encoder: Encoder
 
 
 class Alike(NamedTuple):
@@ -160,5 +153,6 @@ def attention(model: nn.Module, tokens: Tokenizer, rows: Sequence[Sequence[int]]
 
 
 def _encoder(model: nn.Module) -> Encoder:
-    assert isinstance(model, Reads)
-    return model.encoder
+    encoder = model.encoder
+    assert isinstance(encoder, Encoder)
+    return encoder
