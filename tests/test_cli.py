@@ -23,6 +23,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import regard
+from heeding import signals_heeded
 from regard.cli import main
 from regard.settings.knobs import KNOBS
 from regard.settings.load import load, to_json
@@ -57,8 +58,9 @@ def run(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
 def process(*arguments: str | Path, **options: object) -> "subprocess.Popen[bytes]":
     """`regard ARGUMENTS`, in a process of its own: for pipes, signals and permissions."""
     command = [sys.executable, "-m", "regard", *map(str, arguments)]
-    return subprocess.Popen(command, **{"env": ENVIRONMENT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-                            | options)  # type: ignore[call-overload,no-any-return]
+    with signals_heeded():
+        return subprocess.Popen(command, **{"env": ENVIRONMENT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+                                | options)  # type: ignore[call-overload,no-any-return]
 
 
 def contents(folder: Path) -> dict[str, str]:

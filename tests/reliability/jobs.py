@@ -22,6 +22,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from heeding import signals_heeded
 from regard.checkpoint import Checkpoint
 from regard.cli import main
 from regard.settings.load import load
@@ -127,7 +128,7 @@ class Process:
         self.folder, self.errors = folder, folder.with_name(f"{folder.name}.err")
         self.before = len(self.written)
         environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": str(threads), "NO_COLOR": "1"}
-        with open(self.errors, "wb") as errors:
+        with open(self.errors, "wb") as errors, signals_heeded():
             self.child = subprocess.Popen([sys.executable, "-m", "regard", *words], env=environment,
                                           stdout=subprocess.DEVNULL, stderr=errors)
 

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
+from heeding import signals_heeded
 from regard import checkpoint
 from regard.checkpoint import Checkpoint, read_json
 from regard.lock import hold
@@ -190,10 +191,15 @@ with Stop() as stop:
 """
 
 
+def holding(script: str, stderr: int | None = None) -> "subprocess.Popen[str]":
+    with signals_heeded():
+        return subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(SOURCE)},
+                                text=True, stdout=subprocess.PIPE, stderr=stderr)
+
+
 @pytest.mark.parametrize("number", CODES)
 def test_a_second_signal_ends_a_process(number: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", HELD], env={**os.environ, "PYTHONPATH": str(SOURCE)}, text=True,
-                          stdout=subprocess.PIPE) as child:
+    with holding(HELD) as child:
         assert child.stdout
         for said in ("ready\n", "asked\n"):
             assert child.stdout.readline() == said
@@ -201,12 +207,35 @@ def test_a_second_signal_ends_a_process(number: signal.Signals) -> None:
         assert child.wait() == -number
 
 
+def test_a_process_goes_on_ignoring_the_signals_that_it_was_started_to_ignore() -> None:
+    """As a shell's & does with Ctrl-C."""
+    script = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{HELD}"
+    with holding(script) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        child.send_signal(signal.SIGTERM)
+        assert child.stdout.readline() == "asked\n"
+        with pytest.raises(subprocess.TimeoutExpired):  # if SIGINT had asked already, this was the second signal
+            child.wait(0.2)
+        child.kill()
+
+
+def test_what_the_tests_start_heeds_ctrl_c_although_the_tests_do_not() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with holding("import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)") as child:
+            assert child.communicate()[0] == "True\n"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_person_at_a_terminal_is_answered_at_once(is_terminal: bool) -> None:
     ours, theirs = pytest.importorskip("pty").openpty() if is_terminal else os.pipe()
-    child = subprocess.Popen([sys.executable, "-c", HELD.replace("Stop()", "Stop('wait')")], text=True,
-                             env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdout=subprocess.PIPE, stderr=theirs)
-    with child:
+    with holding(HELD.replace("Stop()", "Stop('wait')"), stderr=theirs) as child:
         assert child.stdout
         for said in ("ready\n", "asked\n"):
             assert child.stdout.readline() == said
@@ -244,7 +273,7 @@ def signalled(owner: Any, name: str, number: signal.Signals = signal.SIGTERM, *,
             os.kill(os.getpid(), number)
         return original(*arguments, **named)
 
-    with patch.object(owner, name, called):
+    with signals_heeded(), patch.object(owner, name, called):
         yield
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from heeding import signals_heeded
 from regard.checkpoint import Checkpoint
 from regard.tasks.predictor import load
 
@@ -81,7 +82,7 @@ class Started:
         diary.mkdir(exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
                        "DIARY": str(diary), "MISHAPS": mishaps, "PACE": str(pace), "PATIENCE": str(patience)}
-        with open(self.logs / f"launched-{len(self.agents)}", "w", encoding="utf-8") as out:
+        with open(self.logs / f"launched-{len(self.agents)}", "w", encoding="utf-8") as out, signals_heeded():
             self.agents.append(subprocess.Popen([sys.executable, *arguments], env=environment | variables, text=True,
                                                 stdout=out, stderr=out))
 
