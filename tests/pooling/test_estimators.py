@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import regard
 from regard.pooling.estimators import NadarayaWatsonClassifier, NadarayaWatsonRegressor
+from regard.pooling.kernels import EDGE
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ["gaussian", "boxcar", "triangular", "constant"]
@@ -142,6 +143,82 @@ def test_where_the_data_lie_makes_no_difference(kernel: str) -> None:
     np.testing.assert_allclose(here, there, atol=1e-4)  # of points that far off, a double keeps 10 digits
 
 
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Points, what was seen there, queries and a width: in clusters that may lie 10¹² from each other."""
+    features, width = draw(st.integers(1, 5)), 10.0 ** draw(st.integers(-3, 3))
+    random = np.random.default_rng(draw(st.integers(0, 999)))
+    points, queries = [], []
+    for shift in draw(st.lists(st.sampled_from([0.0, 1e3, -1e6, 1e8, 1e12]), min_size=1, max_size=3, unique=True)):
+        spread = width * draw(st.sampled_from([0.1, 1.0, 10.0, 1e3]))
+        points.append(shift + spread * random.normal(size=(draw(st.integers(1, 12)), features)))
+        queries.append(shift + spread * random.normal(size=(draw(st.integers(1, 4)), features)))
+    X = np.concatenate(points)
+    return X, random.normal(size=len(X)), np.concatenate(queries), width
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=100)
+@given(problem=clusters())
+def test_an_answer_depends_on_its_own_query_only(kernel: str, problem: tuple[np.ndarray, ...]) -> None:
+    points, seen, queries, width = problem
+    model = NadarayaWatsonRegressor(kernel=kernel, width=width).fit(points, seen)
+    for ask in (model.predict, model.weights):
+        alone = np.concatenate([ask(query[None]) for query in queries])
+        np.testing.assert_allclose(ask(queries), alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=100)
+@given(problem=clusters())
+def test_clusters_far_from_each_other_are_answered_to_nine_digits(
+        kernel: str, problem: tuple[np.ndarray, ...]) -> None:
+    points, seen, queries, width = problem
+    exact = np.longdouble  # of 64 bits and more, where the machine has them
+    apart = np.sqrt(((queries[:, None].astype(exact) - points.astype(exact)) ** 2).sum(-1)) / width
+    # Far from all points the smallest error of a distance decides which of them is the nearest.
+    close = apart.min(1) < 100
+    queries, apart = queries[close], apart[close]
+    if not len(queries):
+        return
+    heights = {"gaussian": np.exp((apart.min(1, keepdims=True) ** 2 - apart**2) / 2), "boxcar": 1.0 * (apart <= EDGE),
+               "triangular": np.clip(1 - apart, 0, None), "constant": np.ones_like(apart)}[kernel]
+    nearest = 1.0 * (apart == apart.min(1, keepdims=True))
+    heights = np.where(heights.sum(1, keepdims=True) > 0, heights, nearest)
+    weights = (heights / heights.sum(1, keepdims=True)).astype(float)
+    model = NadarayaWatsonRegressor(kernel=kernel, width=width).fit(points, seen)
+    np.testing.assert_allclose(model.weights(queries), weights, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(model.predict(queries), weights @ seen, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("shift", [1e6, 1e8, 1e12])
+def test_who_else_is_asked_makes_no_difference(shift: float) -> None:
+    points, seen = np.concatenate([np.arange(5.0), shift + np.arange(5.0)])[:, None], np.arange(10.0)
+    model, queries = NadarayaWatsonRegressor(width=0.5).fit(points, seen), [[1.0], [shift + 2.2]]
+    heights = np.exp(-2 * (np.arange(5) - 1.0) ** 2)
+    right = heights @ seen[:5] / heights.sum()
+    for answer in (model.predict(queries[:1])[0], model.predict(queries)[0], (model.weights(queries) @ seen)[0]):
+        assert answer == pytest.approx(right, rel=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "boxcar", "triangular"])
+def test_the_narrowest_width_gives_the_nearest_point(kernel: str) -> None:
+    points, seen = np.arange(5.0)[:, None], np.arange(5.0) * 10
+    for width in (1e-100, 1e-150, 2e-154):
+        model = NadarayaWatsonRegressor(kernel=kernel, width=width).fit(points, seen)
+        assert model.predict([[1.0], [2.2], [1e12]]).tolist() == [10.0, 20.0, 40.0]
+        assert (model.weights([[1.0], [2.2], [1e12]]) @ seen).tolist() == [10.0, 20.0, 40.0]
+
+
+def test_numbers_whose_distance_cannot_be_squared_are_refused() -> None:
+    model, words = NadarayaWatsonRegressor(width=1.0), r"X: 1e\+200 is beyond 1e\+140"
+    with pytest.raises(ValueError, match=words):
+        model.fit([[0.0], [-1e200]], [0.0, 1.0])
+    with pytest.raises(ValueError, match=words):
+        model.fit([[0.0], [1e140]], [0.0, 1.0]).predict([[1e200]])
+    assert model.predict([[-1e140], [9e139]]).tolist() == [0.0, 1.0]
+
+
 def test_points_at_the_same_place_share_it() -> None:
     points = np.repeat(np.arange(4.0), 5)[:, None]
     seen = points[:, 0] ** 2 + np.tile([-2.0, -1.0, 0.0, 1.0, 2.0], 4)
@@ -164,7 +241,11 @@ def test_one_point_is_all_there_is_to_say(kernel: str, width: float | list[float
     ({"width": [1.0, float("inf")]}, "width: inf is no positive number"),
     ({"width": 1e200}, r"width: 1e\+200 is no positive number that could be squared"),
     ({"width": 1e-200}, "width: 1e-200 is no positive number that could be squared"),
+    ({"width": 1e-154}, "width: 1e-154 is no positive number that could be squared"),
     ({"width": []}, "width: the list is empty"),
+    ({"width": None}, "width: None is neither 'auto' nor a number"),
+    ({"width": ["wide"]}, "width: 'wide' is neither 'auto' nor a number"),
+    ({"width": [1.0, None]}, "width: None is neither 'auto' nor a number"),
     ({"width": "wide"}, "width: 'wide' is neither 'auto' nor a number"),
 ])
 def test_a_setting_that_cannot_be_is_named(given: dict[str, object], words: str) -> None:

@@ -10,6 +10,7 @@ A prediction is Σ wᵢ yᵢ, the weights w being attention: for the Gaussian ke
 1.0
 """
 
+import sys
 from collections.abc import Iterable
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,9 +21,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.nn.mask import Mask
-from regard.pooling.kernels import KERNELS, ConstantAttend
-from regard.pooling.pieces import Boxes, pool
+from regard.nn.attend import Attend
+from regard.pooling.kernels import FARTHEST, KERNELS, ConstantAttend
+from regard.pooling.pieces import Boxes, pool, weights
 from regard.pooling.width import best, found
 
 try:
@@ -65,14 +66,13 @@ class NadarayaWatson(BaseEstimator):
     def weights(self, X: Table) -> Float[np.ndarray, "queries points"]:
         """The attention matrix: how much each row of X takes of each training point. It is held whole."""
         queries = self._queries(X)
-        q, k = (queries - queries[0])[None, None], (self._keys.points - queries[0])[None, None]
-        weights = KERNELS[self.kernel]((q.shape[-1],), temperature=self.width_**2).weights(q, k, mask=Mask())
-        return weights[0, 0][:, self._keys.order.argsort()].numpy()
+        return weights(self._attend, queries, self._keys.points)[:, self._keys.order.argsort()].numpy()
 
     def _remember(self, X: Float[np.ndarray, "points features"], seen: np.ndarray) -> None:
         if self.kernel not in KERNELS:
             raise ValueError(f"kernel: {self.kernel!r} is none of {', '.join(KERNELS)}")
         kernel, widths = KERNELS[self.kernel], _widths(self.width)
+        _refuse_far(X)
         self._keys = Boxes.cut(X)
         self._seen = torch.from_numpy(seen[self._keys.order.numpy()])
         if widths is None and kernel is ConstantAttend:
@@ -87,12 +87,17 @@ class NadarayaWatson(BaseEstimator):
 
     def _queries(self, X: Table) -> Float[Tensor, "queries features"]:
         check_is_fitted(self)
-        return torch.tensor(validate_data(self, X, reset=False, dtype=np.float64))
+        queries = validate_data(self, X, reset=False, dtype=np.float64)
+        _refuse_far(queries)
+        return torch.tensor(queries)
+
+    @property
+    def _attend(self) -> Attend:
+        return KERNELS[self.kernel]((self._keys.points.shape[1],), temperature=self.width_**2)
 
     def _pooled(self, X: Table) -> Float[np.ndarray, "queries value"]:
         queries = self._queries(X)
-        attend = KERNELS[self.kernel]((queries.shape[1],), temperature=self.width_**2)
-        return pool(attend, queries, self._keys, self._values).context.numpy()
+        return pool(self._attend, queries, self._keys, self._values).context.numpy()
 
 
 class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, NadarayaWatson):
@@ -146,16 +151,25 @@ class NadarayaWatsonClassifier(ClassifierMixin, NadarayaWatson):
         return F.one_hot(self._seen[part], len(self.classes_)).double()
 
 
+def _refuse_far(X: Float[np.ndarray, "rows features"]) -> None:
+    farthest = max(X.max(initial=0.0), -X.min(initial=0.0))
+    if farthest > FARTHEST:
+        raise ValueError(f"X: {farthest:g} is beyond {FARTHEST:g}, where distances cannot be squared; scale X first")
+
+
 def _widths(given: Any) -> list[float] | None:
     """Those to choose from; None where any may be."""
-    if isinstance(given, str):
-        if given == "auto":
-            return None
-        raise ValueError(f"width: {given!r} is neither 'auto' nor a number")
-    widths = [float(width) for width in ([given] if isinstance(given, Real) else given)]
+    if isinstance(given, str) and given == "auto":
+        return None
+    try:
+        widths = [given] if isinstance(given, (str, Real)) else list(given)
+    except TypeError:
+        widths = [given]
     if not widths:
         raise ValueError("width: the list is empty; name some widths, or 'auto'")
     for width in widths:
-        if not (width > 0 and 0 < width * width < float("inf")):
-            raise ValueError(f"width: {width} is no positive number that could be squared")
-    return widths
+        if not isinstance(width, Real):
+            raise ValueError(f"width: {width!r} is neither 'auto' nor a number")
+        if not (float(width) > 0 and sys.float_info.min <= float(width) * float(width) < float("inf")):
+            raise ValueError(f"width: {float(width)} is no positive number that could be squared")
+    return [float(width) for width in widths]

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.nn.attend import Attend
 from regard.pooling.kernels import EDGE
 
-__all__ = ["Boxes", "Pooled", "Values", "pool"]
+__all__ = ["Boxes", "Pooled", "Values", "pool", "weights"]
 
 KEYS, QUERIES = 2048, 128  # of a piece: its scores nearly stay in a core's cache
 NEGLIGIBLE = 50.0  # e^-50 from each of a million keys is less than a double can tell from nothing
@@ -67,10 +67,18 @@ class Boxes:
 
 
 class Pooled(NamedTuple):
-    """The mixed values of each query, and its best score: that of the key that weighs most."""
+    """The mixed values of each query, and its best score: that of the key that weighs most, before the temperature."""
 
     context: Float[Tensor, "queries value"]
     best: Float[Tensor, " queries"]
+
+
+@torch.no_grad()
+def weights(attend: Attend, queries: Float[Tensor, "queries features"],
+            keys: Float[Tensor, "keys features"]) -> Float[Tensor, "queries keys"]:
+    """softmax(scores / T), held whole."""
+    scores = attend.scores(queries[None, None], keys[None, None])[0, 0]
+    return _scaled(attend, scores, scores.amax(-1, keepdim=True)).softmax(-1)
 
 
 @torch.no_grad()
@@ -95,26 +103,29 @@ def pool(attend: Attend, queries: Float[Tensor, "queries features"], keys: Boxes
 def _reach(attend: Attend, distances: Float[Tensor, " boxes"]) -> Float[Tensor, " boxes"]:
     """The best score that a key can have at these distances, or a hair nearer: rounding must not lose one."""
     keys = distances[None, None, :, None] / EDGE
-    return attend.scores(torch.zeros_like(keys[:, :, :1]), keys).flatten() / attend.temperature
+    return attend.scores(torch.zeros_like(keys[:, :, :1]), keys).flatten()
+
+
+def _scaled(attend: Attend, scores: Float[Tensor, "queries keys"],
+            best: Float[Tensor, "queries 1"]) -> Float[Tensor, "queries keys"]:
+    """By the temperature after the best is taken off, in place: divided by a tiny one, all scores could be -inf."""
+    return scores.sub_(best).div_(attend.temperature)
 
 
 def _pooled(attend: Attend, q: Float[Tensor, "queries features"], keys: Boxes, values: Values,
             reach: Float[Tensor, " boxes"], hidden: Int[Tensor, " queries"] | None) -> Pooled:
-    # ‖q‖² + ‖k‖² − 2 q·k loses what is small beside the distance from the origin: it is moved to one of the queries.
-    origin = q[len(q) // 2]
     best = q.new_full((len(q), 1), torch.finfo(q.dtype).min)  # not -inf, whose difference to itself is not a number
     total, context = torch.zeros_like(best), torch.zeros_like(best)
     for box in reach.argsort(descending=True, stable=True).tolist():
-        if reach[box] < best.min() - NEGLIGIBLE:
+        if reach[box] < best.min() - NEGLIGIBLE * attend.temperature:
             break
         part = keys.part(box)
-        scores = attend.scores((q - origin)[None, None], (keys.points[part] - origin)[None, None])[0, 0]
-        scores /= attend.temperature
+        scores = attend.scores(q[None, None], keys.points[part][None, None])[0, 0]
         if hidden is not None:
             own = (hidden >= part.start) & (hidden < part.stop)
             scores[own, hidden[own] - part.start] = -torch.inf
         before, best = best, torch.maximum(best, scores.amax(-1, keepdim=True))
-        shares, kept = scores.sub_(best).exp_(), (before - best).exp()
+        shares, kept = _scaled(attend, scores, best).exp_(), _scaled(attend, before, best).exp_()
         total = total * kept + shares.sum(-1, keepdim=True)
         context = context * kept + shares @ values(part)
     return Pooled(context / total, best.squeeze(-1))

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from regard.nn.attend import Attend, DistanceAttend
+from regard.nn.attend import Attend
+from regard.pooling.kernels import GaussianAttend
 from regard.pooling.pieces import Boxes, Pooled, Values, pool
 
 __all__ = ["best", "found"]
@@ -55,8 +56,8 @@ def octaves(keys: Boxes, values: Values) -> list[float]:
     if len(points) == 1 or spread == 0.0:
         return [1.0]  # there is one place only, and any width serves
     # Of so narrow a kernel's scores the best is all that counts.
-    narrow = DistanceAttend((points.shape[1],), temperature=(spread / 2**OCTAVES) ** 2)
-    apart = (_said_by_others(narrow, keys, values).best * (-2 * narrow.temperature)).clamp(min=0.0).sqrt()
+    narrow = GaussianAttend((points.shape[1],), temperature=(spread / 2**OCTAVES) ** 2)
+    apart = (-2 * _said_by_others(narrow, keys, values).best).sqrt()
     apart = apart[apart > spread / 2**OCTAVES]
     # Where every place was seen more than once, neighbours say nothing.
     least = float(apart.median()) / 2 if len(apart) else spread / len(points)
