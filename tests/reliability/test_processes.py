@@ -514,6 +514,25 @@ def test_machines_join_a_run_and_leave_it(place: Place, job: str) -> None:
     assert newest(started) > max(shared_steps)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_run_with_a_stopped_process_ends_and_goes_on_bit_for_bit(
+    place: Place, job: str, two: Started, rank: int
+) -> None:
+    started = place(job, "train.timeout=3")
+    started.begin(2, by_hand=True, pace=0.05, mishaps=f"nan:1:{NAN}")
+    started.wait_for(12)
+    agents = list(started.agents)
+    agents[rank].send_signal(signal.SIGSTOP)
+    assert agents[1 - rank].wait(LONGEST) == 1
+    assert f"rank {rank} (process {agents[rank].pid} on " in started.said(1 - rank)
+    assert "has been silent for 3 s, and train.timeout is 3 s" in started.said(1 - rank)
+    agents[rank].kill()
+    started.end()
+    assert started.go(2, by_hand=True, mishaps=f"nan:1:{NAN}") == [0, 0], started.launched
+    assert_same_run(started, two)
+
+
 # Processes that make a mistake.
 
 

@@ -20,7 +20,8 @@ from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, PRESETS
 from regard.settings.schema import Run, Tower, Train
 
-__all__ = ["differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of", "to_json"]
+__all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of",
+           "to_json"]
 
 ADAPTED = ("q", "k", "v", "out", "up", "down")  # of a block
 FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
@@ -90,12 +91,17 @@ def differences(a: Run, b: Run) -> list[str]:
             for path in KNOBS if of(a, path) != of(b, path)]
 
 
+def conflicts(saved: Run, run: Run) -> list[str]:
+    """The differences that make it another run. `train.timeout`, which changes no number, may be new at each start."""
+    return differences(saved, replace(run, train=replace(run.train, timeout=saved.train.timeout)))
+
+
 def refuse_another(saved: Path, run: Run) -> None:
     """A folder holds one run: with other settings it is not gone on with, and not written over."""
     if not saved.exists():
         return
     other = load(saved)
-    if changed := differences(other, run):
+    if changed := conflicts(other, run):
         steps, more = other.train.steps, run.train.steps - other.train.steps
         ways = "Choose"
         if len(changed) == 1 and more > 0:

@@ -156,6 +156,9 @@ class Train:
     keep: int = knob(2, "newest checkpoints kept", least=1)
     average: int = knob(1, "newest checkpoints whose mean is the final model", least=1)
     patience: int | None = knob(None, "evaluations without a better loss before the run stops", least=1)
+    timeout: float = knob(
+        60.0, "seconds that one of many processes may be silent before the others end; changes no number", least=1,
+        most=1e6)
     track: bool = knob(False, "also write TensorBoard events (needs the extra `track`)")
 
 

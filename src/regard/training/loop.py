@@ -54,7 +54,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
-    with Stop("finishing the step; again to end at once") as stop, join(device) as world:
+    with Stop("finishing the step; again to end at once") as stop, join(device, timeout=run.train.timeout) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
         with hold(folder):

@@ -7,9 +7,10 @@ is done here, from outside. What a lone process never needs is imported where it
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -24,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from regard.nn.block import Block
 from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Train
+from regard.training.heartbeat import Heartbeat
 
 __all__ = ["Deal", "Place", "Processes", "World", "deal", "join", "speaks"]
 
@@ -69,8 +71,12 @@ class World:
 
 
 @contextmanager
-def join(device: torch.device) -> Iterator[World]:
-    """The world as torchrun describes it in the environment; without torchrun, this process alone."""
+def join(device: torch.device, *, timeout: float) -> Iterator[World]:
+    """The world as torchrun describes it in the environment; without torchrun, this process alone.
+
+    A process that learns that another one has been silent for `timeout` seconds says so and ends, with exit code 1:
+    its main thread waits inside of a library, where no exception reaches it.
+    """
     if "WORLD_SIZE" not in os.environ:
         yield World()
         return
@@ -84,8 +90,10 @@ def join(device: torch.device) -> Iterator[World]:
         _take_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
     try:
-        dist.init_process_group(backend, store=_meet(rank, size), rank=rank, world_size=size, timeout=PATIENCE)
-        yield Processes(rank, size)
+        store = _meet(rank, size)
+        with Heartbeat(rank, size, limit=timeout, connect=lambda: _store(store.host, store.port), end=_end):
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+            yield Processes(rank, size)
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo/transport" not in str(error):
             raise
@@ -107,6 +115,19 @@ def speaks() -> bool:
         return bool(board.add(f"failed{os.environ['TORCHELASTIC_RESTART_COUNT']}", 1) == 1)
     except dist.DistError:  # torchrun itself is gone
         return True
+
+
+def _end(sentence: str) -> None:
+    """End this process at once, from any of its threads."""
+    sure = threading.Timer(10, os._exit, (1,))  # whom `speaks` asks may not answer
+    sure.daemon = True
+    sure.start()
+    if speaks():
+        with suppress(OSError):
+            if os.isatty(2):
+                os.write(2, b"\x1b[?25h\n")  # the cursor, which a progress bar has hidden
+            os.write(2, f"regard: {sentence}\n".encode())
+    os._exit(1)
 
 
 def _take_device(number: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from regard.lock import PREPARED, hold
 from regard.settings.errors import UserError, count
-from regard.settings.load import differences, load, refuse_another, said_of, task_of, text_of, to_json
+from regard.settings.load import conflicts, load, refuse_another, said_of, task_of, text_of, to_json
 from regard.settings.opening import refuse_irregular, to_read
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
@@ -110,9 +110,9 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
     longer = replace(run, train=replace(run.train, steps=run.train.steps + more))
     if not (folder / "run.json").exists():
         raise UserError(f"--extend {more}: there is no run in {folder} to lengthen; train one first")
-    while not _is_first() and not differences(load(folder / "run.json"), run):
+    while not _is_first() and not conflicts(load(folder / "run.json"), run):
         time.sleep(0.1)  # until the first process has lengthened it
-    if not differences(load(folder / "run.json"), run):  # not lengthened yet
+    if not conflicts(load(folder / "run.json"), run):  # not lengthened yet
         if run.train.schedule in ("cosine", "stable-decay"):
             print(f"note: train.schedule={run.train.schedule} falls towards the last step, which is another now: the "
                   "rate rises again", file=sys.stderr)
