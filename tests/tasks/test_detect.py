@@ -81,7 +81,7 @@ def test_a_filling_that_is_what_stood_there_counts_as_the_original(made: tuple[D
     asked = batch.targets != IGNORED
     whole = original(batch)
 
-    def half_right(features: torch.Tensor, output: object) -> torch.Tensor:
+    def half_right(features: torch.Tensor, output: object, random: object) -> torch.Tensor:
         targets = batch.targets.flatten()
         return targets.where(torch.arange(len(targets)) % 2 == 0, (targets + 1) % 300)
 

@@ -5,8 +5,6 @@ import gzip
 import json
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +22,7 @@ from regard.nn.init import initialize
 from regard.settings.errors import Failure, NotFinite, UserError
 from regard.settings.load import load
 from regard.settings.presets import base
-from regard.settings.schema import Run
+from regard.settings.schema import Run, Search
 from regard.tasks import rows as module
 from regard.tasks.language import Language
 from regard.tasks.predictor import load as load_predictor
@@ -62,13 +60,8 @@ def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Language
     return prepared(tiny(data), tmp_path_factory.mktemp("run"))
 
 
-@contextmanager
-def changed(task: Language, **search: object) -> Iterator[None]:
-    task.run, kept = replace(task.run, search=replace(task.run.search, **search)), task.run  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        task.run = kept
+def how(task: Language, **search: object) -> Search:
+    return replace(task.run.search, **search)  # type: ignore[arg-type]
 
 
 class Plain:
@@ -257,8 +250,7 @@ PROMPTS = ["the cat", "", "x = [1", "a dög and the", "the cat", "for y in x:\n 
 @torch.no_grad()
 def test_the_likeliest_text_is_what_the_model_says_token_by_token(made: tuple[Language, Decoder]) -> None:
     task, model = made
-    with changed(task, temperature=0.0, longest=12):
-        answers = task.predict(model, PROMPTS)
+    answers = task.predict(model, PROMPTS, search=how(task, temperature=0.0, longest=12))
     for prompt, answer in zip(PROMPTS, answers, strict=True):
         ids = [task.tokens.start, *task.tokens.encode([prompt])[0]]
         begun = len(ids)
@@ -271,17 +263,15 @@ def test_the_likeliest_text_is_what_the_model_says_token_by_token(made: tuple[La
 
 def test_a_prompt_alone_is_gone_on_with_as_among_others(made: tuple[Language, Decoder]) -> None:
     task, model = made
-    with changed(task, temperature=0.0):
-        together, alone = task.predict(model, PROMPTS), [task.predict(model, [prompt])[0] for prompt in PROMPTS]
+    greedy = how(task, temperature=0.0)
+    together = task.predict(model, PROMPTS, search=greedy)
+    alone = [task.predict(model, [prompt], search=greedy)[0] for prompt in PROMPTS]
     assert [answer.text for answer in together] == [answer.text for answer in alone]
 
 
 def test_text_is_drawn_unless_it_is_said_otherwise_and_the_seed_decides(made: tuple[Language, Decoder]) -> None:
     task, model = made
-    drawn = []
-    for seed in (0, 0, 1):
-        with changed(task, seed=seed, best=3, longest=20):
-            drawn.append(task.predict(model, ["the"])[0])
+    drawn = [task.predict(model, ["the"], search=how(task, seed=seed, best=3, longest=20))[0] for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
     assert len({answer.text for answer in (drawn[0], *drawn[0].others)}) == 3
@@ -289,15 +279,14 @@ def test_text_is_drawn_unless_it_is_said_otherwise_and_the_seed_decides(made: tu
 
 def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: Path) -> None:
     task, model = prepared(tiny(data, "model.positions=learned", "model.longest=16"), tmp_path)
-    with changed(task, longest=1000, temperature=0.0):
-        (answer,) = task.predict(model, ["the cat sat " * 20])
-        assert len(task.tokens.encode([answer.text])[0]) <= 2
-        assert "cut to its last 16" in task.notes[-2]
-        assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.longest=16)"
-        assert len(task._written(model, [[1, 5, 6]])[0].tokens) <= 14
+    greedy = how(task, longest=1000, temperature=0.0)
+    (answer,) = task.predict(model, ["the cat sat " * 20], search=greedy)
+    assert len(task.tokens.encode([answer.text])[0]) <= 2
+    assert "cut to its last 16" in task.notes[-2]
+    assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.longest=16)"
+    assert len(task._written(model, [[1, 5, 6]], greedy)[0].tokens) <= 14
     said = len(task.notes)
-    with changed(task, longest=3, temperature=0.0):
-        task.predict(model, ["the cat"])
+    task.predict(model, ["the cat"], search=replace(greedy, longest=3))
     assert len(task.notes) == said
 
 
@@ -351,9 +340,9 @@ def test_rows_of_a_look_are_what_came_next_and_columns_what_was_read(
 
 def test_choices_are_the_chances_of_each_token_of_the_prompt_and_the_output(made: tuple[Language, Decoder]) -> None:
     task, model = made
-    with changed(task, temperature=0.0):
-        own, given = (task.choices(model, ["the cat"], outputs)[0] for outputs in (None, [" sat on"]))
-        assert own.text == task.predict(model, ["the cat"])[0].text
+    greedy = how(task, temperature=0.0)
+    own, given = (task.choices(model, ["the cat"], outputs, search=greedy)[0] for outputs in (None, [" sat on"]))
+    assert own.text == task.predict(model, ["the cat"], search=greedy)[0].text
     assert given.text == " sat on"
     assert "".join(choice.token for choice in given.choices) == " the cat sat on"
     for choice in own.choices[len(task.tokens.encode(["the cat"])[0]) :]:

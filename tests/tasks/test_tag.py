@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -154,15 +155,13 @@ def test_an_answer_does_not_depend_on_those_beside_it(ready: tuple[Tag, Tagger])
 
 def test_each_word_has_its_likeliest_tags_with_probabilities(ready: tuple[Tag, Tagger]) -> None:
     task, model = ready
-    with task.searching(best=3):
-        [answer] = task.predict(model, ["the dog walks."])
+    [answer] = task.predict(model, ["the dog walks."], search=replace(task.run.search, best=3))
     assert [choice.token for choice in answer.choices] == ["the", "dog", "walks", "."]
     for choice, pair in zip(answer.choices, answer.text.split(" "), strict=True):
         assert len(choice.best) == 3
         assert pair == f"{choice.token}/{choice.best[0][0]}"
         assert choice.probability == choice.best[0][1] == max(chance for _, chance in choice.best)
-    with task.searching(best=99):
-        [answer] = task.predict(model, ["the dog"])
+    [answer] = task.predict(model, ["the dog"], search=replace(task.run.search, best=99))
     assert sum(chance for _, chance in answer.choices[0].best) == pytest.approx(1, abs=1e-5)
 
 

@@ -205,9 +205,9 @@ def test_a_text_s_translation_does_not_depend_on_its_batch(
     translator: tuple[Translate, EncoderDecoder], search: dict[str, float]
 ) -> None:
     task, model = translator
-    task.run, kept = replace(task.run, search=replace(task.run.search, **search)), task.run
-    together, alone = task.predict(model, TEXTS), [task.predict(model, [text])[0] for text in TEXTS]
-    task.run = kept
+    how = replace(task.run.search, **search)
+    together = task.predict(model, TEXTS, search=how)
+    alone = [task.predict(model, [text], search=how)[0] for text in TEXTS]
     assert [answer.text for answer in together] == [answer.text for answer in alone]
     for one, other in zip(together, alone, strict=True):
         assert one.score == pytest.approx(other.score, abs=1e-5)
@@ -229,10 +229,9 @@ def test_no_text_has_no_translation_and_an_empty_one_an_empty_one(translator: tu
 def test_a_translation_holds_only_tokens_of_the_target(translator: tuple[Translate, EncoderDecoder]) -> None:
     """The ids that only round the vocabulary up, the padding and the start are never written."""
     task, model = translator
-    task.run, kept = replace(task.run, search=replace(task.run.search, temperature=50.0, longest=64)), task.run
+    how = replace(task.run.search, temperature=50.0, longest=64)
     rows = [task.ids["train"][0][i] for i in range(20)]
-    drawn = [token for found in task._generate(model, rows, 64) for token in found[0].tokens]
-    task.run = kept
+    drawn = [token for found in task._generate(model, rows, 64, how) for token in found[0].tokens]
     assert task.target_tokens.end < min(drawn)
     assert max(drawn) < len(task.target_tokens) < model.decoder.output.out_features
 
@@ -240,22 +239,21 @@ def test_a_translation_holds_only_tokens_of_the_target(translator: tuple[Transla
 def test_a_drawn_translation_is_the_same_alone_and_among_others(translator: tuple[Translate, EncoderDecoder]) -> None:
     task, model = translator
     texts = [f"{sentence(n)} {n}" for n in range(12)]
-    how = {"temperature": 2.0, "top_k": 50, "min_p": 0.001, "best": 3, "repetition_penalty": 1.1, "longest": 12}
-    with task.searching(**how):
-        together = task.predict(model, texts)
-        for text, answer in zip(texts, together, strict=True):
-            [alone] = task.predict(model, [text])
-            assert (alone.text, [other.text for other in alone.others]) == (
-                answer.text, [other.text for other in answer.others])
-            assert len({alone.text, *(other.text for other in alone.others)}) == 3
+    how = replace(task.run.search, temperature=2.0, top_k=50, min_p=0.001, best=3, repetition_penalty=1.1, longest=12)
+    together = task.predict(model, texts, search=how)
+    for text, answer in zip(texts, together, strict=True):
+        [alone] = task.predict(model, [text], search=how)
+        assert (alone.text, [other.text for other in alone.others]) == (
+            answer.text, [other.text for other in answer.others])
+        assert len({alone.text, *(other.text for other in alone.others)}) == 3
 
 
 def test_a_translation_ends_before_a_stop_text(translator: tuple[Translate, EncoderDecoder]) -> None:
     task, model = translator
     [whole] = task.predict(model, [sentence(1)])
     stop = whole.text[2:4]
-    with task.searching(stop=(stop,)):
-        assert task.predict(model, [sentence(1)])[0].text == whole.text[: whole.text.index(stop)]
+    [answer] = task.predict(model, [sentence(1)], search=replace(task.run.search, stop=(stop,)))
+    assert answer.text == whole.text[: whole.text.index(stop)]
 
 
 # Other data.
@@ -403,7 +401,7 @@ def test_greedy_choices_along_an_answer_are_the_answer(data: Path, tmp_path: Pat
     task, model = prepared(tiny(data, "search.beam=1"), tmp_path)
     inputs = [sentence(n) for n in range(4)]
     sources = task.encode(task.source_tokens, inputs, "inputs")
-    for source, [answer] in zip(sources, task._generate(model, list(sources), 8), strict=True):
+    for source, [answer] in zip(sources, task._generate(model, list(sources), 8, task.run.search), strict=True):
         batch = task._padded([source], [answer.tokens], rows=1, source_length=20, target_length=20)
         said = len(answer.tokens)
         assert task.likeliest(model, batch)[0].tolist() == [True] * said + [False] * (20 - said)

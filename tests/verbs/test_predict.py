@@ -4,6 +4,7 @@ import io
 import json
 import math
 import sys
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -82,15 +83,14 @@ def test_a_space_at_the_end_of_a_prompt_begins_the_next_word(run: Path) -> None:
             [alone] = predictor.answers([text], **how)
             assert [alone.text, *(other.text for other in alone.others)] == [
                 answer.text, *(other.text for other in answer.others)]
-        task = predictor.task
-        with task.searching(**how):
-            for text in texts:
-                prompt = task._prompt(text)
-                for each in task._written(predictor.model, [prompt]):
-                    read = [*task.writer.begun(prompt, task.tokens), *each.tokens]
-                    assert task.tokens.decode([read])[0] == text + each.text
-                    if text in ("the dog ", "a cat, a "):
-                        assert task.tokens.pieces(each.tokens[:1])[0][0] in " ␣"
+        task, search = predictor.task, replace(predictor.run.search, **how)
+        for text in texts:
+            prompt = task._prompt(text)
+            for each in task._written(predictor.model, [prompt], search):
+                read = [*task.writer.begun(prompt, task.tokens), *each.tokens]
+                assert task.tokens.decode([read])[0] == text + each.text
+                if text in ("the dog ", "a cat, a "):
+                    assert task.tokens.pieces(each.tokens[:1])[0][0] in " ␣"
 
 
 def test_several_samples_stand_on_one_line_and_differ(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,29 +64,38 @@ def beam(
 
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
-    search = Search(model, prompt, how, memory, filters)
-    captured = prompt.device.type == "cuda"
-    if captured:
-        keep = Captures() if captures is None else captures
-        search, recorded = keep.adopt(search, key=(where(model), how, tuple(map(id, filters))))
-    answers: list[list[Hypothesis]] = [[] for _ in range(prompt.shape[0])]
-    places = list(range(prompt.shape[0]))  # which sentence each row of the search is
+    def begin() -> Search:
+        return Search(model, prompt, how, memory, filters)
+
+    if prompt.device.type != "cuda":
+        return _one_by_one(begin())
+    keep: Captures[Search] = Captures() if captures is None else captures
+    with keep.adopt(begin, key=(where(model), how, tuple(map(id, filters)))) as (search, advance):
+        for step in range(0, how.longest, LOOK_EVERY):
+            advance(min(LOOK_EVERY, how.longest - step))
+            if bool(search.done.all()):
+                break
+        return search.best()
+
+
+def _one_by_one(search: "Search") -> list[list[Hypothesis]]:
+    """Step by step, without the sentences that have ended."""
+    answers: list[list[Hypothesis]] = [[] for _ in search.done]
+    places = list(range(len(answers)))  # which sentence each row of the search is
     layouts = Layouts()
-    for step in range(0, how.longest, LOOK_EVERY if captured else 1):
-        if captured:
-            recorded(min(LOOK_EVERY, how.longest - step))
-        else:
-            with lasting(layouts):
-                search.advance()
+    for _ in range(search.how.longest):
+        with lasting(layouts):
+            search.advance()
         done = search.done.tolist()
         if all(done):
             break
-        if not captured and any(done):
+        if any(done):
             for place, best, ended in zip(places, search.best(), done, strict=True):
                 if ended:
                     answers[place] = best
             places = [place for place, ended in zip(places, done, strict=True) if not ended]
-            search.keep(torch.tensor([row for row, ended in enumerate(done) if not ended], device=prompt.device))
+            left = [row for row, ended in enumerate(done) if not ended]
+            search.keep(torch.tensor(left, device=search.done.device))
     for place, best in zip(places, search.best(), strict=True):
         answers[place] = best
     return answers

@@ -104,5 +104,5 @@ class Filters:
             found: list[Filter] = [Forbid(never, vocabulary=vocabulary, device=device)] if never else []
             found += [] if no_repeat is None else [NoRepeat(no_repeat)]
             found += [] if repetition_penalty == 1 else [PenalizeRepeats(repetition_penalty)]
-            self.made[key] = tuple(found)
+            return self.made.setdefault(key, tuple(found))  # two threads may make them at once: both get the first
         return self.made[key]

@@ -7,7 +7,7 @@ two looks from the host; on a CPU prompts leave the batch as they end.
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -77,24 +77,25 @@ def sample(
 
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
-    keep = Captures() if captures is None else captures
+    keep: Captures[Draws] = Captures() if captures is None else captures
     place = where(model) if prompt.is_cuda else None
-    draws = Draws(model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds, barred=barred,
-                  recorder=None if place is None else partial(keep.begin, key=place))
+    begin = partial(Draws, model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds,
+                    barred=barred, recorder=None if place is None else partial(keep.begin, key=place))
     ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)
-    if prompt.device.type == "cuda":
-        key = (place, replace(how, seed=0), tuple(map(id, filters)))
-        steps = _ahead(*keep.adopt(draws, key=key), how.longest)
-    else:
-        steps = _one_by_one(draws, ended)
-    for drawn in steps:
-        tokens = drawn.tokens.masked_fill(ended, how.end)
-        chances = drawn.log_probabilities.masked_fill(ended, 0.0)
-        ended |= tokens == how.end
-        yield Drawn(tokens, chances)
-        ended[list(enough)] = True
-        if bool(ended.all()):
-            return
+    with ExitStack() as lent:
+        if prompt.device.type == "cuda":
+            key = (place, replace(how, seed=0), tuple(map(id, filters)))
+            steps = _ahead(*lent.enter_context(keep.adopt(begin, key=key)), how.longest)
+        else:
+            steps = _one_by_one(begin(), ended)
+        for drawn in steps:
+            tokens = drawn.tokens.masked_fill(ended, how.end)
+            chances = drawn.log_probabilities.masked_fill(ended, 0.0)
+            ended |= tokens == how.end
+            yield Drawn(tokens, chances)
+            ended[list(enough)] = True
+            if bool(ended.all()):
+                return
 
 
 def gather(steps: Iterable[Drawn], *, end: int) -> list[Hypothesis]:

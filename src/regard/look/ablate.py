@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import nn
 
+from regard.look.hooks import eagerly, in_this_thread
 from regard.look.watch import sites
 from regard.nn.attend import Attend, Attended
 
@@ -15,6 +15,8 @@ __all__ = ["without"]
 @contextmanager
 def without(model: nn.Module, site: str, head: int) -> Iterator[None]:
     """Inside, the head gives zeros to the output projection, as if it had never been (Michel et al. 2019, 2.3).
+
+    Only for the thread that asks so.
 
     What was captured as a graph before does not notice: compare forward passes, or greedy choices along an answer.
     """
@@ -26,9 +28,9 @@ def without(model: nn.Module, site: str, head: int) -> Iterator[None]:
 
     attend = sites(model)[site]
     assert 0 <= head < attend.heads, f"{site} has heads 0 to {attend.heads - 1}"
-    hook = attend.register_forward_hook(silence)
+    hook = attend.register_forward_hook(in_this_thread(silence))
     try:
-        with torch.compiler.set_stance("force_eager"):  # or the hook would not fire in a compiled model
+        with eagerly():
             yield
     finally:
         hook.remove()

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.look.hooks import in_this_thread
 from regard.look.watch import matching, sites
 from regard.nn.attend import SCORES, Attend, Attended, Bias, Places, ScaledDotAttend
 from regard.nn.mask import Mask, whole
@@ -160,7 +161,7 @@ def catch(model: nn.Module, site: str) -> Iterator[Caught]:
     def take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Attended) -> None:
         caught.take(inputs, options, output)
 
-    hook = known[site].register_forward_hook(take, with_kwargs=True)
+    hook = known[site].register_forward_hook(in_this_thread(take), with_kwargs=True)
     try:
         yield caught
     finally:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data.tokenizer import Tokenizer
+from regard.look.hooks import in_this_thread
 from regard.look.record import Record
 from regard.look.words import words
 from regard.settings.errors import UserError
@@ -80,7 +81,8 @@ def _states(tower: nn.Module, tokens: Tokenizer, word: str, text: str) -> list[F
     pieces = words(tokens.pieces(ids))[text.split().index(word)]
     found: list[Tensor] = []
     blocks: Sequence[nn.Module] = tower.blocks  # type: ignore[assignment]
-    hooks = [block.register_forward_hook(lambda block, inputs, output: found.append(output)) for block in blocks]
+    keep = in_this_thread(lambda block, inputs, output: found.append(output))
+    hooks = [block.register_forward_hook(keep) for block in blocks]
     try:
         device = next(tower.parameters()).device
         found.append(tower.embed(torch.tensor([[*ids, tokens.end]], device=device)))  # type: ignore[operator]

@@ -4,9 +4,8 @@ A hook stands before each `Attend` that was chosen, and works out the weights by
 that the fast path is about to use. Nothing in a model knows of it.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.look.hooks import eagerly, in_this_thread
 from regard.nn.attend import Attend, Bias, Places
 from regard.nn.mask import whole
 from regard.settings.errors import UserError, amount
@@ -138,7 +138,8 @@ def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[
     """Keep the weights of the attentions whose site matches `only`.
 
     `heads` and `rows` (the positions of queries) choose among them, and nothing else is worked out; `reduce` keeps less
-    of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code.
+    of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code. What other threads ask the model
+    is not watched.
     """
     known = sites(model)
     chosen = matching(known, only)
@@ -150,9 +151,8 @@ def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[
             if wrong := [head for head in wanted if not 0 <= head < known[site].heads]:
                 raise UserError(f"head {wrong[0]}: {site} has heads 0 to {known[site].heads - 1}")
             take = partial(_take, seen=seen, site=site, heads=list(wanted), rows=rows, reduce=reduce)
-            hooks.append(known[site].register_forward_pre_hook(take, with_kwargs=True))
-        # What was never imported has compiled nothing, and takes seconds to import.
-        with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
+            hooks.append(known[site].register_forward_pre_hook(in_this_thread(take), with_kwargs=True))
+        with eagerly():
             yield seen
     finally:
         for hook in hooks:

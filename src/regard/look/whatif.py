@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.look.hooks import eagerly, in_this_thread
 from regard.look.watch import sites
 from regard.models.encoder import Encoder
 from regard.nn.attend import Attend, Places
@@ -54,9 +55,9 @@ def ask(model: nn.Module, site: str, run: Callable[[], T]) -> tuple[Question, T]
     def keep(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any]) -> None:
         asked[site] = Question(attend, inputs[0], inputs[1], options)
 
-    hook = sites(model)[site].register_forward_pre_hook(keep, with_kwargs=True)
+    hook = sites(model)[site].register_forward_pre_hook(in_this_thread(keep), with_kwargs=True)
     try:
-        with torch.compiler.set_stance("force_eager"):
+        with eagerly():
             given = run()
     finally:
         hook.remove()

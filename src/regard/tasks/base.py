@@ -3,8 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,7 +19,7 @@ from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.knobs import written
-from regard.settings.schema import Run, Tower
+from regard.settings.schema import Run, Search, Tower
 from regard.tasks.subject import MOST, Subject
 
 __all__ = ["FIRST_SHOWN", "Answer", "Confusion", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
@@ -105,6 +104,9 @@ class Task(ABC, Generic[B]):
     """One job, for one run. `prepare` or `restore` comes first.
 
     The verbs know no task by its name: what they need of one is here.
+
+    Several threads may ask one task at once. Where answers are searched for, `search` says how; absent, the run does.
+    It is an argument and never kept, so that no call sees the settings of another.
     """
 
     focus = "*"
@@ -132,16 +134,6 @@ class Task(ABC, Generic[B]):
         self.notes: list[str] = []  # what a person should know about the data
         self.first = ""
         """The first training example as it was read, for a person to see that it was read rightly."""
-
-    @contextmanager
-    def searching(self, **search: object) -> Iterator[None]:
-        """Inside, answers are searched for by these settings."""
-        run = self.run
-        self.run = replace(run, search=replace(run.search, **search))  # type: ignore[arg-type]
-        try:
-            yield
-        finally:
-            self.run = run
 
     @abstractmethod
     def prepare(self, folder: Path) -> Sizes:
@@ -191,16 +183,17 @@ class Task(ABC, Generic[B]):
         """Which tokens of the outputs are those that a greedy search takes there. What is not said is none."""
 
     @abstractmethod
-    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """An answer to each input, in order."""
 
-    def attempts(self, model: nn.Module, examples: Sequence[Example]) -> list[str]:
+    def attempts(self, model: nn.Module, examples: Sequence[Example], *, search: Search | None = None) -> list[str]:
         """An answer to each example, which is right if it is what was wanted."""
-        return [answer.text for answer in self.predict(model, [example.input for example in examples])]
+        return [answer.text for answer in self.predict(model, [one.input for one in examples], search=search)]
 
     @abstractmethod
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
         """What the model attends to while it gives these outputs, or without any its own answers.
 
         The answers are found at full speed; then one watched pass over the winners gives the weights of all of them.
@@ -208,15 +201,15 @@ class Task(ABC, Generic[B]):
 
     @abstractmethod
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5) -> list[Output]:
+                best: int = 5, search: Search | None = None) -> list[Output]:
         """These outputs, or without any the model's own answers, with the likeliest tokens at each place of them."""
 
     streams = False
     """Whether its answers are texts that go on from their input, to be shown as they are written."""
 
-    def stream(self, model: nn.Module, text: str) -> Iterator[tuple[int, str]]:
+    def stream(self, model: nn.Module, text: str, *, search: Search | None = None) -> Iterator[tuple[int, str]]:
         """The answers to one input as they are written: the number of the answer, and what is new of it."""
-        answer = self.predict(model, [text])[0]
+        answer = self.predict(model, [text], search=search)[0]
         return enumerate(each.text for each in (answer, *answer.others))
 
     def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
@@ -236,7 +229,8 @@ class Task(ABC, Generic[B]):
         return UserError(f"a run of {self.run.task} does not say how likely a text is; one of language does")
 
     @abstractmethod
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
         """How well the model answers the (first `limit`) examples of a split."""
 
     # Of other data.

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product, zip_longest
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from regard.generate.draw import Drawn
 from regard.generate.sample import Sampling, gather, sample
 from regard.generate.steps import State, Steps
 from regard.generate.text import UNFINISHED, Decode, Writing, follow
+from regard.look.hooks import in_this_thread
 from regard.look.watch import sites
 from regard.nn.attend import Attend, Attended
 from regard.settings.errors import out_of
@@ -33,6 +35,7 @@ ALIKE = 1e-4  # between two logits: which of these tokens is the likeliest, the 
 WRITTEN = 16  # tokens of an answer
 MORE_PADDING = 5
 CACHES = ("growing", "fixed")
+_PRECISION = Lock()
 
 
 class Difference(NamedTuple):
@@ -178,7 +181,7 @@ def fused_is_explicit(asked: Subject) -> Difference:
         size, *_ = _gap(output.context.flatten(0, 1), explicit.flatten(0, 1))
         found.append(Difference(size, site))
 
-    hooks = [attend.register_forward_hook(partial(compare, site=site), with_kwargs=True)
+    hooks = [attend.register_forward_hook(in_this_thread(partial(compare, site=site)), with_kwargs=True)
              for site, attend in sites(asked.model).items()]
     try:
         padded_is_unpadded(asked) if asked.writer is None else cache_is_none(asked)
@@ -315,10 +318,14 @@ def _gap(got: Float[Tensor, "rows length features"], wanted: Float[Tensor, "rows
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """A GPU may round what it multiplies to ten bits: fast, and too coarse to tell a fault from the rounding."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    """A GPU may round what it multiplies to ten bits: fast, and too coarse to tell a fault from the rounding.
+
+    torch knows one precision for all threads: one check at a time sets it and puts it back.
+    """
+    with _PRECISION:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)

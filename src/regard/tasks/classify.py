@@ -17,6 +17,7 @@ from regard.data.splits import find_splits, find_tests
 from regard.look.choices import Choice, Output
 from regard.models.labelled import Classifier
 from regard.settings.errors import NotFinite, UserError
+from regard.settings.schema import Data, Search
 from regard.tasks.base import Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.judged import Judged
 from regard.tasks.labelled import IGNORED, LabelBatch, Labelled
@@ -49,9 +50,8 @@ class Classify(Labelled):
     def several(self) -> bool:
         return self.run.data.several_labels
 
-    @property
-    def _columns(self) -> Columns:
-        return Columns(self.run.data.source, self.run.data.target, self.several)
+    def _columns(self, data: Data) -> Columns:
+        return Columns(data.source, data.target, self.several)
 
     def files(self) -> list[Path]:
         paths = [Path(path) for path in self.run.data.paths]
@@ -61,13 +61,13 @@ class Classify(Labelled):
         data = self.run.data
         if not data.paths:
             return _sentences(data.built_in_size)
-        corpus = read_corpus([Path(path) for path in data.paths], self._columns, held_out=data.held_out)
+        corpus = read_corpus([Path(path) for path in data.paths], self._columns(data), held_out=data.held_out)
         self.notes += corpus.notes
         self.first = self.told(corpus.first)
         return dict(corpus.splits)
 
-    def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
-        files = [read_file(file, self._columns) for file in find_tests(path)]
+    def tests(self, path: Path, data: Data) -> dict[str, Sequence[Sample]]:
+        files = [read_file(file, self._columns(data)) for file in find_tests(path)]
         for file in files:
             file.refuse_others(self.labels)
             self.notes += file.notes
@@ -127,7 +127,7 @@ class Classify(Labelled):
             raise NotFinite("the model's probabilities are not numbers: its training went wrong")
         return Chances(yes, no)
 
-    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """The likeliest label, scored by its log-probability, and the next ones; or all that are likelier than not.
 
         A set of labels is scored by the log-probability of all decisions together, and has no next best.
@@ -138,7 +138,7 @@ class Classify(Labelled):
                            probabilities=self._probabilities(row)) for row, not_row in zip(yes, no, strict=True)]
         answers = []
         for row in yes:
-            first, *others = np.argsort(-row, kind="stable")[: self.run.search.best].tolist()
+            first, *others = np.argsort(-row, kind="stable")[: (search or self.run.search).best].tolist()
             answers.append(Answer(self.labels[first], float(row[first]),
                                   tuple(Answer(self.labels[number], float(row[number])) for number in others),
                                   self._probabilities(row)))
@@ -157,7 +157,8 @@ class Classify(Labelled):
         wanted = np.array([[label in sample.labels for label in self.labels] for sample in samples])
         return Judged(self.labels, yes, no, wanted, self.several)
 
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
         return self.judge(model, self.of(split)[:limit]).scores()
 
     def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
@@ -183,7 +184,7 @@ class Classify(Labelled):
     # A look inside
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5) -> list[Output]:
+                best: int = 5, search: Search | None = None) -> list[Output]:
         """One choice: the label, or all of them, among the likeliest labels."""
         yes, no = self._chances(model, inputs)
         told = outputs or [answer.text for answer in self.predict(model, inputs)]

@@ -19,7 +19,7 @@ from regard.models.detector import Detector
 from regard.models.masked import Masked
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
-from regard.settings.schema import Run
+from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
 from regard.tasks.blanks import BlankBatch, Blanked, at
 from regard.tasks.reading import alike, attention, padded, rows_of, seen
@@ -84,12 +84,12 @@ class Detect(Blanked):
         return (Term("loss", total), Term("nll", plain, weight=0.0),
                 Term("detector", found, weight=self.run.blanks.detector_weight))
 
-    def _filled(self, model: Detector, batch: BlankBatch) -> Filled:
+    def _filled(self, model: Detector, batch: BlankBatch, random: torch.Generator | None = None) -> Filled:
         generator = _generator(model)
         mask = seen(batch.tokens, pad=self.tokens.pad, window=generator.encoder.window)
         features = generator.words.features(at(model.fill(batch.tokens, mask=mask), batch.places))
         with torch.no_grad():
-            new = drawn(features, generator.words.output).view_as(batch.places)
+            new = drawn(features, generator.words.output, random).view_as(batch.places)
         asked = batch.targets != IGNORED
         # Where nothing is asked, the place is that of the first token, and it is written over by itself.
         new = new.where(asked, batch.tokens.gather(1, batch.places))
@@ -105,22 +105,22 @@ class Detect(Blanked):
         return logits.float()  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
         """Every row once, always with the same blanks and the same draws. `limit` counts rows."""
         detector, device = cast(Detector, model), next(model.parameters()).device
         generated, detected = torch.zeros(3, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(self.run.seed)
-            for batch in self.scored(split, limit, device):
-                filled, real = self._filled(detector, batch), batch.tokens != self.tokens.pad
-                asked, targets = batch.targets.flatten() != IGNORED, batch.targets.flatten()
-                said = _generator(detector).words.output(filled.features).float()[asked]
-                generated += _sums(F.cross_entropy(said, targets[asked], reduction="sum"),
-                                   (said.argmax(-1) == targets[asked]).sum(), asked.sum())
-                logits = self._logits(detector, filled.tokens, like=batch.tokens)
-                found, wrong = (logits > 0) & real, filled.replaced
-                detected += _sums(_errors(logits, wrong, real), ((found == wrong) & real).sum(), real.sum(),
-                                  (found & wrong).sum(), found.sum(), wrong.sum())
+        random = torch.Generator(device).manual_seed(self.run.seed)  # torch's own is everybody's
+        for batch in self.scored(split, limit, device):
+            filled, real = self._filled(detector, batch, random), batch.tokens != self.tokens.pad
+            asked, targets = batch.targets.flatten() != IGNORED, batch.targets.flatten()
+            said = _generator(detector).words.output(filled.features).float()[asked]
+            generated += _sums(F.cross_entropy(said, targets[asked], reduction="sum"),
+                               (said.argmax(-1) == targets[asked]).sum(), asked.sum())
+            logits = self._logits(detector, filled.tokens, like=batch.tokens)
+            found, wrong = (logits > 0) & real, filled.replaced
+            detected += _sums(_errors(logits, wrong, real), ((found == wrong) & real).sum(), real.sum(),
+                              (found & wrong).sum(), found.sum(), wrong.sum())
         loss, right, blanks = generated.tolist()
         if not blanks:
             raise self.nothing_asked(split)
@@ -145,7 +145,7 @@ class Detect(Blanked):
                 for number, (text, span) in enumerate(zip(texts, spans, strict=True))]
 
     @torch.no_grad()
-    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """Each text with [[marks]] around words with a token that is likelier not to belong, and how likely each is."""
         answers, rows, detector = [Answer("") for _ in inputs], self._rows(inputs), cast(Detector, model)
         for places, tokens in alike(rows, pad=self.tokens.pad, device=next(model.parameters()).device):
@@ -215,13 +215,14 @@ class Detect(Blanked):
     # A look inside
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
         """What the tokens look at in the detector; it is the same whatever is marked."""
         return attention(model, self.tokens, self._rows(inputs), only=only, heads=heads)
 
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5) -> list[Output]:
+                best: int = 5, search: Search | None = None) -> list[Output]:
         """For each token: that it belongs, or that another stood there."""
         device, found = next(model.parameters()).device, list[Output]()
         answers = outputs or [answer.text for answer in self.predict(model, inputs)]
@@ -238,13 +239,18 @@ class Detect(Blanked):
                           logits=lambda read: self._logits(detector, read)[..., None])
 
 
-def drawn(features: Float[Tensor, "places vectors"], output: nn.Linear) -> Int[Tensor, " places"]:
-    """Tokens by their probabilities: the largest of softmax(logits) / −log(u) is one, u even between 0 and 1."""
+def drawn(features: Float[Tensor, "places vectors"], output: nn.Linear,
+          random: torch.Generator | None = None) -> Int[Tensor, " places"]:
+    """Tokens by their probabilities: the largest of softmax(logits) / −log(u) is one, u even between 0 and 1.
+
+    Absent, `random` is torch's own, as it is for all that training draws.
+    """
     rows = max(1, DRAWN.get(features.device.type, 2**24) // output.out_features)
     found = []
     for piece in features.split(rows):
         logits = output(piece).float()
-        found.append((logits - torch.rand_like(logits).log().neg().clamp(min=1e-20).log()).argmax(-1))
+        even = torch.rand(logits.shape, generator=random, device=logits.device)
+        found.append((logits - even.log().neg().clamp(min=1e-20).log()).argmax(-1))
     return torch.cat(found)
 
 

@@ -16,6 +16,7 @@ from regard.look.choices import Output
 from regard.look.record import Record
 from regard.models.bare import Bare
 from regard.settings.errors import UserError
+from regard.settings.schema import Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, no_such_split
 from regard.tasks.reading import attention, rows_of, seen, vectors
 from regard.tasks.subject import Subject, made_up, of_encoder
@@ -46,7 +47,7 @@ class Encode(Task[Batch]):
         return vectors(model, self._rows(texts), pad=self.tokens.pad, pool=self.run.model.pool,
                        unit=self.run.model.unit)
 
-    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """Each vector as JSON."""
         return [Answer(json.dumps([float(f"{number:.{DIGITS}g}") for number in vector.tolist()]))
                 for vector in self.embed(model, inputs)]
@@ -57,12 +58,13 @@ class Encode(Task[Batch]):
     # A look inside
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
         """What the tokens look at."""
         return attention(model, self.tokens, self._rows(inputs), only=only, heads=heads)
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5) -> list[Output]:
+                best: int = 5, search: Search | None = None) -> list[Output]:
         """None: a vector is not chosen among others."""
         return [Output("", ()) for _ in inputs]
 
@@ -99,7 +101,8 @@ class Encode(Task[Batch]):
     def likeliest(self, model: nn.Module, batch: Batch) -> Bool[Tensor, "rows places"]:
         raise _learns_nothing()
 
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
         raise _learns_nothing()
 
 

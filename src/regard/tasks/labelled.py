@@ -22,7 +22,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.look.record import Record
 from regard.settings.errors import UserError, count
 from regard.settings.opening import own_folder, replacing, to_read
-from regard.settings.schema import Run
+from regard.settings.schema import Data, Run, Search
 from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
 from regard.tasks.reading import attention, padded, rows_of, vectors
 
@@ -69,8 +69,11 @@ class Labelled(Task[LabelBatch]):
         """The ids of each sample, from its start to its end, cut to `data.longest`; and its targets."""
 
     @abstractmethod
-    def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
-        """The labelled texts of a file, or of the tests in a folder, that are none of this run's; by their names."""
+    def tests(self, path: Path, data: Data) -> dict[str, Sequence[Sample]]:
+        """The labelled texts of a file, or of the tests in a folder, that are none of this run's; by their names.
+
+        `data` names their columns.
+        """
 
     def changed(self, sample: Sample, text: str) -> Sample:
         """A sample whose text was changed. Its labels are those of the whole of it, and stay."""
@@ -151,13 +154,9 @@ class Labelled(Task[LabelBatch]):
         self.ids[name] = Ragged.of(ids for ids, _ in rows), Ragged.of(targets for _, targets in rows)
 
     def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
-        own = self.run
-        self.run = replace(own, data=replace(own.data, source=source or own.data.source,
-                                             target=target or own.data.target))
-        try:
-            found = {name: samples for path in paths for name, samples in self.tests(path).items()}
-        finally:
-            self.run = own
+        own = self.run.data
+        data = replace(own, source=source or own.source, target=target or own.target)
+        found = {name: samples for path in paths for name, samples in self.tests(path, data).items()}
         for name, samples in found.items():
             self.add(name, samples)
         return list(found)
@@ -245,7 +244,8 @@ class Labelled(Task[LabelBatch]):
         return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=tower.pool, unit=tower.unit)
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
         """What the tokens look at; it is the same whatever the labels are."""
         return attention(model, self.tokens, self.rows(inputs), only=only, heads=heads)
 

@@ -4,6 +4,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from regard.models.writes import Writes
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError, out_of
-from regard.settings.schema import Run
+from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
 from regard.tasks.device import fits
 from regard.tasks.ring import WANTED, Ring, RowBatch
@@ -75,7 +76,8 @@ class Language(Ring):
                              smoothing=self.run.train.smoothing)
 
     @torch.no_grad()
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
         """Every token once, with what comes before it in its row. `limit` counts rows."""
         if split not in self.ids:
             raise no_such_split(split, list(self.ids))
@@ -111,22 +113,22 @@ class Language(Ring):
 
     streams = True
 
-    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """How the model goes on with each prompt. Prompts of like lengths are worked off together."""
-        how, prompts = self.run.search, [self._prompt(text) for text in inputs]
+        how, prompts = search or self.run.search, [self._prompt(text) for text in inputs]
         answers = [Answer("") for _ in inputs]
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         size = max(1, how.batch // how.best)
         for places in (order[at : at + size] for at in range(0, len(order), size)):
-            written = self._written(model, [prompts[i] for i in places])
+            written = self._written(model, [prompts[i] for i in places], how)
             for number, place in enumerate(places):
                 mine = written[number * how.best : (number + 1) * how.best]
                 first, *others = (Answer(each.text, each.score) for each in mine)
                 answers[place] = Answer(first.text, first.score, tuple(others))
         return answers
 
-    def stream(self, model: nn.Module, text: str) -> Iterator[tuple[int, str]]:
-        return self._write_on(model, [self._prompt(text)])[1]
+    def stream(self, model: nn.Module, text: str, *, search: Search | None = None) -> Iterator[tuple[int, str]]:
+        return self._write_on(model, [self._prompt(text)], search or self.run.search)[1]
 
     @torch.no_grad()
     def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
@@ -179,17 +181,17 @@ class Language(Ring):
             self.notes.append(f"a prompt of {len(ids):,} tokens cut to its last {most:,} (model.longest)")
         return ids[-most:]
 
-    def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]]) -> list[Writing]:
-        """`search.best` answers to each prompt, one after the other."""
-        written, pieces = self._write_on(model, prompts)
+    def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]], how: Search) -> list[Writing]:
+        """`how.best` answers to each prompt, one after the other."""
+        written, pieces = self._write_on(model, prompts, how)
         for _ in pieces:
             pass
         return written
 
-    def _write_on(self, model: nn.Module,
-                  prompts: Sequence[Sequence[int]]) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
+    def _write_on(self, model: nn.Module, prompts: Sequence[Sequence[int]],
+                  how: Search) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
         """The same, to be written while their pieces are asked for."""
-        how, writes = self.run.search, cast(Writes, model)
+        writes = cast(Writes, model)
         # The last token is written only: it needs no position.
         longest = [min(how.longest, self._reach + 1 - len(prompt)) for prompt in prompts]
         written, pieces = self.writer.write(writes, prompts, how, tokens=self.tokens, longest=longest,
@@ -211,10 +213,11 @@ class Language(Ring):
         special = [id for id in (self.tokens.pad, self.tokens.start) if id != self.tokens.end]
         return [*special, *range(len(self.tokens), vocabulary)]
 
-    def attempts(self, model: nn.Module, examples: Sequence[Example]) -> list[str]:
+    def attempts(self, model: nn.Module, examples: Sequence[Example], *, search: Search | None = None) -> list[str]:
         """The likeliest text unless drawing is asked for, as long as what was wanted."""
-        with self.searching(temperature=self.run.search.temperature or 0.0, best=1, stop=(), longest=2 * WANTED):
-            answers = self.predict(model, [example.input for example in examples])
+        how = search or self.run.search
+        how = replace(how, temperature=how.temperature or 0.0, best=1, stop=(), longest=2 * WANTED)
+        answers = self.predict(model, [example.input for example in examples], search=how)
         return [answer.text[: len(example.wanted)] for answer, example in zip(answers, examples, strict=True)]
 
     # Given outputs -> batches
@@ -256,10 +259,11 @@ class Language(Ring):
 
     @torch.no_grad()
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
         """A row is named by the token that came next, a column by the token that was read: all from the start on."""
         device, found = next(model.parameters()).device, list[Record]()
-        for prompt, new in self._told(model, inputs, outputs):
+        for prompt, new in self._told(model, inputs, outputs, search or self.run.search):
             whole = [*prompt, *new]
             with watch(model, only, heads=heads) as seen:
                 self._states(model, torch.tensor([whole[:-1]], device=device))
@@ -269,25 +273,25 @@ class Language(Ring):
 
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5) -> list[Output]:
+                best: int = 5, search: Search | None = None) -> list[Output]:
         """A choice for each token from the start on: the prompt, too, could have gone on in another way."""
         device, found = next(model.parameters()).device, list[Output]()
-        for prompt, new in self._told(model, inputs, outputs):
+        for prompt, new in self._told(model, inputs, outputs, search or self.run.search):
             whole = [*prompt, *new]
             logits = cast(Writes, model).logits(self._states(model, torch.tensor([whole[:-1]], device=device)))[0]
             found.append(Output(self._added(prompt, new), weighed(
                 self.tokens, logits, whole[1:], never=self._never(logits.shape[1]), best=best)))
         return found
 
-    def _told(self, model: nn.Module, inputs: Sequence[str],
-              outputs: Sequence[str] | None) -> list[tuple[list[int], list[int]]]:
+    def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
+              search: Search) -> list[tuple[list[int], list[int]]]:
         """Each prompt with the tokens after it: of these outputs, or the very ones that the model says itself."""
         if outputs is not None:
             return list(map(self._read, inputs, outputs))
-        with self.searching(best=1, longest=min(self.run.search.longest, SHOWN)):
-            return [(list(self.writer.begun(prompt, self.tokens)),
-                     self._written(model, [prompt])[0].tokens or [self.tokens.end])
-                    for prompt in map(self._prompt, inputs)]
+        how = replace(search, best=1, longest=min(search.longest, SHOWN))
+        return [(list(self.writer.begun(prompt, self.tokens)),
+                 self._written(model, [prompt], how)[0].tokens or [self.tokens.end])
+                for prompt in map(self._prompt, inputs)]
 
     def subject(self, model: nn.Module) -> Subject:
         """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""

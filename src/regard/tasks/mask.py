@@ -18,6 +18,7 @@ from regard.models.masked import Masked
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
+from regard.settings.schema import Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
 from regard.tasks.blanks import BlankBatch, Blanked, at
 from regard.tasks.reading import alike, attention, padded, seen
@@ -72,7 +73,8 @@ class Fill(Blanked):
         return *terms, Term("order", order)
 
     @torch.no_grad()
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
         """Every row once, always with the same blanks. `limit` counts rows."""
         masked, device = cast(Masked, model), next(model.parameters()).device
         total, right, stood, ordered = 0.0, 0, list[Tensor](), list[Tensor]()
@@ -123,13 +125,14 @@ class Fill(Blanked):
         return self.segments(tokens) if self.run.model.segments > 1 else None
 
     @torch.no_grad()
-    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """Each blank is filled by itself, as if the others stayed blank. `search.best` are told of each."""
+        best = (search or self.run.search).best
         asked = [self._read_blanks(text) for text in inputs]
         answers = [Answer("") for _ in inputs]
         for places, logits in self._logits(model, asked):
             for place, own in zip(places, logits, strict=True):
-                answers[place] = self._answer(asked[place], own)
+                answers[place] = self._answer(asked[place], own, best)
         return answers
 
     def _logits(self, model: nn.Module,
@@ -141,9 +144,9 @@ class Fill(Blanked):
             logits = masked.logits(self._states(masked, tokens, self._segments(tokens))[blanks])
             yield places, list(logits.split(blanks.sum(1).tolist()))
 
-    def _answer(self, asked: Asked, logits: Float[Tensor, "blanks vocabulary"]) -> Answer:
+    def _answer(self, asked: Asked, logits: Float[Tensor, "blanks vocabulary"], count: int) -> Answer:
         best = self._best(logits)
-        choices = weighed(self.tokens, logits, best, never=self._never(logits.shape[1]), best=self.run.search.best)
+        choices = weighed(self.tokens, logits, best, never=self._never(logits.shape[1]), best=count)
         score = math.fsum(math.log(max(choice.probability, 1e-300)) for choice in choices) / len(choices)
         return Answer(self._filled(asked.text, best), score, choices=choices)
 
@@ -216,7 +219,8 @@ class Fill(Blanked):
     # A look inside
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
         """A row is named by what the model says there: a blank's by its filling, and any other by itself."""
         told = self._told(model, inputs, outputs)
         return attention(model, self.tokens, [asked.ids for asked, _ in told], only=only, heads=heads,
@@ -224,7 +228,7 @@ class Fill(Blanked):
 
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5) -> list[Output]:
+                best: int = 5, search: Search | None = None) -> list[Output]:
         """A choice for each token, blank or not: what the model would say there."""
         masked, device, found = cast(Masked, model), next(model.parameters()).device, list[Output]()
         for asked, said in self._told(model, inputs, outputs):

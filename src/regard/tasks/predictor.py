@@ -1,8 +1,10 @@
 """A trained run, ready to answer."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,9 @@ from regard.look.choices import Output
 from regard.look.record import Record
 from regard.nn.narrow import quantize as narrow
 from regard.settings.errors import UserError
+from regard.settings.knobs import KNOBS, checked
 from regard.settings.load import from_json
-from regard.settings.schema import Run
+from regard.settings.schema import Run, Search
 from regard.tasks import make
 from regard.tasks.base import Answer, Likelihood, Scores, Task
 from regard.tasks.device import choose_device, large_pages
@@ -29,10 +32,14 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Predictor:
-    """A model with the task it was trained for. `.run`, `.task` and `.model` are there to be used."""
+    """A model with the task it was trained for. `.run`, `.task` and `.model` are there to be used.
+
+    Several threads may ask at once, each with settings of its own.
+    """
 
     def __init__(self, run: Run, task: Task[Any], model: nn.Module, folder: Path) -> None:
         self.run, self.task, self.model, self.folder = run, task, model, folder
+        self._reading = Lock()  # the data is read once
 
     def predict(self, inputs: Sequence[str], **search: object) -> list[str]:
         """The best answer to each input. Keywords are settings of the search, such as `beam=1`."""
@@ -42,14 +49,11 @@ class Predictor:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
             raise TypeError("a list of texts is wanted, as in predict([text])")
-        with self.task.searching(**search):
-            return self.task.predict(self.model, list(inputs))
+        return self.task.predict(self.model, list(inputs), search=self._settled(search))
 
     def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
         """The answers to one input as they are written: the number of the answer, and what is new of it."""
-        # What is asked for is settled here: while this is written, others may be asked for by other settings.
-        with self.task.searching(**search):
-            return self.task.stream(self.model, text)
+        return self.task.stream(self.model, text, search=self._settled(search))
 
     def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
         """How likely a language model finds each text, token by token."""
@@ -64,30 +68,50 @@ class Predictor:
         return self.task.embed(self.model, texts)
 
     def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
-             heads: Sequence[int] | None = None) -> Record:
+             heads: Sequence[int] | None = None, **search: object) -> Record:
         """What the model attends to when it answers, or when it is made to give another output."""
         outputs = None if output is None else [output]
-        return self.task.look(self.model, [text], outputs, only=only, heads=heads)[0]
+        how = self._settled(search)
+        return self.task.look(self.model, [text], outputs, only=only, heads=heads, search=how)[0]
 
-    def choices(self, text: str, output: str | None = None, *, best: int = 5) -> Output:
-        """The answer, or another output, with the likeliest tokens at each place of it."""
-        return self.task.choices(self.model, [text], None if output is None else [output], best=best)[0]
+    def choices(self, text: str, output: str | None = None, *, best: int = 5, **search: object) -> Output:
+        """The answer, or another output, with the `best` likeliest tokens at each place of it."""
+        outputs = None if output is None else [output]
+        return self.task.choices(self.model, [text], outputs, best=best, search=self._settled(search))[0]
 
-    def evaluate(self, split: str, *, limit: int | None = None) -> Scores:
+    def evaluate(self, split: str, *, limit: int | None = None, **search: object) -> Scores:
         """Scores on a split of the data that the run was trained with."""
+        how = self._settled(search)
         self.read_data()
-        return self.task.score(self.model, split, limit=limit)
+        return self.task.score(self.model, split, limit=limit, search=how)
 
     def read_data(self) -> None:
-        """If it is not there yet: what was trained elsewhere comes without any, but with its tokens."""
-        if self.task.splits():
-            return
-        tokens = replace(self.run.tokens, file=str(self.folder / "tokenizer.json"))
-        self.task.run = replace(self.run, tokens=tokens)
-        try:
-            self.task.prepare(self.folder)
-        finally:
-            self.task.run = self.run
+        """If it is not there yet: what was trained elsewhere comes without any, but with its tokens.
+
+        A second task reads it and then takes the place of the first, which others may be asking meanwhile.
+        """
+        with self._reading:
+            if self.task.splits():
+                return
+            tokens = replace(self.run.tokens, file=str(self.folder / "tokenizer.json"))
+            task = make(replace(self.run, tokens=tokens))
+            task.restore(self.folder)
+            task.notes = self.task.notes
+            task.prepare(self.folder)
+            task.run = self.run
+            self.task = task
+
+    def _settled(self, given: Mapping[str, object]) -> Search:
+        """The search of the run, with these settings in place of its own."""
+        for name in given:
+            if f"search.{name}" not in KNOBS:
+                known = [field.name for field in fields(Search)]
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                raise TypeError(f"{name}: no such setting of the search; {hint}")
+        settings = {name: checked(KNOBS[f"search.{name}"], list(value) if isinstance(value, tuple) else value)
+                    for name, value in given.items()}
+        return replace(self.run.search, **settings)
 
 
 def load(path: str | Path, *, device: str = "auto", precision: str = "float32",

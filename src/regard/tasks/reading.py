@@ -1,7 +1,8 @@
 """What all tasks of an encoder share: texts to rows of ids, rows to states, vectors and attention."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.tokenizer import Tokenizer
+from regard.look.hooks import in_this_thread
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.encoder import Encoder
@@ -24,6 +26,7 @@ __all__ = ["alike", "attention", "layers", "padded", "rows_of", "seen", "vectors
 TOGETHER = 1 << 14  # tokens that are read at once on a GPU
 LEAST, MOST = 1 << 8, 1 << 10  # on a CPU: enough to keep it busy, and so few that they stay in its caches
 SMALLEST = 1e-12  # length by which a vector is divided: zeros stay zeros
+_SIDE_BY_SIDE = Lock()  # held while batches are read so
 
 
 class Alike(NamedTuple):
@@ -92,18 +95,27 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
             states = encoder(encoder.embed(tokens), mask=seen(tokens, pad=pad, window=encoder.window))
             found[places] = pooled(states, tokens != pad, how=pool).float().cpu().numpy()
 
-    _side_by_side(read, alike(rows, pad=pad, device=device), device)
+    batches = alike(rows, pad=pad, device=device)
+    if device.type == "cpu" and not _is_looked_into(encoder):
+        _side_by_side(read, list(batches))
+    else:  # on a GPU they are made, and their memory taken, one by one
+        for batch in batches:
+            read(batch)
     if not np.isfinite(found).all():
         raise NotFinite("the model's states are not numbers: its training went wrong")
     return found / np.linalg.norm(found, axis=1, keepdims=True).clip(min=SMALLEST) if unit else found
 
 
-def _side_by_side(read: Callable[[Alike], None], batches: Iterable[Alike], device: torch.device) -> None:
+def _is_looked_into(encoder: Encoder) -> bool:
+    """Whether a hook is there, which wants to be called in the thread that put it there, and in order."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules())
+
+
+def _side_by_side(read: Callable[[Alike], None], batches: Sequence[Alike]) -> None:
     """On a CPU every thread reads batches of its own: those that share one wait for each other at each operation."""
     threads = torch.get_num_threads()
-    if device.type == "cpu":  # elsewhere they are made, and their memory taken, one by one
-        batches = list(batches)
-    if not isinstance(batches, list) or threads == 1 or len(batches) < threads:
+    # The number of threads is one for all: who comes while others read so finds no idle core, and changes nothing.
+    if not 1 < threads <= len(batches) or not _SIDE_BY_SIDE.acquire(blocking=False):
         for batch in batches:
             read(batch)
         return
@@ -113,6 +125,7 @@ def _side_by_side(read: Callable[[Alike], None], batches: Iterable[Alike], devic
                 pass  # what went wrong in a thread is raised here
     finally:
         torch.set_num_threads(threads)  # for threads to come; this one had them all the time
+        _SIDE_BY_SIDE.release()
 
 
 @torch.no_grad()
@@ -120,9 +133,10 @@ def layers(model: nn.Module, row: Sequence[int], *, pad: int) -> Float[Tensor, "
     """The state of every token of a row: as it enters the first block, and after each."""
     encoder, found = _encoder(model), list[Tensor]()
     tokens = torch.tensor([list(row)], device=next(model.parameters()).device)
-    hooks = [encoder.blocks[0].register_forward_pre_hook(lambda block, inputs: found.append(inputs[0])),
-             *(block.register_forward_hook(lambda block, inputs, output: found.append(output))
-               for block in encoder.blocks)]
+    enters = in_this_thread(lambda block, inputs: found.append(inputs[0]))
+    leaves = in_this_thread(lambda block, inputs, output: found.append(output))
+    hooks = [encoder.blocks[0].register_forward_pre_hook(enters),
+             *(block.register_forward_hook(leaves) for block in encoder.blocks)]
     try:
         encoder(encoder.embed(tokens), mask=seen(tokens, pad=pad, window=encoder.window))
     finally:

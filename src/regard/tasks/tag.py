@@ -19,7 +19,7 @@ from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.models.labelled import Tagger, telling
 from regard.settings.errors import UserError, out_of
-from regard.settings.schema import Run
+from regard.settings.schema import Data, Run, Search
 from regard.tasks.base import FIRST_SHOWN, Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.labelled import IGNORED, LabelBatch, Labelled, Sample
 from regard.tasks.reading import alike, attention, seen
@@ -82,9 +82,9 @@ class Tag(Labelled):
         self.notes += found.notes
         return {split: _samples(sentences) for split, sentences in found.splits.items()}
 
-    def tests(self, path: Path) -> dict[str, Sequence[Sample]]:
+    def tests(self, path: Path, data: Data) -> dict[str, Sequence[Sample]]:
         found: dict[str, Sequence[Sample]] = {
-            str(file): _samples(read_sentences(file, self.run.data.target)) for file in find_tests(path, kinds=ENDINGS)}
+            str(file): _samples(read_sentences(file, data.target)) for file in find_tests(path, kinds=ENDINGS)}
         self._note_unknown(found)
         return found
 
@@ -186,9 +186,9 @@ class Tag(Labelled):
 
     # Words -> tags
 
-    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """Of each text its words with their tags, as in `the/DET cat/NOUN`; `plain_words` says what a word is."""
-        sentences, best = [plain_words(text) for text in inputs], self.run.search.best
+        sentences, best = [plain_words(text) for text in inputs], (search or self.run.search).best
         return [self._answer(words, logs, best if best > 1 else BEST)
                 for words, logs in zip(sentences, self._logs(model, sentences), strict=True)]
 
@@ -197,7 +197,7 @@ class Tag(Labelled):
         score = float(logs.amax(-1).mean()) if words else None
         return Answer(_together(words, tags), score, choices=self._choices(words, tags, logs, best))
 
-    def attempts(self, model: nn.Module, examples: Sequence[Example]) -> list[str]:
+    def attempts(self, model: nn.Module, examples: Sequence[Example], *, search: Search | None = None) -> list[str]:
         """The tags alone, of the words as they stand in the examples."""
         sentences = [example.input.split(" ") for example in examples]
         return [" ".join(self._likeliest(logs)) for logs in self._logs(model, sentences)]
@@ -227,7 +227,8 @@ class Tag(Labelled):
     def _likeliest(self, logs: Float[Tensor, "words labels"]) -> list[str]:
         return [self.labels[place] for place in logs.argmax(-1).tolist()]
 
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
         """Shares of the words; `baseline` is what the most frequent tag of each word in training comes to, if known."""
         samples = self.of(split)[:limit]
         sentences = [sample.text.split(" ") for sample in samples]
@@ -265,7 +266,8 @@ class Tag(Labelled):
     # Answers, seen through
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
         """What the tokens look at; it is the same whatever the tags are."""
         sentences = self._sentences(inputs, outputs)
         rows = self._encoded(sentences, [[""] * len(words) for words in sentences])
@@ -274,7 +276,7 @@ class Tag(Labelled):
         return attention(model, self.tokens, [row.ids for row in rows], only=only, heads=heads)
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5) -> list[Output]:
+                best: int = 5, search: Search | None = None) -> list[Output]:
         sentences, found = self._sentences(inputs, outputs), list[Output]()
         for place, (words, logs) in enumerate(zip(sentences, self._logs(model, sentences), strict=True)):
             tags = self._likeliest(logs) if outputs is None else outputs[place].split(" ")

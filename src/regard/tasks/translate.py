@@ -11,7 +11,8 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.generate.beam import Beam, Hypothesis, Search, beam
+from regard.generate.beam import Beam, Hypothesis, beam
+from regard.generate.beam import Search as BeamSearch
 from regard.generate.capture import Captures, where
 from regard.generate.filters import Filters
 from regard.generate.sample import Draws, Sampling, gather, sample
@@ -24,7 +25,7 @@ from regard.nn.attention import Memory
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite
-from regard.settings.schema import Run
+from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.pairs import PairBatch, Pairs, round_up
 from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder_decoder
@@ -43,7 +44,7 @@ class Translate(Pairs):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.filters = Filters()
-        self.captures: Captures[Search] = Captures()
+        self.captures: Captures[BeamSearch] = Captures()
         self.draws: Captures[Draws] = Captures()
 
     # Batches -> loss
@@ -73,16 +74,16 @@ class Translate(Pairs):
 
     # Inputs -> answers
 
-    def predict(self, model: nn.Module, inputs: Sequence[str]) -> list[Answer]:
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """The best translation of each text, worked off in batches of like lengths; an empty text is its own."""
         rows = self.encode(self.source_tokens, inputs, "input")
         order = [i for i in np.argsort(rows.lengths, kind="stable")[::-1].tolist() if inputs[i].strip()]
         answers = [Answer("") for _ in inputs]
-        how = self.run.search
+        how = search or self.run.search
         # Only like with like: how long an answer may get must not depend on who else is in the batch.
         for longest, alike in itertools.groupby(order, lambda i: min(how.longest, _longest(len(rows[i])))):
             while chosen := list(itertools.islice(alike, how.batch)):
-                found = self._generate(cast(EncoderDecoder, model), [rows[i] for i in chosen], longest)
+                found = self._generate(cast(EncoderDecoder, model), [rows[i] for i in chosen], longest, how)
                 for place, hypotheses in zip(chosen, found, strict=True):
                     texts = self.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
                     if not hypotheses:
@@ -94,9 +95,9 @@ class Translate(Pairs):
 
     @torch.no_grad()
     def _generate(
-        self, model: EncoderDecoder, rows: Sequence[NDArray[np.int32]], longest: int
+        self, model: EncoderDecoder, rows: Sequence[NDArray[np.int32]], longest: int, how: Search
     ) -> list[list[Hypothesis]]:
-        how, tokens, device = self.run.search, self.target_tokens, next(model.parameters()).device
+        tokens, device = self.target_tokens, next(model.parameters()).device
         source = _pad(rows, self.source_tokens.pad).to(device)
         real = source != self.source_tokens.pad
         states = self.captures.call(lambda source, real: model.encode(source, Mask(keys=real)).states, source, real,
@@ -120,12 +121,13 @@ class Translate(Pairs):
         tokens = self.target_tokens
         return [tokens.pad, tokens.start, *range(len(tokens), vocabulary)]
 
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None) -> Scores:
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
 
         examples = self.examples(split, limit)
-        answers, targets = self.attempts(model, examples), [example.wanted for example in examples]
+        answers, targets = self.attempts(model, examples, search=search), [example.wanted for example in examples]
         bleu, lower, chrf = BLEU(), BLEU(lowercase=True), CHRF()
         return {
             "bleu": bleu.corpus_score(answers, [targets]).score,
@@ -141,8 +143,9 @@ class Translate(Pairs):
 
     @torch.no_grad()
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> list[Record]:
-        told = self._told(model, inputs, outputs)
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
+        told = self._told(model, inputs, outputs, search or self.run.search)
         sources, targets = [source for source, _ in told], [[*target, self.target_tokens.end] for _, target in told]
         device, found = next(model.parameters()).device, dict[int, Record]()
         for places, batch in self.alike(sources, targets):
@@ -162,9 +165,9 @@ class Translate(Pairs):
 
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5) -> list[Output]:
+                best: int = 5, search: Search | None = None) -> list[Output]:
         return [self._weighed(cast(EncoderDecoder, model), source, target, best)
-                for source, target in self._told(model, inputs, outputs)]
+                for source, target in self._told(model, inputs, outputs, search or self.run.search)]
 
     def _weighed(self, model: EncoderDecoder, source: list[int], target: list[int], best: int) -> Output:
         device, tokens = next(model.parameters()).device, self.target_tokens
@@ -173,8 +176,8 @@ class Translate(Pairs):
         return Output(tokens.decode([target])[0], weighed(tokens, logits, [*target, tokens.end], best=best,
                                                           never=self._never(logits.shape[1])))
 
-    def _told(self, model: nn.Module, inputs: Sequence[str],
-              outputs: Sequence[str] | None) -> list[tuple[list[int], list[int]]]:
+    def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
+              how: Search) -> list[tuple[list[int], list[int]]]:
         """Each input with its output, or the model's own answer: of that the very tokens, not their text read again."""
         sources = self.encode(self.source_tokens, inputs, "input")
         if outputs is not None:
@@ -182,8 +185,8 @@ class Translate(Pairs):
         else:
             targets = []
             for row in sources:
-                longest = min(self.run.search.longest, _longest(len(row)))
-                if not (found := self._generate(cast(EncoderDecoder, model), [row], longest)[0]):
+                longest = min(how.longest, _longest(len(row)))
+                if not (found := self._generate(cast(EncoderDecoder, model), [row], longest, how)[0]):
                     raise NotFinite("the model's probabilities are not numbers: its training went wrong")
                 targets.append(found[0].tokens)
         return [(source.tolist(), target) for source, target in zip(sources, targets, strict=True)]

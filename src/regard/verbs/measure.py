@@ -3,7 +3,7 @@
 import json as jsons
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,7 @@ Columns = dict[str, float]
 """What was measured of a head, by name."""
 
 NAMES = ("entropy", "distance", "first", "aer", "aer_mutual", "loss", "changed")
-GREEDY = {"temperature": 0.0, "best": 1, "no_repeat": None, "repetition_penalty": 1.0}  # of any search
+GREEDY: dict[str, Any] = {"temperature": 0.0, "best": 1, "no_repeat": None, "repetition_penalty": 1.0}  # of any search
 
 
 class Examples(NamedTuple):
@@ -121,8 +121,8 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
 
     task, model = predictor.task, predictor.model
     device = next(model.parameters()).device
-    with task.searching(**GREEDY):
-        answers = task.attempts(model, examples.examples)
+    greedy = replace(predictor.run.search, **GREEDY)
+    answers = task.attempts(model, examples.examples, search=greedy)
     right = [batch.to(device) for batch in task.batches(examples.inputs, examples.outputs)]
     own = [batch.to(device) for batch in task.batches(examples.inputs, answers)]
 
