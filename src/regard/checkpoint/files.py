@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from regard.settings.errors import Failure, UserError
+from regard.settings.errors import Failure, UserError, amount
 from regard.settings.opening import remove, to_read, to_write
 
 __all__ = ["Written", "digest", "failing", "read_json", "read_list", "safetensors", "sync", "write", "write_json",
@@ -20,6 +20,7 @@ __all__ = ["Written", "digest", "failing", "read_json", "read_list", "safetensor
 
 # Large, because a thread that hashes waits for Python's lock between two of them.
 CHUNK = 1 << 24
+LARGEST_JSON = 1 << 26  # bytes; parsed, they take twenty times as many
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 DTYPES = {
@@ -145,6 +146,8 @@ def read_list(path: Path) -> list[Any]:
 def _parsed(path: Path) -> Any:
     try:
         with open(path, encoding="utf-8", opener=to_read) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_JSON:
+                raise UserError(f"{path}: is larger than {amount(LARGEST_JSON)}, which no such file is")
             return json.load(file)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error

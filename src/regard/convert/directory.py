@@ -29,8 +29,8 @@ __all__ = ["Published", "pad_of", "read_config", "read_directory", "read_llama2c
            "vocabulary_of", "write_directory"]
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+CHEAP = 1 << 18  # rows of a tensor without content, which may be made for the sake of a better sentence
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.bin.index.json")
-MOST = 1 << 48  # numbers of a tensor: a petabyte
 FLOATS = {torch.float32, torch.bfloat16, torch.float16}
 
 
@@ -64,20 +64,23 @@ class Published:
         return self.family.table(self.shape).ours(self.weights, origin=origin)
 
 
-def read_directory(folder: Path, tokens: Path | None = None) -> Published:
-    """What a directory holds; the tokenizer may lie elsewhere."""
+def read_directory(folder: Path, tokens: Path | None = None, *, generators: bool = True) -> Published:
+    """What a directory holds; the tokenizer may lie elsewhere. A generator has no generator."""
     config, place = read_config(folder), str(folder / "config.json")
     family, tensors = family_named(config.get("model_type"), origin=place), read_tensors(folder)
     kind = family.kind(config, tensors, origin=place)
     tensors = family.named(tensors, kind)
     _refuse_kinds(tensors, folder)
     tower = family.tower(config, kind, names=tensors, origin=place)
-    refuse_sizes(tower, vocabulary_of(config, origin=place), tensors, origin=place)
+    if lacking := family.lacks(tower):
+        key = next(theirs for theirs, ours in family.keys.same.items() if ours == lacking[0])
+        raise UserError(f"{place}: {key}={shown(config.get(key))}: no {family.name} that regard knows has this value")
+    refuse_sizes(tower, vocabulary_of(config, origin=place), tensors, origin=place, family=family)
     names, several = labels.read(config, tensors, kind, origin=place)
     shape = Shape(tower=tower, vocabulary=vocabulary_of(config, origin=place), kind=kind, labels=len(names),
                   pad=pad_of(config, family, origin=place))
-    if kind == "detect" and (folder / GENERATOR).is_dir():
-        beside = read_directory(folder / GENERATOR, tokens or folder)
+    if generators and kind == "detect" and (folder / GENERATOR).is_dir():
+        beside = read_directory(folder / GENERATOR, tokens or folder, generators=False)
         shape = replace(shape, generator=share_of(beside.shape, tower, origin=str(folder / GENERATOR)))
         tensors |= {f"{GENERATOR}{name}": tensor for name, tensor in beside.weights.items()}
     shape, longest = sentences.read(folder, shape)
@@ -173,14 +176,28 @@ def vocabulary_of(config: Mapping[str, Any], *, origin: str) -> int:
     return size
 
 
-def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *, origin: str) -> None:
-    """Sizes that are not those of any file, before anything is made of them."""
-    whole = canonical(tower)
-    if whole.depth > len(tensors):
-        raise UserError(f"{origin}: speaks of {whole.depth:,} blocks, but its files hold {len(tensors):,} tensors")
-    rows = max(vocabulary, whole.longest, whole.hidden_width or 0, whole.heads * (whole.head_width or 0))
-    if rows * whole.width > MOST:
-        raise UserError(f"{origin}: speaks of a tensor of {rows:,} × {whole.width:,} numbers: no file holds so many")
+def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *, origin: str,
+                 family: Family | None = None, cheap: int = CHEAP) -> None:
+    """Refuse sizes that are far from those of the tensors, before anything is made of them.
+
+    What is wrong by less costs little to build, and is then named with the shapes of both sides.
+    """
+    whole, heads = canonical(tower), tower.heads if tower.cell is None else 1
+    key = {ours: theirs for theirs, ours in family.keys.same.items()} if family else {}
+    depth = max(tower.depth, whole.depth)
+    if depth > len(tensors):
+        raise UserError(f"{origin}: {key.get('depth', 'model.depth')}={shown(depth)}: its files hold "
+                        f"{len(tensors):,} tensors, too few for so many blocks")
+    longest = max((max(tensor.shape) for tensor in tensors.values() if tensor.ndim and tensor.numel()), default=0)
+    sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "key_heads": whole.key_heads or 1,
+             "hidden_width": whole.hidden_width or 1, "segments": whole.segments,
+             "embedding_width": whole.embedding_width or 1, "longest": whole.longest * (whole.positions == "learned")}
+    for name, size in {**sizes, "vocabulary": vocabulary}.items():
+        if size > max(2 * longest, cheap):
+            said = key.get(name, "vocab_size" if name == "vocabulary" else f"model.{name}")
+            value = getattr(tower, name, vocabulary) or size
+            raise UserError(f"{origin}: {said}={shown(value)}: too large for its files, in which the longest side of "
+                            f"a tensor is {longest:,}")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

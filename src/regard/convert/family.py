@@ -76,7 +76,7 @@ class Family:
             return next(iter(self.heads))
         said = config.get("architectures") or [self.heads["encode"].architecture]
         kinds = {head.architecture: kind for kind, head in self.heads.items()}
-        if not isinstance(said, list) or len(said) != 1 or said[0] not in kinds:
+        if not isinstance(said, list) or len(said) != 1 or not isinstance(said[0], str) or said[0] not in kinds:
             raise UserError(f"{origin}: architectures={shown(said)}: regard has {', '.join(kinds)}")
         kind = kinds[said[0]]
         # The files of BERT itself hold all that it was trained with, whatever class they name.

@@ -22,7 +22,7 @@ def read(config: Mapping[str, Any], tensors: Mapping[str, Tensor], kind: str, *,
         return (), False
     if (problem := config.get("problem_type")) not in (None, ONE, SEVERAL):
         raise UserError(f"{origin}: problem_type={shown(problem)}: regard has {ONE} and {SEVERAL}")
-    count = next((len(tensor) for name, tensor in tensors.items() if re.fullmatch(OUTPUT, name)), 0)
+    count = next((tensor.numel() for name, tensor in tensors.items() if re.fullmatch(OUTPUT, name)), 0)
     if count < 2:
         raise UserError(f"{origin}: the model has {count} labels; two are the least")
     said = config.get("id2label") or {str(id): f"LABEL_{id}" for id in range(count)}

@@ -63,7 +63,9 @@ def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
     place = folder / "config.json"
     config = read_json(place)
     if config.get("model_type") == NATIVE:
-        return {}, read_tensors(folder)
+        tensors = read_tensors(folder)
+        refuse_sizes(run.model, 1, tensors, origin=str(folder / "run.json"), cheap=0)  # it is built with its content
+        return {}, tensors
     family = family_named(config.get("model_type"), origin=str(place))
     labels = _labels(folder)
     sizes = {"vocabulary": vocabulary_of(config, origin=str(place))} | ({"labels": len(labels)} if labels else {})
@@ -71,7 +73,7 @@ def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
     if shape.kind not in family.heads or family.unsaid(shape):
         raise UserError(f"{place}: says {family.name}, but run.json describes another model")
     tensors = read_tensors(folder)
-    refuse_sizes(run.model, shape.vocabulary, tensors, origin=str(folder))
+    refuse_sizes(run.model, shape.vocabulary, tensors, origin=str(folder / "run.json"))
     if shape.generator is not None:
         tensors |= {f"{GENERATOR}{name}": tensor for name, tensor in read_tensors(folder / GENERATOR).items()}
     written = family.heads[shape.kind].written

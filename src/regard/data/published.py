@@ -1,6 +1,7 @@
 """Tokenizers that others have published: which files they come in, and which of their tokens begin and end a text."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from regard.data.trial import LARGEST, refuse_harmful
 from regard.data.vocabulary import SPECIALS
-from regard.settings.errors import UserError
+from regard.settings.errors import UserError, amount
 from regard.settings.knobs import shown
 from regard.settings.opening import refuse_irregular, to_read
 
-__all__ = ["ENDS", "MASKS", "Specials", "library_at", "refusing", "specials_of"]
+__all__ = ["ENDS", "MASKS", "Specials", "library_at", "panicking", "refusing", "specials_of"]
 
 PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the second: as OpenAI itself named them
 ENDS = (("[CLS]", "[SEP]"), ("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"),
@@ -66,6 +68,17 @@ def specials_of(path: Path, ids: Mapping[str, int]) -> Specials:
 
 
 @contextmanager
+def panicking(what: str) -> Iterator[None]:
+    """A text at which the library panics, in one sentence: a pattern may match too slowly, and it gives up."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise UserError(f"{what}: {error}") from None
+        raise
+
+
+@contextmanager
 def refusing(what: str) -> Iterator[None]:
     """What the library cannot do, in one sentence. It raises nothing narrower than Exception, and panics with less."""
     try:
@@ -78,6 +91,7 @@ def refusing(what: str) -> Iterator[None]:
 
 def _parsed(path: Path) -> Library:
     content = _text(path, "a tokenizer.json")
+    refuse_harmful(path, content)
     with refusing(f"{path}: not a tokenizer.json"):
         return Library.from_str(content)
 
@@ -85,6 +99,8 @@ def _parsed(path: Path) -> Library:
 def _text(path: Path, what: str) -> str:
     try:
         with open(path, encoding="utf-8", newline="", opener=to_read) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST:
+                raise UserError(f"{path}: is larger than {amount(LARGEST)}: not {what}")
             return file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None

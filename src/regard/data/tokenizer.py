@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models
 from tokenizers.processors import TemplateProcessing
 
-from regard.data.published import MASKS, Specials, library_at, refusing, specials_of
+from regard.data.published import MASKS, Specials, library_at, panicking, refusing, specials_of
 from regard.data.vocabulary import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import replacing
@@ -73,7 +73,8 @@ class Tokenizer:
         for first in range(0, len(parts), BATCH):
             batch = parts[first : first + BATCH]
             try:
-                encoded = self._library.encode_batch_fast([part for _, part in batch], add_special_tokens=False)
+                with panicking("the tokenizer cannot encode this text"):
+                    encoded = self._library.encode_batch_fast([part for _, part in batch], add_special_tokens=False)
             except TypeError:
                 _refuse_surrogates(texts)
                 raise
@@ -83,7 +84,8 @@ class Tokenizer:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the token of each id that `encode` gives stands in a text: its first character, and the one after."""
-        return self._library.encode(text, add_special_tokens=False).offsets
+        with panicking("the tokenizer cannot encode this text"):
+            return self._library.encode(text, add_special_tokens=False).offsets
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
         """The ids of each word of each sentence: put together, those of the words with spaces between them.
@@ -123,7 +125,8 @@ class Tokenizer:
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row; special ids are skipped, and bytes that make no character become `�`."""
-        return self._library.decode_batch(rows, skip_special_tokens=True)
+        with panicking("the tokenizer cannot decode these tokens"):
+            return self._library.decode_batch(rows, skip_special_tokens=True)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What to read for each id: ` dog` begins a word, `␣` is a space, `\\xc3` is part of a character."""

@@ -1,0 +1,214 @@
+"""Tokenizers from elsewhere are tried before they are used: some take all memory for a short text, or fail on it.
+
+A tokenizer.json names steps. Almost all published ones (of BERT, GPT-2, Llama and their kin) have only steps that
+cannot make a text much longer, and patterns without a repetition inside a repetition: those are read as they are. Any
+other encodes a few texts in a process of its own first, within limits of memory and time.
+"""
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from regard.settings.errors import UserError, amount
+
+__all__ = ["LARGEST", "refuse_harmful"]
+
+LARGEST = 1 << 26  # bytes of a tokenizer.json; that of Gemma, with 262,144 tokens, has half of it
+MEMORY = 400 << 20  # bytes; and some for each byte of the file
+MEMORY_EACH = 40
+SECONDS = 10  # of a processor; on a busy machine the clock shows more
+PATIENCE = 120  # seconds by the clock
+GROWTH = 20  # characters for one; Unicode's own compatibility forms reach 18
+LENGTH = 1_000  # characters of a text to try
+TEXTS = 64  # of each kind to try
+
+# Steps that, however often they come, make a text little longer and look at each character a few times at most.
+PLAIN = {
+    "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Strip", "StripAccents",  # normalizers
+    "BertPreTokenizer", "CharDelimiterSplit", "Digits", "Metaspace", "Punctuation", "UnicodeScripts", "Whitespace",
+    "WhitespaceSplit",  # pre-tokenizers
+    "BPEDecoder", "ByteFallback", "CTC", "Fuse", "WordPiece"}  # decoders
+LIMITED = {"ByteLevel": 1, "Precompiled": 1, "Prepend": 2, "Replace by longer": 2, "Replace by pattern": 2}
+"""Steps that may make a text longer, and how often they may come."""
+PARTS = ("normalizers", "pretokenizers", "decoders")  # of a Sequence
+
+CHILD = """
+import json, sys
+asked = json.load(sys.stdin)
+sys.path[:] = asked["path"]
+try:
+    import resource
+except ImportError:  # Windows: the limit of time is the parent's
+    pass
+else:
+    resource.setrlimit(resource.RLIMIT_AS, (asked["memory"],) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (asked["seconds"],) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+from tokenizers import Tokenizer
+told, library = {"grows": 0}, None
+try:
+    library = Tokenizer.from_str(asked["tokenizer"])
+    library.no_truncation()
+    library.no_padding()
+    library.encode_special_tokens = True
+    for text in asked["texts"]:
+        normal = library.normalizer.normalize_str(text) if library.normalizer else text
+        pieces = library.pre_tokenizer.pre_tokenize_str(normal) if library.pre_tokenizer else []
+        ids = library.encode(text, add_special_tokens=False).ids
+        longest = max(len(normal), sum(len(piece) for piece, _ in pieces), len(ids), len(library.decode(ids)))
+        if longest > asked["growth"] * max(len(text), 100):
+            told = {"grows": longest, "from": len(text)}
+            break
+except BaseException as error:  # a panic of the library is no Exception
+    told = {"fails": str(error), "on": 0 if library is None else len(text)}
+print(json.dumps(told))
+"""
+
+
+def refuse_harmful(path: Path, content: str) -> None:
+    """Refuse a tokenizer.json that would take too much memory or time, or fails on a text. It has been read as text."""
+    try:
+        parts = json.loads(content)
+        if not isinstance(parts, dict) or is_plain(parts):
+            return  # the library says what is wrong with what is no object
+    except RecursionError:
+        raise UserError(f"{path}: not a tokenizer.json: is nested too deeply") from None
+    except ValueError:
+        return  # and with what is not JSON
+    memory = MEMORY + MEMORY_EACH * len(content)
+    asked = {"path": sys.path, "memory": memory, "seconds": SECONDS, "growth": GROWTH, "tokenizer": content,
+             "texts": list(_texts(parts))}
+    try:
+        child = subprocess.run([sys.executable, "-I", "-S", "-c", CHILD], input=json.dumps(asked), text=True,
+                               encoding="utf-8", capture_output=True, timeout=PATIENCE, check=False,
+                               env={"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"})
+    except subprocess.TimeoutExpired:
+        raise _refusal(path, f"it took more than {PATIENCE} seconds") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be tried in a process of its own: {error.strerror or error}") from None
+    try:
+        told = json.loads(child.stdout)
+    except ValueError:
+        raise _refusal(path, f"it took more than {SECONDS} seconds or {amount(memory)}") from None
+    if "fails" in told and not told["on"]:
+        raise UserError(f"{path}: not a tokenizer.json: {told['fails']}")
+    if "fails" in told:
+        raise _refusal(path, f"it failed on one of {told['on']:,} characters: {told['fails']}")
+    if told["grows"]:
+        raise _refusal(path, f"it made {told['grows']:,} characters of {told['from']:,}")
+
+
+def _refusal(path: Path, why: str) -> UserError:
+    return UserError(f"{path}: was tried on short texts and refused: {why}; take the tokenizer from where the model "
+                     "was first published")
+
+
+def is_plain(parts: Mapping[str, Any]) -> bool:
+    """Whether no step of a tokenizer can do harm. What is not known to be harmless is not plain."""
+    reading = [*_steps(parts.get("normalizer")), *_steps(parts.get("pre_tokenizer"))]
+    return _are_plain(reading) and _are_plain([*_steps(parts.get("decoder"))])
+
+
+def _steps(step: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(step, dict) and step.get("type") == "Sequence":
+        for part in (part for name in PARTS for part in _listed(step.get(name))):
+            yield from _steps(part)
+    elif step is not None:
+        yield step if isinstance(step, dict) else {}
+
+
+def _listed(parts: Any) -> list[Any]:
+    return parts if isinstance(parts, list) else [] if parts is None else [parts]
+
+
+def _are_plain(steps: Sequence[Mapping[str, Any]]) -> bool:
+    left = dict(LIMITED)
+    return all(_is_plain(step, left) for step in steps)
+
+
+def _is_plain(step: Mapping[str, Any], left: dict[str, int]) -> bool:
+    kind, pattern, content = step.get("type"), step.get("pattern"), step.get("content")
+    match kind, pattern:
+        case "Replace", {"String": str(old)}:
+            if not isinstance(content, str) or len(content) > 4 * len(old):
+                return False
+            kind = "Strip" if len(content) <= len(old) else "Replace by longer"
+        case "Replace", {"Regex": str(regex)} if isinstance(content, str) and len(content) <= 1 and is_tame(regex):
+            kind = "Replace by pattern" if content else "Strip"
+        case "Split", {"String": str()}:
+            return True
+        case "Split", {"Regex": str(regex)}:
+            return is_tame(regex)
+        case "Prepend", _ if len(str(step.get("prepend"))) > GROWTH:
+            return False
+        case "Precompiled", _ if not _is_short(step.get("precompiled_charsmap")):
+            return False
+    if kind in left:
+        left[kind] -= 1
+        return left[kind] >= 0
+    return isinstance(kind, str) and kind in PLAIN
+
+
+def _is_short(charsmap: Any) -> bool:
+    """Whether what SentencePiece's table puts for a character is always short: texts with a NUL after each."""
+    try:
+        table = base64.b64decode(charsmap, validate=True)
+        texts = table[4 + int.from_bytes(table[:4], "little") :]
+    except (TypeError, ValueError):
+        return False
+    return b"\0" in texts and max(map(len, texts.split(b"\0"))) <= 4 * GROWTH
+
+
+def is_tame(regex: str) -> bool:
+    """Whether no part that repeats is itself repeated, and nothing refers back.
+
+    >>> is_tame(r" ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+(?!\\S)"), is_tame("(a+)+$"), is_tame("(a|b)*"), is_tame(r"(a)\\1")
+    (True, False, True, False)
+    """
+    if len(regex) > LENGTH or re.search(r"\\[1-9kg]|\(\?\(", regex):
+        return False
+    without = re.sub(r"\\p\{\^?\w+\}|\\P\{\w+\}|\\x\{\w+\}|\\.", "x", regex, flags=re.DOTALL)
+    while (fewer := re.sub(r"\[\^?\]?[^\[\]]*\]", "x", without)) != without:  # classes may hold classes
+        without = fewer
+    if any(len(number) > 2 for number in re.findall(r"[{,](\d+)(?=[,}])", without)):
+        return False
+    repeats = [False]  # of each open group, whether something in it repeats
+    for place, sign in enumerate(without):
+        if sign == "(":
+            repeats.append(False)
+        elif sign == ")":
+            if len(repeats) == 1:
+                return False
+            inner = repeats.pop()
+            if inner and without[place + 1 : place + 2] in ("*", "+", "{"):
+                return False
+            repeats[-1] |= inner
+        elif sign in "*+{":
+            repeats[-1] = True
+    return len(repeats) == 1
+
+
+def _texts(parts: Mapping[str, Any]) -> Iterator[str]:
+    """Texts that a bad step would be seen by: what the steps speak of, again and again, and each of its characters."""
+    yield from ("", " ", "Le chat noir, 3.5 kg, n’a pas mangé :-) \t\n 猫 e\u0301 \ufdfa")
+    steps = [parts.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
+    words = dict.fromkeys(_words(steps))
+    signs = dict.fromkeys("a 1\n!é" + "".join(words))
+    for some in (islice(words, TEXTS), islice(signs, TEXTS)):
+        for word in some:
+            yield (word * LENGTH)[:LENGTH] + ("!" if word != "!" else "a")
+
+
+def _words(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        if content and not any("\ud800" <= sign <= "\udfff" for sign in content):
+            yield content[:LENGTH]
+    elif isinstance(content, dict | list):
+        for part in content.values() if isinstance(content, dict) else content:
+            yield from _words(part)

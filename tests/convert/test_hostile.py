@@ -1,0 +1,182 @@
+"""Hugging Face directories with anything in their files: each is read or refused with a sentence, soon and small."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from regard.checkpoint import named_tensors, write_json
+from regard.convert.directory import Published, read_directory, write_directory
+from regard.convert.families import FAMILIES
+from regard.convert.run import saved
+from regard.convert.shape import Shape
+from regard.data.tokenizer import train
+from regard.settings.errors import UserError
+from regard.settings.schema import Run, Tower
+
+ENCODER: dict[str, Any] = {"segments": 2, "activation": "gelu"}
+MODELS: dict[tuple[str, str], dict[str, Any]] = {
+    ("gpt2", "language"): {}, ("llama", "language"): {"key_heads": 2, "activation": "swiglu", "tied": "none"},
+    ("qwen3", "language"): {"key_heads": 2, "activation": "swiglu", "bias": False},
+    ("bert", "encode"): ENCODER, ("bert", "classify"): ENCODER | {"head": "tanh"}, ("roberta", "tag"): ENCODER,
+    ("longformer", "tag"): ENCODER | {"window": 4}, ("electra", "mask"): ENCODER | {"embedding_width": 8},
+    ("distilbert", "classify"): {"head": "relu", "activation": "gelu"},
+}
+ODD: list[object] = [None, True, False, 0, -1, 1.5, 1e308, float("nan"), 10**9, 2**63, 10**30, "", "x", "64", "\ud800",
+                     [], [[]], [["x"]], ["a", "b"], {}, {"x": {}}]
+MORE = ("_unknown", "architectures", "id2label", "layer_types", "pad_token_id", "problem_type", "rope_scaling")
+TENSORS = [torch.tensor(1.0), torch.zeros(0), torch.zeros(2**40, 0), torch.zeros(1, 1, 1, 1), torch.zeros(2),
+           torch.zeros(3, dtype=torch.int64)]
+
+Mutation = tuple[Path, str, str, object]
+"""Of a directory, the file, the key in it (none: the whole content), and what is there instead."""
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("published")
+    for (name, kind), settings in MODELS.items():
+        family = FAMILIES[name]
+        tower = replace(family.keys.base, width=16, heads=4, depth=1, hidden_width=24, longest=40, **settings)
+        labels = ("a", "b", "c") if kind in ("classify", "tag") else ()
+        shape = Shape(tower=tower, vocabulary=320, kind=kind, labels=len(labels), pad=family.pad)
+        tokens = train(["the theory"] * 3, kind="bpe", vocabulary=300, mask=kind != "language")
+        place = folder / f"{name}-{kind}"
+        place.mkdir()
+        tokens.save(place / "tokenizer.json")
+        weights = family.table(shape).theirs(named_tensors(shape.model()))
+        write_directory(place, Published(family, shape, weights, tokens, labels))
+        assert read_directory(place).ours(origin="")
+    return sorted(folder.iterdir())
+
+
+def mutations(directories: list[Path]) -> Iterator[Mutation]:
+    for place in directories:
+        for file in sorted(place.rglob("*.json")):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            name = str(file.relative_to(place))
+            yield from ((place, name, "", odd) for odd in ODD)
+            if name != "tokenizer.json" and isinstance(content, dict):
+                yield from ((place, name, key, odd) for key in {**content, **dict.fromkeys(MORE)} for odd in ODD)
+        for name in load_file(place / "model.safetensors"):
+            yield from ((place, "model.safetensors", name, odd) for odd in [None, *TENSORS])
+
+
+def changed(place: Path, file: str, key: str, odd: object) -> None:
+    if file == "model.safetensors":
+        tensors = load_file(place / file)
+        tensors |= {key: odd} if isinstance(odd, torch.Tensor) else {}
+        save_file({name: tensor for name, tensor in tensors.items() if odd is not None or name != key}, place / file)
+    else:
+        content = {**json.loads((place / file).read_text(encoding="utf-8")), key: odd} if key else odd
+        (place / file).write_text(json.dumps(content), encoding="utf-8")
+
+
+def refusal(place: Path) -> str | None:
+    try:
+        read_directory(place).ours(origin=str(place))
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def outcomes(some: list[Mutation], folder: Path) -> list[bool]:
+    """Whether each was read. A sentence begins with the place that is wrong."""
+    read = []
+    for number, (place, file, key, odd) in enumerate(some):
+        copy = shutil.copytree(place, folder / str(number))
+        changed(copy, file, key, odd)
+        began = time.process_time()
+        said = refusal(copy)
+        assert said is None or (said.startswith(str(copy)) and "\n" not in said), (file, key, odd)
+        read.append(said is None)
+        assert time.process_time() - began < 5, (file, key, odd)
+        shutil.rmtree(copy)
+    return read
+
+
+def test_two_hundred_directories_with_anything_anywhere_are_read_or_refused(directories: list[Path],
+                                                                            tmp_path: Path) -> None:
+    every = list(mutations(directories))
+    assert len(every) > 4_000
+    read = outcomes(random.Random(0).sample(every, 200), tmp_path)
+    assert 20 < sum(read) < 180  # neither is all refused, nor all taken
+
+
+@pytest.mark.slow
+def test_every_directory_with_anything_anywhere_is_read_or_refused(directories: list[Path], tmp_path: Path) -> None:
+    outcomes(list(mutations(directories)), tmp_path)
+
+
+@pytest.mark.parametrize(("name", "file", "key", "odd", "said"), [
+    ("bert-classify", "config.json", "architectures", [["x"]], "config.json: architectures=a list: regard has Bert"),
+    ("bert-classify", "config.json", "type_vocab_size", 0, "type_vocab_size=0: no bert that regard knows has this"),
+    ("bert-classify", "config.json", "type_vocab_size", 10**9, "config.json: type_vocab_size=1000000000: too large"),
+    ("bert-classify", "config.json", "max_position_embeddings", 10**9, "max_position_embeddings=1000000000: too larg"),
+    ("bert-classify", "model.safetensors", "classifier.bias", TENSORS[0], "the model has 1 labels; two are the least"),
+    ("llama-language", "config.json", "head_dim", 10**9 * 2, "num_attention_heads=4: too large for its files"),
+    ("llama-language", "config.json", "num_hidden_layers", 10**9, "num_hidden_layers=1000000000: its files hold"),
+    ("llama-language", "config.json", "vocab_size", 10**9, "config.json: vocab_size=1000000000: too large for its"),
+])
+def test_what_does_not_fit_the_weights_is_named_by_its_file_and_key(
+        directories: list[Path], tmp_path: Path, name: str, file: str, key: str, odd: object, said: str) -> None:
+    copy = shutil.copytree(directories[0].parent / name, tmp_path / name)
+    changed(copy, file, key, odd)
+    assert said in str(refusal(copy))
+
+
+def test_a_generator_within_a_generator_is_not_looked_for(directories: list[Path], tmp_path: Path) -> None:
+    """A link that leads back would be followed until the names are too long."""
+    copy = shutil.copytree(directories[0].parent / "electra-mask", tmp_path / "electra")
+    changed(copy, "config.json", "architectures", ["ElectraForPreTraining"])
+    (copy / "generator").symlink_to(copy, target_is_directory=True)
+    with pytest.raises(UserError, match=r"generator/?: is no generator for the model beside it|does not fit"):
+        read_directory(copy).ours(origin=str(copy))
+
+
+MEASURED = """
+import re, sys
+from pathlib import Path
+from regard.convert.directory import read_directory
+from regard.settings.errors import UserError
+from regard.settings.schema import Run, Tower
+def peak():
+    return int(re.search("VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1])
+before = peak()
+try:
+    read_directory(Path(sys.argv[1]))
+except UserError:
+    print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted otherwise elsewhere")
+def test_a_billion_heads_are_refused_before_memory_is_taken(directories: list[Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(directories[0].parent / "llama-language", tmp_path / "in")
+    for key, value in (("num_attention_heads", 10**9), ("num_key_value_heads", 10**9), ("head_dim", 2)):
+        changed(copy, "config.json", key, value)
+    child = subprocess.run([sys.executable, "-c", MEASURED, copy], text=True, capture_output=True, check=True,
+                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert 0 <= int(child.stdout) < 50_000  # kB
+
+
+def test_a_run_whose_settings_do_not_fit_its_weights_is_refused_before_it_is_built(tmp_path: Path) -> None:
+    run = Run(task="translate", model=Tower(width=16, heads=4, depth=1))
+    save_file({"x": torch.zeros(64, 16)}, tmp_path / "model.safetensors")
+    write_json(tmp_path / "config.json", {"model_type": "regard"})
+    assert saved(tmp_path, run)[1].keys() == {"x"}
+    for changes, said in (({"width": 10**9}, "width=1000000000: too large"), ({"depth": 10**8}, "depth=100000000: its"),
+                          ({"head_width": 10**9}, "heads=4: too large"), ({"hidden_width": 129}, "hidden_width=129")):
+        with pytest.raises(UserError, match=rf"run\.json: model\.{said}"):
+            saved(tmp_path, replace(run, model=replace(run.model, **changes)))
