@@ -1,5 +1,6 @@
 """A run is trained by one process at a time."""
 
+import errno
 import os
 import signal
 import socket
@@ -131,3 +132,29 @@ def test_what_has_failed_or_was_shared_keeps_what_it_has_made(tmp_path: Path, mo
     assert begun(tmp_path / "full", UserError("no such label")) == made  # a run by then
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert begun(tmp_path / "shared", UserError("no such label")) == made
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_where_files_cannot_be_locked_it_is_said_with_the_way_to_be_safe(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def flock(file: int, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", flock)
+    notes: list[str] = []
+    with hold(tmp_path, notes.append):
+        (tmp_path / "run.json").write_text("{}")
+    assert len(notes) == 1
+    assert notes[0].startswith(f"note: files cannot be locked in {tmp_path}, so nothing keeps a second process from")
+    assert notes[0].endswith("start it only once, or choose another place, such as a local disk, with --out DIR")
+    (tmp_path / "metrics.jsonl").touch()
+    with hold(tmp_path, notes.append):
+        pass
+    holder = f"process {os.getpid()} on {socket.gethostname()}"
+    about = f"; {holder} has trained it within the last 60 seconds: has it ended?"
+    assert notes[1] == notes[0] + about
+
+
+def test_where_files_can_be_locked_there_is_nothing_to_say(tmp_path: Path) -> None:
+    with hold(tmp_path, pytest.fail):
+        pass

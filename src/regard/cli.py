@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from regard import __version__
 from regard.settings.errors import UserError
+from regard.stdio import open_closed_streams, print_message, print_result, release
 
 __all__ = ["main"]
 
@@ -64,6 +65,7 @@ def train(
     """Train a model for a task. The same command again goes on where it stopped.
 
     Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked to stop, 130 Ctrl-C.
+    So do SIGTERM, SIGUSR1 and SIGHUP (a closed terminal), with 75; under nohup a closed terminal changes nothing.
     """
     from regard.verbs.train import main
 
@@ -349,7 +351,7 @@ def _settings(given: list[str] | None, start: Path | None, tune: str | None) -> 
 
 def _version(show: bool) -> bool:
     if show:
-        print(f"regard {__version__}")
+        print_result(f"regard {__version__}")
         raise typer.Exit
     return show
 
@@ -367,6 +369,7 @@ UsageError: Any = typer.BadParameter.__base__  # click's; where click is to be f
 
 def main() -> NoReturn:
     """Run the command line; a person's mistake ends in one line and its exit code, never in a traceback."""
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     code = 0
@@ -383,20 +386,22 @@ def main() -> NoReturn:
         code = fail(f"{error.format_message().rstrip('.')} (`{path} --help` says more)", 2)
     except UserError as error:
         code = fail("; ".join([str(error), *getattr(error, "__notes__", [])]), error.exit_code)
-    except BrokenPipeError:  # `| head -1`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `| head -1`: the reader has seen enough; or the terminal was closed
+        pass
     except PermissionError as error:
         code = fail(f"{error.filename}: no permission", 2)
     except OSError as error:  # the disk is full, or a file went away under our hands
         code = fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except KeyboardInterrupt:
         code = 130
+    for stream in (sys.stdout, sys.stderr):
+        release(stream)
     sys.exit(code)
 
 
 def fail(message: str, code: int) -> int:
     if _speaks():
-        print(f"regard: {message}", file=sys.stderr, flush=True)
+        print_message(f"regard: {message}")
     return code
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,12 +29,12 @@ RECENT = 60.0  # seconds; a run that learns says something more often than that
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[None]:
+def hold(folder: Path, say: Callable[[str], None] = lambda note: None) -> Iterator[None]:
     """Keep other processes from training this run; refused while one of them does.
 
-    Where files cannot be locked (Windows, some network file systems) nobody is kept from anything. A new run that is
-    refused, for its data or a setting, leaves nothing behind; one that was stopped, or has failed for want of room,
-    keeps its prepared data, with which the same command may go on.
+    Where files cannot be locked (Windows, some network file systems) nobody is kept from anything, and `say` is told
+    so. A new run that is refused, for its data or a setting, leaves nothing behind; one that was stopped, or has failed
+    for want of room, keeps its prepared data, with which the same command may go on.
     """
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def hold(folder: Path) -> Iterator[None]:
         if (folder / name).is_symlink():
             own_folder(folder / name)
     try:
-        with _held(folder):
+        with _held(folder, say):
             absent = {name for name in PREPARED | BEGUN if not (folder / name).exists()}
             try:
                 yield
@@ -71,11 +71,15 @@ def _clear(folder: Path, names: set[str]) -> None:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     path = folder / FILE
     for _ in range(10):
         with open(path, "a+", encoding="utf-8", opener=to_write) as file:
-            if _lock(file.fileno(), shared=False) is not False and _is_still(path, file.fileno()):
+            got = _lock(file.fileno(), shared=False)
+            if got is not False and _is_still(path, file.fileno()):
+                if got is None:
+                    file.seek(0)
+                    say(_unlocked(folder, file.read()))
                 file.truncate(0)
                 file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n")
                 file.flush()
@@ -121,6 +125,15 @@ def _lock(file: int, *, shared: bool) -> bool | None:
     except OSError:  # a network file system that knows no locks
         return None
     return True
+
+
+def _unlocked(folder: Path, written: str) -> str:
+    """What to say where there are no locks."""
+    note = (f"note: files cannot be locked in {folder}, so nothing keeps a second process from training this run, "
+            "which would spoil it: start it only once, or choose another place, such as a local disk, with --out DIR")
+    if _is_recent(folder / "metrics.jsonl"):
+        note += f"; {_holder(written)} has trained it within the last {RECENT:.0f} seconds: has it ended?"
+    return note
 
 
 def _holder(written: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 import regard
 from regard.settings.errors import Failure, UserError
 from regard.settings.load import load, to_json
+from regard.stdio import escape_controls
 from regard.training.loop import train
 from regard.verbs.predict import main
 
@@ -109,7 +110,7 @@ def test_at_a_terminal_several_samples_stand_below_each_other_as_they_are(
     assert any("\n" in text for text in texts)
     names = [f"{name}{number} of 16" for name in (["the dog ", "a cat, a cat "] if len(prompts) > 1 else [""])
              for number in range(1, 17)]
-    shown = "".join(f"── {name} ──\n{text}\n" for name, text in zip(names, texts, strict=True))
+    shown = "".join(f"── {name} ──\n{escape_controls(text)}\n" for name, text in zip(names, texts, strict=True))
     assert said(run, monkeypatch, *prompts, overrides=drawn, terminal=True).getvalue() == shown
 
 

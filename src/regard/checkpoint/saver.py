@@ -65,7 +65,7 @@ class Saver:
             event.synchronize()
         checkpoint = save_checkpoint(self.run, step, **copies, state=state)
         if wrong := checkpoint.verify():
-            raise Failure(f"{wrong}, right after it was written; the older checkpoints are kept")
+            raise Failure(f"{wrong}, right after it was written; no older checkpoint was removed for it")
         retire(checkpoint, self.keep, also)
         self.seconds = time.monotonic() - began
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from regard.stdio import console, is_terminal, print_message
+
 __all__ = ["progress"]
 
 SAY_EVERY = 10.0  # seconds
@@ -13,13 +15,13 @@ SAY_EVERY = 10.0  # seconds
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A function to be told of each part that is done. Work of a few seconds says nothing where there is no bar."""
-    if sys.stderr.isatty():
-        from rich.console import Console
+    if is_terminal(sys.stderr):
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        with Progress(TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-                      console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("", total=total)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(),
+                   TimeRemainingColumn())
+        with Progress(*columns, console=console(), transient=True) as bar:
+            task = bar.add_task(what, total=total)
             yield lambda done: bar.advance(task, done)
     else:
         yield _lines(what, total)
@@ -33,6 +35,6 @@ def _lines(what: str, total: int) -> Callable[[int], None]:
         sum_done += done
         if time.monotonic() - said > SAY_EVERY:
             said = time.monotonic()
-            print(f"{what}: {min(1.0, sum_done / max(1, total)):.0%}", file=sys.stderr, flush=True)
+            print_message(f"{what}: {min(1.0, sum_done / max(1, total)):.0%}")
 
     return tell

@@ -12,6 +12,7 @@ from typing import Any
 from regard.settings.errors import UserError
 from regard.settings.opening import own_folder, to_read, to_write
 from regard.settings.schema import Train
+from regard.stdio import console, escape_controls, is_terminal, print_message
 
 __all__ = ["Log", "check_tracking"]
 
@@ -48,13 +49,12 @@ class Log:
             self.events = _events(own_folder(self.folder / "events"), step)
         if step:
             self.write("resumed", step=step)
-        if not self.quiet and sys.stderr.isatty():
-            from rich.console import Console
+        if not self.quiet and is_terminal(sys.stderr):
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             self.bar = Progress(
-                TextColumn("train"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
-                TimeRemainingColumn(), console=Console(stderr=True))
+                TextColumn("train"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False),
+                TimeRemainingColumn(), console=console())
             self.task = self.bar.add_task("", total=self.steps, completed=step)
             self.bar.start()
 
@@ -102,9 +102,9 @@ class Log:
         if self.quiet:
             return
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False, markup=False, emoji=False)
+            self.bar.console.print(escape_controls(text), markup=False, highlight=False, emoji=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            print_message(text)
 
     def evaluation(self, step: int, loss: float, *, best: bool) -> None:
         """The loss on the validation set."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, write_json
+from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, read_json, write_json
 from regard.convert.peft import write_adapter
 from regard.convert.run import finish
 from regard.data.batch import Batch, Plan
@@ -22,9 +22,10 @@ from regard.data.visible import visible
 from regard.lock import hold
 from regard.nn.init import initialize
 from regard.nn.lora import merged
-from regard.settings.errors import Failure, NotFinite, Stopped, count
+from regard.settings.errors import Failure, NotFinite, Stopped, UserError, count
 from regard.settings.load import refuse_another, to_json
 from regard.settings.schema import Run, Search, Train
+from regard.stdio import is_terminal, print_message
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import choose_device, fits
@@ -57,7 +58,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     with Stop("finishing the step; again to end at once") as stop, join(device, timeout=run.train.timeout) as world:
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
-        with hold(folder):
+        with hold(folder, _silent if quiet else print_message):
             return _train(run, folder, stop, world, quiet=quiet)
 
 
@@ -99,10 +100,14 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     return scores
 
 
+def _silent(text: str) -> None:
+    pass
+
+
 def _prepare(task: Task[Any], folder: Path, stop: Stop, world: World, *, quiet: bool) -> Sizes:
     """The first process reads the data; the others find what it has made of it."""
-    if not quiet and sys.stderr.isatty():
-        print("reading the data and learning its tokens …", file=sys.stderr, flush=True)
+    if not quiet and is_terminal(sys.stderr):
+        print_message("reading the data and learning its tokens …")
     if world.rank:
         world.wait()
         return task.prepare(folder)
@@ -140,7 +145,8 @@ class Learning:
                                   precision=self.precision, world=self.world)
         self.health = Health(self.log, most=how.most_skipped, clip=how.clip, skipped=progress.skipped,
                              in_row=progress.skipped_in_row)
-        self.saved, self.stopping = progress.step, False
+        self.saved, self.stopping, self.was_deleted = progress.step, False, False
+        self.data_key = _data_key(self.folder)
 
     def learn(self, sizes: Sizes) -> None:
         how, progress, world = self.how, self.progress, self.world
@@ -156,12 +162,16 @@ class Learning:
                 if self.saved < progress.step and (
                         progress.step % save_every == 0 or is_best or is_last or self.stopping):
                     self.save(saver)
-                if self.stopping or is_last:
+                if self.stopping or self.was_deleted or is_last:
                     break
                 self.step(batches)
             batches.close()
             saver.wait()
             world.wait()  # whoever left now would be taken for a failure, and the first be ended while it still writes
+        if self.was_deleted:
+            sentence = (f"{self.folder} was deleted or moved during the training; step {progress.step:,} of "
+                        f"{how.steps:,} is saved there, and the same command goes on from it")
+            raise Stopped(sentence, self.stop.exit_code if self.stop.asked else Failure.exit_code)
         if self.stopping:  # at the last step, too: what it is worth is not known yet
             raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {self.folder}; "
                           "the same command goes on from there", self.stop.exit_code)
@@ -232,12 +242,37 @@ class Learning:
         self.health.settle()
         progress.skipped, progress.skipped_in_row = self.health.skipped, self.health.in_row
         weights, averages = world.collect(named_tensors(self.model)), world.collect(tensors_of(self.optimizer))
+        is_gone = world.rank == 0 and not (self.folder / "run.json").exists()
+        self.was_deleted = world.sum([is_gone])[0] > 0
         if world.rank == 0:
+            if is_gone:
+                self.begin_folder_again()
             also = {progress.best_step, *_averaged(self.how, progress.step)}
             saver.save(progress.step, weights=weights, optimizer=averages, state=state_of(progress, self.run, world),
                        also=also)
         self.saved = progress.step
         self.log.write("saved", step=self.saved, stalled=round(saver.stalled, 3))
+
+    def begin_folder_again(self) -> None:
+        """Make a folder that was deleted a run again: with its data, run.json and a checkpoint, it can go on."""
+        progress = self.progress
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            make(self.run).prepare(self.folder)
+        except UserError as error:
+            raise Failure(f"{self.folder} was deleted or moved during the training, and it cannot be prepared again: "
+                          f"{error}") from error
+        if _data_key(self.folder) != self.data_key:
+            raise Failure(f"{self.folder} was deleted or moved during the training, and its data has changed since "
+                          "this run began: nothing more is saved")
+        write_json(self.folder / "run.json", to_json(self.run))
+        if progress.best_step != progress.step:  # the best checkpoint is gone: the next evaluation is the best so far
+            progress.best, progress.best_step, progress.evaluated = None, 0, 0
+
+
+def _data_key(folder: Path) -> Any:
+    """What tells the prepared data from any other."""
+    return read_json(folder / "data" / "key.json")["key"]
 
 
 def _averaged(how: Train, step: int) -> list[int]:

@@ -1,4 +1,8 @@
-"""Asked to stop, a run finishes its step and saves; asked again, or outside of any step, it ends at once."""
+"""Asked to stop, a run finishes its step and saves; asked again, or outside of any step, it ends at once.
+
+A closed terminal (SIGHUP) asks once, however often: the system, the shell and the session each send the signal, some
+of them together with SIGTERM.
+"""
 
 import os
 import signal
@@ -6,15 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 from regard.settings.errors import Stopped
+from regard.stdio import is_terminal
 
 __all__ = ["Stop"]
 
-SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1")  # a scheduler, a person, a cluster that warns ahead of time
+# A scheduler, a person, a cluster that warns ahead of time, a terminal that was closed.
+SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
+HANG_UP = getattr(signal, "SIGHUP", None)  # Windows has none
 
 
 class Stop:
@@ -38,11 +45,11 @@ class Stop:
         return 130 if self.signal == signal.SIGINT else 75
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        if not self.asked:
+        if not self.asked or (self.signal == HANG_UP and number != HANG_UP):
             self.signal, self.since = number, time.monotonic()
             if self.reply is not None and self.sentence is None:
                 _tell(self.reply)
-        elif time.monotonic() - self.since > _echo():
+        elif number != HANG_UP and time.monotonic() - self.since > _echo():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         if self.sentence is not None:
@@ -67,9 +74,10 @@ class Stop:
     def __enter__(self) -> "Stop":
         if threading.current_thread() is threading.main_thread():
             for name in SIGNALS:
-                if hasattr(signal, name):  # Windows has no SIGUSR1
+                if hasattr(signal, name):  # Windows has neither SIGUSR1 nor SIGHUP
                     number = getattr(signal, name)
-                    if signal.getsignal(number) is not signal.SIG_IGN:  # as Ctrl-C is for what a script starts with &
+                    # As Ctrl-C is for what a script starts with &, and SIGHUP under nohup.
+                    if signal.getsignal(number) is not signal.SIG_IGN:
                         self.before[number] = signal.signal(number, self.note)
         return self
 
@@ -80,8 +88,9 @@ class Stop:
 
 def _tell(reply: str) -> None:
     """On the terminal, if there is one. Not by print: the signal may have come in the middle of one."""
-    if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
-        os.write(sys.stderr.fileno(), f"\n{reply}\n".encode())
+    if is_terminal(sys.stderr) and os.environ.get("RANK", "0") == "0":
+        with suppress(OSError, ValueError):  # it was closed just now
+            os.write(sys.stderr.fileno(), f"\n{reply}\n".encode())
 
 
 def _echo() -> float:

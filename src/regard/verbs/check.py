@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import Failure
+from regard.stdio import print_result
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:
@@ -25,14 +26,15 @@ def main(run: Path | None, device: str, json: bool) -> None:
     predictor = load(folder, device=device)
     found = []
     if not json:
-        print(f"{'':{WIDTH}}{'largest difference':>18}{'at most':>10}")
+        print_result(f"{'':{WIDTH}}{'largest difference':>18}{'at most':>10}")
     for check in checks(predictor.task.subject(predictor.model)):
         found.append(check)
         if not json:
-            print(line(check), flush=True)
+            print_result(line(check), flush=True)
     failed = [check for check in found if not check.holds]
     if json:
-        print(jsons.dumps({"run": str(folder), "holds": not failed, "checks": [_record(check) for check in found]}))
+        checked = [_record(check) for check in found]
+        print_result(jsons.dumps({"run": str(folder), "holds": not failed, "checks": checked}))
     if failed:
         raise Failure(f"{folder}: {len(failed)} of {len(found)} checks failed: "
                       + ", ".join(check.name for check in failed))

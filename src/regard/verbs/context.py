@@ -2,12 +2,12 @@
 
 import json as jsons
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError
+from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | 
         from regard.verbs.ways import picture
 
         save(picture(found), plot)
-        print(f"drawn: {plot}", file=sys.stderr)
+        print_message(f"drawn: {plot}")
     if json:
-        print(jsons.dumps({"run": str(folder), "word": word, "texts": list(texts),
-                           "cosines": found.cosines.round(6).tolist()}, ensure_ascii=False))
+        print_result(jsons.dumps({"run": str(folder), "word": word, "texts": list(texts),
+                                  "cosines": found.cosines.round(6).tolist()}, ensure_ascii=False))
     else:
-        print(table(found))
+        print_result(table(found))
 
 
 def _word(word: str, texts: Sequence[str], folder: Path, device: str) -> "Word":

@@ -1,11 +1,11 @@
 """`regard convert`: other people's models in, ours out."""
 
 import json as jsons
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from regard.settings.errors import UserError
+from regard.stdio import print_message, print_result
 
 __all__ = ["main"]
 
@@ -30,8 +30,8 @@ def main(source: Path, out: Path, tokens: Path | None, data: Sequence[Path], pre
         published = import_run(source, out, tokens=tokens, data=data, precision=kind)
     parameters = sum(tensor.numel() for tensor in published.weights.values())
     if json:
-        print(jsons.dumps({"out": str(out), "family": published.family.name, "parameters": parameters,
-                           "vocabulary": published.vocabulary, "is_run": not is_run}, ensure_ascii=False))
+        print_result(jsons.dumps({"out": str(out), "family": published.family.name, "parameters": parameters,
+                                  "vocabulary": published.vocabulary, "is_run": not is_run}, ensure_ascii=False))
     else:
-        print(f"{published.family.name}: {parameters:,} parameters, {len(published.tokens):,} tokens", file=sys.stderr)
-        print(out)
+        print_message(f"{published.family.name}: {parameters:,} parameters, {len(published.tokens):,} tokens")
+        print_result(out)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import remove, to_write
-from regard.verbs.predict import batched, texts_of
+from regard.stdio import escape_controls, print_message, print_result
+from regard.verbs.predict import batched, check_stdin, texts_of
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Sink(Protocol):
 
 def main(inputs: Sequence[str], run: Path | None, where: str, device: str, precision: str, quantize: str | None,
          json: bool) -> None:
+    check_stdin(inputs)
     folder, place = chosen(run), Path(where)
     if where != STDOUT and place.suffix not in (".npy", ".jsonl"):
         raise UserError(f"--embed {where}: a .npy or a .jsonl is wanted, or - for lines of JSON on stdout")
@@ -48,9 +50,9 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
             sink.write(some, predictor.embed(some))
             count += len(some)
     for note in dict.fromkeys(predictor.task.notes[known:]):
-        print(f"note: {note}", file=sys.stderr)
+        print_message(f"note: {note}")
     if where != STDOUT:
-        print(jsons.dumps({"file": where, "texts": count, "width": width}) if json else where)
+        print_result(jsons.dumps({"file": where, "texts": count, "width": width}) if json else where)
 
 
 @contextmanager
@@ -75,7 +77,9 @@ def _lines(file: BinaryIO | BufferedIOBase) -> Iterator[Sink]:
         def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None:
             for text, vector in zip(texts, vectors, strict=True):
                 numbers = ", ".join(f"{number:.6g}" for number in vector.tolist())  # float32 has hardly more digits
-                file.write(f'{{"text": {jsons.dumps(text, ensure_ascii=False)}, "vector": [{numbers}]}}\n'.encode())
+                quoted = jsons.dumps(text, ensure_ascii=False)
+                quoted = escape_controls(quoted) if file.isatty() else quoted
+                file.write(f'{{"text": {quoted}, "vector": [{numbers}]}}\n'.encode())
             file.flush()
 
     yield Lines()

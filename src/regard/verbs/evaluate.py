@@ -2,13 +2,13 @@
 
 import json as jsons
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import NotFinite, UserError
+from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -45,7 +45,7 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device, precision=precision)
-    print(f"evaluating {folder}", file=sys.stderr)
+    print_message(f"evaluating {folder}")
     if splits or not others.data:  # what was trained elsewhere may have no data of its own, and be measured on others
         predictor.read_data()  # before that, it does not know its tests
     known = len(predictor.task.notes)
@@ -63,17 +63,17 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
         first = {**scores[f"{wanted[0]} {quantize}"], "quantize": quantize}
     confusion = predictor.task.confusion(predictor.model, wanted[0], limit=limit) if json or plot else None
     for note in dict.fromkeys(predictor.task.notes[known:]):
-        print(f"note: {note}", file=sys.stderr)
+        print_message(f"note: {note}")
     if plot is not None:
         _draw(confusion, plot, title=f"{folder.resolve().name} on {wanted[0]}", task=predictor.run.task)
     if json:
         about = {} if confusion is None else {
             "confusion": {"labels": list(confusion.labels), "counts": confusion.counts.tolist()}}
-        print(jsons.dumps({"run": str(folder), "split": wanted[0], **first, "splits": scores, **about},
-                          ensure_ascii=False))
+        print_result(jsons.dumps({"run": str(folder), "split": wanted[0], **first, "splits": scores, **about},
+                                 ensure_ascii=False))
     else:
         costs = [] if quantize is None else _costs(scores, wanted, quantize)
-        print(table(scores), *costs, sep="\n")
+        print_result("\n".join([table(scores), *costs]))
 
 
 def _asked(predictor: "Predictor", splits: Sequence[str], others: Others, shifts: Sequence[str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ def _draw(confusion: "Confusion | None", file: Path, *, title: str, task: str) -
     from regard.verbs.charts import taken_for
 
     save(taken_for(confusion, title=title), file)
-    print(f"drawn: {file}", file=sys.stderr)
+    print_message(f"drawn: {file}")
 
 
 def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quantize: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError
+from regard.stdio import print_result
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def main(text: str | None, example: bool, run: Path | None, site: str | None, he
                         f"{text}: --example takes no text; it is the lecture's own two words")
     explained = _example() if text is None else _of_run(text, chosen(run), site, head, word, device)
     if json:
-        print(jsons.dumps(_record(explained), ensure_ascii=False))
+        print_result(jsons.dumps(_record(explained), ensure_ascii=False))
     else:
-        print(table(explained, digits=1 if example else 4))
+        print_result(table(explained, digits=1 if example else 4))
 
 
 def _example() -> Explained:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from regard.settings.errors import UserError
 from regard.settings.opening import remove, to_write
+from regard.stdio import print_drawing, print_message, print_result
 from regard.verbs.runs import chosen
 
 __all__ = ["main"]
@@ -47,12 +48,12 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
                 about=f"{folder.resolve().name}: answered at full speed, then one watched pass over the answer")
     _write(out, made.html)
     for note in (*dict.fromkeys(predictor.task.notes[said:]), *(f"left out: {part}" for part in made.left_out)):
-        print(f"note: {note}", file=sys.stderr)
+        print_message(f"note: {note}")
     if json:
-        print(jsons.dumps({"page": str(out), "input": text, "output": told.text, "bytes": out.stat().st_size,
-                           "left_out": made.left_out}, ensure_ascii=False))
+        print_result(jsons.dumps({"page": str(out), "input": text, "output": told.text, "bytes": out.stat().st_size,
+                                  "left_out": made.left_out}, ensure_ascii=False))
     else:
-        print(out)
+        print_result(out)
     if show and not json and _has_screen():
         webbrowser.open(out.resolve().as_uri())
 
@@ -65,15 +66,15 @@ def _print(text: str, folder: Path, output: str | None, only: str, head: int | N
     predictor = load(folder, device=device)
     record = predictor.look(text, output, only=only, heads=None if head is None else [head])
     for note in dict.fromkeys(predictor.task.notes):
-        print(f"note: {note}", file=sys.stderr)
+        print_message(f"note: {note}")
     shown = record if head is not None else record.mean()
     width = shutil.get_terminal_size().columns
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for number, site in enumerate([telling(shown)] if only == "*" else shown):
         several = len(record.heads[site]) > 1
         of_heads = f"mean of {len(record.heads[site])} heads" if head is None and several else f"head {head or 0}"
-        print("\n" * (number > 0) + f"{site}, {of_heads}\n")
-        print(draw(shown, site, shown.heads[site][0], width, colour=colour))
+        print_result("\n" * (number > 0) + f"{site}, {of_heads}\n")
+        print_drawing(draw(shown, site, shown.heads[site][0], width, colour=colour))
 
 
 def _write(path: Path, html: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.settings.errors import UserError, count
+from regard.stdio import console, is_terminal, print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -64,7 +65,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:
         raise UserError("--over-training: follows the error of alignments, and the right ones are not known here")
-    print(f"measuring {folder} on {count(len(test.inputs), 'sentence')} of {split}", file=sys.stderr)
+    print_message(f"measuring {folder} on {count(len(test.inputs), 'sentence')} of {split}")
     heads = measured(predictor, test)
     best = bests(predictor, val, heads)
     if ablate:
@@ -74,14 +75,14 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     if plot is not None:
         _draw(heads, steps, plot)
     if json:
-        print(jsons.dumps(
+        print_result(jsons.dumps(
             {"run": str(folder), "split": split, "sentences": len(test.inputs), "heads": _rows(heads),
              "best": [asdict(each) for each in best], "over_training": [
-                 {"step": step, "heads": _rows(its.heads), "best": [asdict(each) for each in its.best]}
-                 for step, its in steps.items()]}, ensure_ascii=False))
+                        {"step": step, "heads": _rows(its.heads), "best": [asdict(each) for each in its.best]}
+                        for step, its in steps.items()]}, ensure_ascii=False))
     else:
         tables = [_heads_table(heads), _best_table(best, split), _steps_table(steps)]
-        print("\n\n".join(table for table in tables if table))
+        print_result("\n\n".join(table for table in tables if table))
 
 
 def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
@@ -141,12 +142,11 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
 
 def _followed(heads: "Sequence[Head]") -> "Iterable[Head]":
     """One after the other, on a terminal with a bar that says how far it is."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         return heads
-    from rich.console import Console
     from rich.progress import track
 
-    return track(heads, "without each head", console=Console(stderr=True), transient=True)
+    return track(heads, "without each head", console=console(), transient=True)
 
 
 class Step(NamedTuple):
@@ -165,9 +165,9 @@ def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Exa
         raise UserError(f"{folder}: no checkpoint was kept")
     for checkpoint in kept:
         if wrong := checkpoint.verify():
-            print(f"left out: {wrong}", file=sys.stderr)
+            print_message(f"left out: {wrong}")
             continue
-        print(f"step {checkpoint.step:,}", file=sys.stderr)
+        print_message(f"step {checkpoint.step:,}")
         load_weights(predictor.model, checkpoint.weights(), origin=str(checkpoint.folder))
         heads = measured(predictor, test)
         yield checkpoint.step, Step(heads, bests(predictor, val, heads))
@@ -238,4 +238,4 @@ def _draw(heads: "Mapping[Head, Columns]", steps: Mapping[int, Step], file: Path
         save(charts.over_training(rates, (chosen.site, chosen.head or 0)), file)
     else:
         save(charts.by_head(heads), file)
-    print(f"drawn: {file}", file=sys.stderr)
+    print_message(f"drawn: {file}")

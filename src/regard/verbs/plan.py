@@ -3,7 +3,6 @@
 import json as jsons
 import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError, count
 from regard.settings.schema import Run, Train
+from regard.stdio import print_message, print_result
 from regard.verbs.train import settled
 
 if TYPE_CHECKING:  # importing torch takes seconds, and what is wrong in the options is said before
@@ -43,9 +43,9 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     plan = Planned(run, rehearsal, place)
     about = plan.about()
     if json:
-        print(jsons.dumps(about, ensure_ascii=False))
+        print_result(jsons.dumps(about, ensure_ascii=False))
     else:
-        print(_table(about))
+        print_result(_table(about))
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Planned:
         guess = found.traced.operations * how.accumulate / speed(place.device, self.precision)
         if guess > PATIENCE or not self.fits:
             return guess, "computed"
-        print("a few steps, to see how long they take …", file=sys.stderr, flush=True)
+        print_message("a few steps, to see how long they take …")
         step = median(measure(self.rehearsal, self.run, device=place.device, precision=self.precision,
                               processes=place.gpus))
         if place.machine is not None:  # one GPU was measured; the others are heard meanwhile

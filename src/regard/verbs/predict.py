@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from regard.settings.errors import Failure, UserError
 from regard.settings.load import load as load_settings
 from regard.settings.schema import Run, Search
+from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the optio
     from regard.tasks.base import Answer
     from regard.tasks.predictor import Predictor
 
-__all__ = ["batched", "main", "texts_of"]
+__all__ = ["batched", "check_stdin", "main", "texts_of"]
 
 ALL_OF_STDIN = "-"
 SHOWN = 60  # characters at the end of an input, by which its answers are headed
@@ -31,6 +32,7 @@ SHOWN = 60  # characters at the end of an input, by which its answers are headed
 
 def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop: Sequence[str], score: bool,
          device: str, precision: str, quantize: str | None, json: bool) -> None:
+    check_stdin(inputs)
     folder = chosen(run)
     load_settings(None, overrides)  # what is wrong in them is said before torch is imported, which takes seconds
     for text in overrides:
@@ -60,7 +62,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
                 _answer(predictor, some, asdict(search), json, alone)
         sys.stdout.flush()
         for note in predictor.task.notes[said:]:
-            print(f"note: {note}", file=sys.stderr)
+            print_message(f"note: {note}")
 
 
 def _refuse_idle(run: Run, overrides: Sequence[str], score: bool) -> None:
@@ -110,6 +112,12 @@ def _within_memory(search: Search) -> Iterator[None]:
                       "lower --longest or search.batch") from None
 
 
+def check_stdin(inputs: Sequence[str]) -> None:
+    """Refuse a closed stdin where texts are to come from it."""
+    if sys.stdin is None and (not inputs or ALL_OF_STDIN in inputs):
+        raise UserError("stdin is closed, and no text is given: give one as an argument, or a file by < FILE")
+
+
 def texts_of(inputs: Sequence[str]) -> Iterator[str]:
     from regard.data.lines import read_lines, read_text
 
@@ -125,21 +133,21 @@ def texts_of(inputs: Sequence[str]) -> Iterator[str]:
 def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
     """As it is, each piece at once: to a person, or through a pipe to a program that reads along."""
     for _, piece in predictor.stream(text, **search):
-        print(piece, end="", flush=True)
-    print()
+        print_result(piece, end="", flush=True)
+    print_result("")
 
 
 def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool,
             alone: bool) -> None:
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
-            print(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
+            print_result(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
         elif predictor.task.streams and sys.stdout.isatty():
             _show(None if alone else text, [answer, *answer.others])
         else:
             lines = [*(_line(each.text) for each in (answer, *answer.others)), *_places(answer, search["best"])]
             # Below each other to a person; to a program, an input is a line.
-            print(("\n  " if sys.stdout.isatty() else "\t").join(lines))
+            print_result(("\n  " if sys.stdout.isatty() else "\t").join(lines))
 
 
 def _show(text: str | None, answers: "Sequence[Answer]") -> None:
@@ -147,8 +155,8 @@ def _show(text: str | None, answers: "Sequence[Answer]") -> None:
     headings = [] if text is None else [_line(text)[-SHOWN:]]
     for number, answer in enumerate(answers, 1):
         numbers = [f"{number} of {len(answers)}"] if len(answers) > 1 else []
-        print("──", *headings, *numbers, "──")
-        print(answer.text)
+        print_result(" ".join(["──", *headings, *numbers, "──"]))
+        print_result(answer.text)
 
 
 def _places(answer: "Answer", best: int) -> Iterator[str]:
@@ -181,10 +189,10 @@ def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:
     """For each text the sum of its tokens' log-probabilities, and the bits per byte that they come to."""
     for text, found in zip(texts, predictor.likelihoods(texts), strict=True):
         if json:
-            print(jsons.dumps({"input": text, "log_probability": found.total, "bits_per_byte": found.bits_per_byte,
-                               **asdict(found)}, ensure_ascii=False))
+            print_result(jsons.dumps({"input": text, "log_probability": found.total,
+                                      "bits_per_byte": found.bits_per_byte, **asdict(found)}, ensure_ascii=False))
         else:
-            print(f"{found.total:.4f}\t{found.bits_per_byte:.4f}\t{_line(text)}")
+            print_result(f"{found.total:.4f}\t{found.bits_per_byte:.4f}\t{_line(text)}")
 
 
 def _line(text: str) -> str:

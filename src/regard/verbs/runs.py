@@ -2,12 +2,12 @@
 
 import json as jsons
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from regard.settings.errors import UserError
 from regard.settings.knobs import ascii_unless_printable
+from regard.stdio import print_message, print_result
 from regard.verbs.listing import record, table
 from regard.verbs.summary import Summary, summaries, summary
 
@@ -30,7 +30,7 @@ def main(places: Sequence[Path], run: Path | None, plot: bool, json: bool) -> No
     else:
         runs = summaries(place) if place.is_dir() else []
     if not runs:
-        print(f"no run in {place} yet: train one with `regard train`", file=sys.stderr)
+        print_message(f"no run in {place} yet: train one with `regard train`")
     if plot and runs:
         _plot(runs, picture or place / PICTURE, json)
     else:
@@ -54,9 +54,9 @@ def _folder_and_picture(places: Sequence[Path], plot: bool) -> tuple[Path | None
 
 def _list(runs: Sequence[Summary], json: bool) -> None:
     if json:
-        print(jsons.dumps([record(each) for each in runs], indent=1, ensure_ascii=False))
+        print_result(jsons.dumps([record(each) for each in runs], indent=1, ensure_ascii=False))
     elif runs:
-        print(table(runs, width=shutil.get_terminal_size((ENDLESS, 0)).columns))
+        print_result(table(runs, width=shutil.get_terminal_size((ENDLESS, 0)).columns))
 
 
 def _plot(runs: Sequence[Summary], file: Path, json: bool) -> None:
@@ -68,7 +68,7 @@ def _plot(runs: Sequence[Summary], file: Path, json: bool) -> None:
     except ModuleNotFoundError:
         raise UserError("--plot needs matplotlib: pip install 'regard[plot]'") from None
     draw(curves, file)
-    print(jsons.dumps({"picture": str(file), "runs": list(curves)}, ensure_ascii=False) if json else file)
+    print_result(jsons.dumps({"picture": str(file), "runs": list(curves)}, ensure_ascii=False) if json else file)
 
 
 def chosen(run: Path | None) -> Path:
@@ -85,7 +85,7 @@ def chosen(run: Path | None) -> Path:
     if not found:
         raise UserError(f"no run under {ROOT}/ yet: train one with `regard train`, or name one with --run DIR")
     if len(found) > 1:
-        print(f"using the newest run, {found[-1].parent}", file=sys.stderr)
+        print_message(f"using the newest run, {found[-1].parent}")
     return found[-1].parent
 
 

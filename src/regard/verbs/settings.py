@@ -7,6 +7,7 @@ import textwrap
 from regard.settings.errors import UserError
 from regard.settings.knobs import ascii_unless_printable, describe
 from regard.settings.near import nearest
+from regard.stdio import print_result
 
 __all__ = ["main"]
 
@@ -17,12 +18,12 @@ def main(word: str | None, as_json: bool) -> None:
         raise _not_found(word)
     if as_json:
         listed = {path: {"type": kind, "default": default, "doc": doc} for path, kind, default, doc in found}
-        print(json.dumps(listed, indent=1, ensure_ascii=False))
+        print_result(json.dumps(listed, indent=1, ensure_ascii=False))
         return
     width = max(60, shutil.get_terminal_size().columns)
     for path, kind, default, doc in found:
-        print(f"{path} = {default}")
-        print(textwrap.fill(f"{doc} ({kind})", width, initial_indent="    ", subsequent_indent="    "))
+        print_result(f"{path} = {default}")
+        print_result(textwrap.fill(f"{doc} ({kind})", width, initial_indent="    ", subsequent_indent="    "))
 
 
 def _not_found(word: str) -> UserError:

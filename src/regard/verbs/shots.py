@@ -1,13 +1,13 @@
 """`regard eval --shots`: the accuracy of a language model on labelled texts, against the examples in its prompt."""
 
 import json as jsons
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.settings.errors import UserError, count
+from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -44,28 +44,28 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
         raise UserError(f"{data}: {there}; two are the least, and {MOST_LABELS} the most")
     predictor = load(folder, device=device, precision=precision, quantize=quantize)
     texts = count(len(questions), "text")
-    print(f"asking {folder} for the labels of {texts}: {', '.join(names[:12])}", file=sys.stderr)
+    print_message(f"asking {folder} for the labels of {texts}: {', '.join(names[:12])}")
     found = []
     for number in wanted:
         found.append(with_shots(predictor.compare, questions, pool, shots=number, names=names, seed=seed))
         if not json:
-            print(_row(found[-1], first=len(found) == 1), flush=True)
+            print_result(_row(found[-1], first=len(found) == 1), flush=True)
     for note in dict.fromkeys(predictor.task.notes):
-        print(f"note: {note}", file=sys.stderr)
+        print_message(f"note: {note}")
     most_common = max(sum(pair.target == name for pair in questions) for name in names) / len(questions)
     if json:
-        print(jsons.dumps({
+        print_result(jsons.dumps({
             "run": str(folder), "data": str(data), "labels": names, "most_common": most_common, "seed": seed,
             "shots": [{**asdict(each), "accuracy": each.accuracy, "error": each.error} for each in found],
         }, ensure_ascii=False))
     else:
-        print(f"always the commonest label: {most_common:.3f}")
+        print_result(f"always the commonest label: {most_common:.3f}")
     if plot is not None:
         from regard.look.heatmap import save
         from regard.verbs.charts import by_shots
 
         save(by_shots(found, most_common, title=f"{folder.name} on {data.name}"), plot)
-        print(f"drawn: {plot}", file=sys.stderr)
+        print_message(f"drawn: {plot}")
 
 
 def counts(text: str) -> list[int]:

@@ -4,7 +4,6 @@ import glob
 import json as jsons
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from regard.settings.load import conflicts, load, refuse_another, said_of, task_
 from regard.settings.opening import refuse_irregular, to_read
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
+from regard.stdio import print_message, print_result
 from regard.verbs.runs import ROOT
 from regard.verbs.start import begun, refuse_another_shape
 
@@ -41,19 +41,19 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
         run = _as_long_as_there(run, folder)
     _look_before(folder, run)
     if extend is None and run.train.steps > asked and _is_first() and not _has_ended(folder):
-        print(f"note: the run in {folder} is one of {count(run.train.steps, 'step')}", file=sys.stderr)
+        print_message(f"note: the run in {folder} is one of {count(run.train.steps, 'step')}")
     scores = _scores(folder, run) if _has_ended(folder) else _train(run, folder)
     if not _is_first():
         return
     if json:
-        print(jsons.dumps({"run": str(folder), "scores": scores}, ensure_ascii=False))
+        print_result(jsons.dumps({"run": str(folder), "scores": scores}, ensure_ascii=False))
     else:
         from regard.verbs.evaluate import table
 
-        print(table(scores), file=sys.stderr)
+        print_message(table(scores))
         if run.task in SPEAKS_FIRST:
-            print(_sample(folder), file=sys.stderr)
-        print(folder)
+            print_message(_sample(folder))
+        print_result(folder)
 
 
 def settled(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
@@ -83,7 +83,7 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
     try:
         return train(run, folder)
     except KeyboardInterrupt:
-        print(f"\ninterrupted; the same command goes on from the newest checkpoint in {folder}", file=sys.stderr)
+        print_message(f"\ninterrupted; if there is a checkpoint in {folder}, the same command goes on from it")
         raise
 
 
@@ -114,8 +114,8 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
         time.sleep(0.1)  # until the first process has lengthened it
     if not conflicts(load(folder / "run.json"), run):  # not lengthened yet
         if run.train.schedule in ("cosine", "stable-decay"):
-            print(f"note: train.schedule={run.train.schedule} falls towards the last step, which is another now: the "
-                  "rate rises again", file=sys.stderr)
+            print_message(f"note: train.schedule={run.train.schedule} falls towards the last step, which is another "
+                          "now: the rate rises again")
         with _importing_torch():
             from regard.checkpoint import write_json
         with hold(folder):  # not under the hands of a process that trains it
@@ -143,8 +143,8 @@ def _has_ended(folder: Path) -> bool:
 def _scores(folder: Path, run: Run) -> dict[str, Any]:
     if _is_first():
         steps = run.train.steps
-        print(f"the run in {folder} has ended, after {count(steps, 'step')}; --set train.steps={steps} --extend N goes "
-              "on for N more; to train anew, delete it or choose another place with --out DIR", file=sys.stderr)
+        print_message(f"the run in {folder} has ended, after {count(steps, 'step')}; --set train.steps={steps} "
+                      "--extend N goes on for N more; to train anew, delete it or choose another place with --out DIR")
     with open(folder / SCORES, encoding="utf-8", opener=to_read) as file:
         return dict(jsons.load(file))
 

@@ -1,12 +1,12 @@
 """`regard wrong`: a page of the worst mistakes, each with its attention, if it has any, beside it."""
 
 import json as jsons
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError, out_of
 from regard.settings.opening import replacing
+from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
             new.write(html.encode())
     else:
         out.write_text(html, encoding="utf-8")
-    print(summary, file=sys.stderr)
-    print(jsons.dumps({"run": str(folder), "split": split, "page": str(file), "sentences": found.sentences,
-                       "wrong": found.wrong, "worst": [_record(each) for each in found.worst]}, ensure_ascii=False)
-          if json else file)
+    print_message(summary)
+    print_result(jsons.dumps({"run": str(folder), "split": split, "page": str(file), "sentences": found.sentences,
+                              "wrong": found.wrong, "worst": [_record(each) for each in found.worst]},
+                             ensure_ascii=False) if json else file)
 
 
 def _record(mistake: "Mistake") -> dict[str, Any]:
