@@ -182,3 +182,10 @@ def test_a_side_is_not_named_where_no_data_is(tmp_path: Path) -> None:
     code, said = train(out=tmp_path / "run", settings=("data.source=Klingon",))
     assert code == 2
     assert said.startswith("regard: --source Klingon: goes with --data")
+
+
+def test_two_tasks_are_refused_with_the_one_to_change(tmp_path: Path) -> None:
+    code, said = train(out=tmp_path / "run", settings=("task=language",))
+    assert code == 2
+    assert said.startswith("regard: translate and --set task=language: two tasks; leave out --set task=language, or "
+                           "the word translate")

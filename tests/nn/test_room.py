@@ -22,6 +22,9 @@ def write(root: Path, files: dict[str, str]) -> None:
     ({"proc/self/cgroup": "3:cpu:/\n2:memory:/job\n",
       "sys/fs/cgroup/memory/job/memory.limit_in_bytes": f"{9 * MEBI}\n",
       "sys/fs/cgroup/memory/job/memory.usage_in_bytes": f"{MEBI}\n"}, 8),
+    ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{9 * MEBI}\n",
+      "sys/fs/cgroup/memory.current": f"{8 * MEBI}\n",
+      "sys/fs/cgroup/memory.stat": f"anon 7\ninactive_file {2 * MEBI}\nactive_file {MEBI}\n"}, 4),
     ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{MEBI}\n",
       "sys/fs/cgroup/memory.current": f"{2 * MEBI}\n"}, 0)])
 def test_the_least_of_what_is_told_counts(tmp_path: Path, groups: dict[str, str], free: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import KNOBS, of, written
+from regard.settings.knobs import COARSEST, FINEST, KNOBS, of, written
 from regard.settings.load import ADAPTED, differences, from_json, load, to_json
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Tower
@@ -49,7 +49,8 @@ def values(kind: Any, limits: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         most, below = limits.get("most"), limits.get("below")
         return st.floats(least if above is None else above, most if below is None else below,
                          exclude_min=above is not None, exclude_max=below is not None,
-                         allow_nan=False, allow_infinity=False)
+                         allow_nan=False, allow_infinity=False).filter(
+                             lambda number: not number or FINEST <= abs(number) <= COARSEST)
     return st.none() | values(next(part for part in get_args(kind) if part is not type(None)), limits)
 
 

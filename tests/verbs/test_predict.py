@@ -4,6 +4,7 @@ import io
 import json
 import math
 import sys
+import time
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -167,6 +168,24 @@ def test_streams_that_are_written_in_turns_do_not_disturb_each_other(run: Path) 
 def test_answers_that_memory_cannot_hold_are_a_failure_of_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Failure, match=f"not enough memory for up to {10**15:,} tokens"):
         said(run, monkeypatch, "the dog", overrides=(f"search.longest={10**15}",))
+
+
+def test_a_line_of_ten_megabytes_is_refused_at_once_with_its_place(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = b"the dog " * 1_250_000
+    began = time.process_time()
+    with pytest.raises(UserError, match=r"^stdin:2: a text of 10,000,000 characters; at most 4,194,304 are read"):
+        said(run, monkeypatch, stdin=b"the dog\n" + line + b"\n")
+    with pytest.raises(UserError, match=r"^stdin:1: a text of"):
+        said(run, monkeypatch, stdin=line, score=True)
+    with pytest.raises(UserError, match=r"^stdin: a text of"):
+        said(run, monkeypatch, "-", stdin=line)
+    predictor = regard.load(run, device="cpu")
+    for ask in (predictor.predict, predictor.likelihoods, predictor.embed):
+        with pytest.raises(UserError, match=r"^input 2: a text of"):
+            ask(["the dog", line.decode()])
+    with pytest.raises(UserError, match=r"^input 1: a text of"):
+        predictor.stream(line.decode())
+    assert time.process_time() - began < 5
 
 
 def test_where_nothing_comes_from_stdin_nothing_is_said(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

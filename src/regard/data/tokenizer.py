@@ -21,15 +21,24 @@ from regard.data.vocabulary import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import replacing
 
-__all__ = ["KINDS", "Tokenizer", "train"]
+__all__ = ["KINDS", "Tokenizer", "checked_length", "train"]
 
 BATCH = 1_024  # texts handed over at once: the library's answers are large, and many of them slow it down
 PART = 100_000  # characters of a text handed over at once: the library needs about 200 bytes for each
+LONGEST_TEXT = 1 << 22  # characters of one input: a very long novel
 BREAK = re.compile(r"(?<=\S) (?=\S)")
 HARD = ("", " ", " a \ue000")  # to say; the last ends with a character that no vocabulary has
 DIGIT = "0"
 OWN = Specials(pad=0, start=1, end=2)
 ONE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of a vocabulary that falls back to bytes for rare characters
+
+
+def checked_length(text: str, place: str) -> str:
+    """The text, if a model can be asked about it: the tokens of a longer one alone take many seconds."""
+    if len(text) > LONGEST_TEXT:
+        raise UserError(f"{place}: a text of {len(text):,} characters; at most {LONGEST_TEXT:,} are read at once, so "
+                        "divide it")
+    return text
 
 
 class Tokenizer:

@@ -21,8 +21,18 @@ def free_memory(root: Path = Path("/")) -> int:
         for most, used in LIMITS:
             with suppress(OSError, ValueError):  # not there; or "max", where there is no limit
                 limit, taken = (int((group / name).read_text(encoding="ascii")) for name in (most, used))
-                found.append(max(0, limit - taken))
+                found.append(min(limit, max(0, limit - taken + _pages_of_files(group))))
     return min(found, default=UNKNOWN)
+
+
+def _pages_of_files(group: Path) -> int:
+    """Bytes of a group that only keep files at hand: they are given up where memory is wanted."""
+    sizes = dict[str, int]()
+    with suppress(OSError, ValueError):
+        for line in (group / "memory.stat").read_text(encoding="ascii").splitlines():
+            name, size = line.split()
+            sizes[name] = int(size)
+    return sum(sizes.get(f"total_{name}", sizes.get(name, 0)) for name in ("inactive_file", "active_file"))
 
 
 def _groups(root: Path) -> Iterator[Path]:

@@ -17,10 +17,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
 
-__all__ = ["DEFAULTS", "KNOBS", "SECTIONS", "Knob", "ascii_unless_printable", "checked", "describe", "none_if_said",
-           "of", "shown", "typed", "written"]
+__all__ = ["COARSEST", "DEFAULTS", "FINEST", "KNOBS", "SECTIONS", "Knob", "ascii_unless_printable", "checked",
+           "describe", "none_if_said", "of", "shown", "typed", "written"]
 
 LARGEST_WHOLE = 2**63 - 1  # what a tensor's size, TOML and every other reader of run.json can hold
+# A model works in float32: its largest number is 3.4e38 and its smallest 1.2e-38. Some are multiplied or inverted.
+FINEST, COARSEST = 1e-30, 1e30
 SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 DEFAULTS = Run()
 
@@ -160,6 +162,9 @@ def within(knob: Knob, value: Any) -> int | float:
         raise knob.refuse(value)
     if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
         raise knob.refuse(value, ", which is too large")
+    if knob.type is float and value and not FINEST <= abs(value) <= COARSEST:
+        raise knob.refuse(value, f", which float32 cannot work with; take one from {FINEST:g} to {COARSEST:g}"
+                          + ", or 0" * (knob.limits.get("least") == 0))
     limits = knob.limits
     if (value < limits.get("least", -math.inf) or value > limits.get("most", math.inf)
             or value <= limits.get("above", -math.inf) or value >= limits.get("below", math.inf)):

@@ -68,7 +68,7 @@ class Tower:
     width: int = knob(256, "numbers per token between blocks", least=1)
     depth: int = knob(3, "blocks", least=1)
     decoder_depth: int | None = knob(None, "blocks of the decoder, where it differs from the encoder", least=1)
-    heads: int = knob(8, "attention heads per block", least=1)
+    heads: int = knob(8, "attention heads per block", least=1, most=65_536)
     key_heads: int | None = knob(None, "heads of keys and values, each shared by a group of heads", least=1)
     head_width: int | None = knob(None, "numbers per head; absent: width / heads", least=1)
     hidden_width: int | None = knob(None, "numbers inside the feed-forward; absent: 4 × width", least=1)
@@ -185,7 +185,7 @@ class Blanks:
 class Search:
     """How an answer is chosen."""
 
-    beam: int = knob(5, "hypotheses kept per sentence; 1 is greedy", least=1)
+    beam: int = knob(5, "hypotheses kept per sentence; 1 is greedy", least=1, most=65_536)
     best: int = knob(1, "answers given per input, the best first", least=1)
     length_penalty: float = knob(1.0, "a score is the log-probability / length ** this")
     longest: int = knob(256, "tokens of an answer at the most", least=1)

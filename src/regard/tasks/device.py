@@ -1,15 +1,19 @@
 """Where a model runs."""
 
 import ctypes
+import math
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
+from regard.nn.room import free_memory
 from regard.settings.errors import Failure, UserError
 
-__all__ = ["choose_device", "fast_bfloat16", "fits", "large_pages"]
+__all__ = ["available", "choose_device", "fast_bfloat16", "fits", "large_pages", "size_in_words"]
 
 LARGE = 1 << 21  # bytes of a large page
 MADV_HUGEPAGE = 14  # Linux's number for the wish
@@ -37,6 +41,27 @@ def fast_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # torch has no public name for this yet
     return device.type == "cpu" and any(getattr(torch.cpu, name, lambda: False)() for name in asked)
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes of memory that a run can have here: of a machine's own, what is free. None where nothing says it."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory()
+    if Path("/proc/meminfo").exists():
+        return free_memory()
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
+
+
+def size_in_words(size: float) -> str:
+    """Bytes, for a person.
+
+    >>> size_in_words(3 * 2**19), size_in_words(80e9), size_in_words(0)
+    ('1.5 MiB', '74.5 GiB', '0.0 MiB')
+    """
+    power = max(2, int(math.log2(max(size, 1)) // 10))
+    return f"{size / 2**(10 * min(power, 6)):,.1f} {('MiB', 'GiB', 'TiB', 'PiB', 'EiB')[min(power, 6) - 2]}"
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
 from regard.tasks.device import fits
 from regard.tasks.ring import WANTED, Ring, RowBatch
+from regard.tasks.room import refuse_search
 from regard.tasks.rows import IGNORED
 from regard.tasks.subject import Subject, made_up, of_decoder
 from regard.tasks.watched import records, weighed
@@ -194,6 +195,9 @@ class Language(Ring):
         writes = cast(Writes, model)
         # The last token is written only: it needs no position.
         longest = [min(how.longest, self._reach + 1 - len(prompt)) for prompt in prompts]
+        weights = next(model.parameters())
+        refuse_search(how, self.run.model, rows=len(prompts) * how.best, tokens=max(map(len, prompts)),
+                      longest=max(longest), width=weights.dtype, device=weights.device)
         written, pieces = self.writer.write(writes, prompts, how, tokens=self.tokens, longest=longest,
                                             never=self._never(writes.output.out_features))
         return written, self._followed(pieces, written, how.longest)

@@ -14,6 +14,7 @@ from torch import nn
 
 from regard.checkpoint import load_weights, read_json
 from regard.convert.run import saved
+from regard.data.tokenizer import checked_length
 from regard.look.choices import Output
 from regard.look.record import Record
 from regard.nn.narrow import quantize as narrow
@@ -49,15 +50,15 @@ class Predictor:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
             raise TypeError("a list of texts is wanted, as in predict([text])")
-        return self.task.predict(self.model, list(inputs), search=self._settled(search))
+        return self.task.predict(self.model, _checked(inputs), search=self._settled(search))
 
     def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
         """The answers to one input as they are written: the number of the answer, and what is new of it."""
-        return self.task.stream(self.model, text, search=self._settled(search))
+        return self.task.stream(self.model, *_checked([text]), search=self._settled(search))
 
     def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
         """How likely a language model finds each text, token by token."""
-        return self.task.likelihoods(self.model, texts)
+        return self.task.likelihoods(self.model, _checked(texts))
 
     def compare(self, prompts: Sequence[str], endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
         """Of a language model: the log-probability of each ending after each prompt, up to a sum they share."""
@@ -65,7 +66,7 @@ class Predictor:
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
         """A vector for each text, of a run with an encoder alone."""
-        return self.task.embed(self.model, texts)
+        return self.task.embed(self.model, _checked(texts))
 
     def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None, **search: object) -> Record:
@@ -112,6 +113,11 @@ class Predictor:
         settings = {name: checked(KNOBS[f"search.{name}"], list(value) if isinstance(value, tuple) else value)
                     for name, value in given.items()}
         return replace(self.run.search, **settings)
+
+
+def _checked(texts: Sequence[str]) -> list[str]:
+    """The texts, none of them too long to be read."""
+    return [checked_length(text, f"input {number}") for number, text in enumerate(texts, 1)]
 
 
 def load(path: str | Path, *, device: str = "auto", precision: str = "float32",

@@ -28,6 +28,7 @@ from regard.settings.errors import NotFinite
 from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.pairs import PairBatch, Pairs, round_up
+from regard.tasks.room import refuse_search
 from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder_decoder
 from regard.tasks.watched import records, weighed
 
@@ -98,6 +99,10 @@ class Translate(Pairs):
         self, model: EncoderDecoder, rows: Sequence[NDArray[np.int32]], longest: int, how: Search
     ) -> list[list[Hypothesis]]:
         tokens, device = self.target_tokens, next(model.parameters()).device
+        count = how.best if how.temperature is not None else max(how.beam, how.best)
+        # An answer is about as long as its source.
+        refuse_search(how, self.run.model, rows=len(rows) * count, tokens=min(longest, max(map(len, rows))),
+                      longest=longest, width=next(model.parameters()).dtype, device=device)
         source = _pad(rows, self.source_tokens.pad).to(device)
         real = source != self.source_tokens.pad
         states = self.captures.call(lambda source, real: model.encode(source, Mask(keys=real)).states, source, real,

@@ -1,7 +1,5 @@
 """What a step of training needs, before it runs: parameters, memory, time. Arithmetic over a `Trace`."""
 
-import math
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from regard.data.batch import Batch, Chosen, Plan
 from regard.look.watch import sites
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
-from regard.tasks.device import fast_bfloat16
+from regard.tasks.device import available, fast_bfloat16, size_in_words
 from regard.training.muon import operations
 from regard.training.optimizer import muon_matrices
 from regard.training.trace import Trace, trace
@@ -28,14 +26,12 @@ __all__ = [
     "Memory",
     "Parameters",
     "attention_operations",
-    "available",
     "bytes_sent",
     "estimate",
     "memory",
     "outlook",
     "precision_of",
     "seconds",
-    "size_in_words",
 ]
 
 FLOAT, HALF = 4, 2  # bytes of a number: of weights, gradients and the optimiser; of the products
@@ -284,15 +280,6 @@ def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 
-def available(device: torch.device) -> int | None:
-    """Bytes of memory that a run can have here. Windows does not say."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
-    if device.type == "mps":
-        return torch.mps.recommended_max_memory()
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
-
-
 def outlook(task: Task[Any], sizes: Sizes, plan: Plan, how: Train, *, device: torch.device, precision: torch.dtype,
             gpus: int = 1) -> str:
     """A line for the beginning of a run: its parameters, and the memory it will need for the fullest of its batches."""
@@ -307,13 +294,3 @@ def outlook(task: Task[Any], sizes: Sizes, plan: Plan, how: Train, *, device: to
         return text
     too_much = "; that may not fit: `regard plan` says what would" * (needed.reserved > there)
     return f"{text} of {size_in_words(there)}{too_much}"
-
-
-def size_in_words(size: float) -> str:
-    """Bytes, for a person.
-
-    >>> size_in_words(3 * 2**19), size_in_words(80e9), size_in_words(0)
-    ('1.5 MiB', '74.5 GiB', '0.0 MiB')
-    """
-    power = max(2, int(math.log2(max(size, 1)) // 10))
-    return f"{size / 2**(10 * power):,.1f} {('MiB', 'GiB', 'TiB')[min(power, 4) - 2]}"

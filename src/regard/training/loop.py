@@ -29,6 +29,7 @@ from regard.stdio import is_terminal, print_message
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.device import choose_device, fits
+from regard.training.capacity import refuse_too_large
 from regard.training.estimate import Parameters, outlook, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.health import Health
@@ -65,7 +66,9 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
 def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> dict[str, Any]:
     device = choose_device(run.device)
     task: Task[Any] = make(run)
+    refuse_too_large(run, device=device, processes=world.size)  # before the data is read, which may take long
     sizes = _prepare(task, folder, stop, world, quiet=quiet)
+    refuse_too_large(run, sizes, device=device, processes=world.size)
     model = learner(task, sizes)
     if world.rank == 0:  # what cannot be read, or does not fit, leaves no run behind
         if run.train.start is not None and not (folder / "run.json").exists():

@@ -34,8 +34,10 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     run = settled(task, data, source, target, recipe, overrides)
     if tokens is not None and not math.isfinite(tokens):
         raise UserError(f"--tokens {tokens}: not a number of tokens")
+    from regard.training.capacity import refuse_uncountable
     from regard.training.rehearsal import rehearse
 
+    refuse_uncountable(run)
     place = _place(run, gpus, on, memory)
     rehearsal = rehearse(run, length=length)
     if tokens is not None:
@@ -63,8 +65,8 @@ class Place:
 def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
     import torch
 
-    from regard.tasks.device import choose_device
-    from regard.training.estimate import MACHINES, available
+    from regard.tasks.device import available, choose_device
+    from regard.training.estimate import MACHINES
 
     if memory is not None and not math.isfinite(memory):
         raise UserError(f"--memory {memory}: not a number of GiB")
@@ -186,7 +188,7 @@ def work(rehearsal: "Rehearsal", parameters: int, *, steps: int) -> dict[str, fl
 
 
 def _table(about: dict[str, Any]) -> str:
-    from regard.training.estimate import size_in_words
+    from regard.tasks.device import size_in_words
 
     memory, batch, time = about["memory"], about["batch"], about["seconds"]
     lines = [f"{'parameters':<16}{about['parameters']:>16,}"]

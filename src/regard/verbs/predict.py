@@ -120,14 +120,16 @@ def check_stdin(inputs: Sequence[str]) -> None:
 
 def texts_of(inputs: Sequence[str]) -> Iterator[str]:
     from regard.data.lines import read_lines, read_text
+    from regard.data.tokenizer import checked_length
 
     if not inputs:
-        yield from read_lines(sys.stdin.buffer, "stdin")
+        for number, line in enumerate(read_lines(sys.stdin.buffer, "stdin"), 1):
+            yield checked_length(line, f"stdin:{number}")
     for text in inputs:
         if text != ALL_OF_STDIN:
             yield text
         elif whole := "".join(read_text(sys.stdin.buffer, "stdin")):  # where nothing comes, nothing is asked
-            yield whole
+            yield checked_length(whole, "stdin")
 
 
 def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:

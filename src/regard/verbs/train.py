@@ -60,6 +60,7 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
             overrides: Sequence[str]) -> Run:
     """The run that the options describe."""
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
+    _refuse_two_tasks(task, recipe, overrides)
     task = task or task_of(recipe, overrides)
     plain = base(task, built_in=not own_data)
     is_whole = recipe is not None and recipe.suffix.lower() == ".json"  # a saved run says all that a source would
@@ -70,6 +71,15 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     if start is not None:
         refuse_another_shape(run.model, plain.model, Path(start))
     return replace(run, task=task, data=_data(run.data, data, source, target))
+
+
+def _refuse_two_tasks(task: str | None, recipe: Path | None, overrides: Sequence[str]) -> None:
+    if task is None:
+        return
+    for where, other in (("--set", text_of("task", None, overrides)), (str(recipe), text_of("task", recipe))):
+        if other is not None and other != task:
+            said = f"--set task={other}" if where == "--set" else f"task={other} in {where}"
+            raise UserError(f"{task} and {said}: two tasks; leave out {said}, or the word {task}")
 
 
 def _train(run: Run, folder: Path) -> dict[str, Any]:

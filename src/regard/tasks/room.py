@@ -1,0 +1,38 @@
+"""Whether a search can fit into memory: what cannot is refused before any of it is taken."""
+
+import torch
+
+from regard.settings.errors import Failure
+from regard.settings.schema import Search, Tower
+from regard.tasks.device import available, size_in_words
+
+__all__ = ["refuse_search"]
+
+ID, SCORE = 8, 4  # bytes
+
+
+def refuse_search(how: Search, tower: Tower, *, rows: int, tokens: int, longest: int, width: torch.dtype,
+                  device: torch.device) -> None:
+    """Of `rows` answers at once, each after so many tokens and of at most `longest` new ones.
+
+    Counted is what there will be for certain: the ids of all answers, and the keys and values of the tokens.
+    """
+    kept = tokens + longest if device.type == "cuda" else tokens  # a GPU makes room for all at the beginning
+    needed = rows * (ID * longest + SCORE + _remembered(tower, kept) * width.itemsize)
+    there = available(device)
+    if there is None or needed <= there:
+        return
+    asked = [f"search.beam={how.beam}", f"search.best={how.best}", f"search.batch={how.batch}",
+             f"search.longest={how.longest}"]
+    raise Failure(f"not enough memory for up to {longest:,} tokens of {rows:,} answers at once. They take "
+                  f"{size_in_words(needed)} at the least, and {size_in_words(there)} is free ({device.type}); lower "
+                  f"one of {', '.join(asked)}, or give a shorter text")
+
+
+def _remembered(tower: Tower, tokens: int) -> int:
+    """Numbers that a decoder keeps of so many tokens. A recurrent one keeps its newest state only."""
+    if tower.cell is not None:
+        return tower.width
+    seen = tokens if tower.window is None else min(tokens, tower.window)
+    key_heads, head_width = tower.key_heads or tower.heads, tower.head_width or tower.width // tower.heads
+    return 2 * (tower.decoder_depth or tower.depth) * key_heads * head_width * seen

@@ -1,0 +1,100 @@
+"""Whether a model can be trained here at all: what cannot fit is refused before any memory is taken."""
+
+from dataclasses import replace
+
+import torch
+
+from regard.settings.errors import Failure
+from regard.settings.knobs import of, written
+from regard.settings.schema import Run
+from regard.tasks import make
+from regard.tasks.base import Sizes
+from regard.tasks.device import available, size_in_words
+from regard.training.tune import learner
+
+__all__ = ["refuse_too_large", "refuse_uncountable"]
+
+FLOAT = 4  # bytes of a number
+TRAINED = 3  # numbers beside each weight that learns: its gradient and two of AdamW's
+MUON_TRAINED = 2
+FEWEST: Sizes = {"sources": 64, "targets": 64, "vocabulary": 64, "labels": 2}  # before the data is read
+DEEP = 64  # blocks: the parameters of more are extrapolated
+BLOCK = 30_000  # bytes that the Python objects of a block take at the least
+UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
+# What a model grows with, and a usual value, by which the setting that is to blame is found.
+GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.hidden_width": 1024,
+          "model.heads": 8, "model.head_width": 64, "model.longest": 1024, "model.embedding_width": 256,
+          "model.segments": 2, "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora_rank": 8}
+BLAMED = 100  # times its usual value
+
+
+def refuse_too_large(run: Run, sizes: Sizes = FEWEST, *, device: torch.device, processes: int = 1) -> None:
+    """Compare weights, gradients and the optimiser's numbers with the memory there is. Activations come on top."""
+    total, learning = _counted(run, sizes)
+    trained = MUON_TRAINED if run.train.optimizer == "muon" else TRAINED
+    needed = FLOAT * (total + trained * learning) // (processes if run.train.shard else 1)
+    # A model is made on the CPU first, whole.
+    for place, size in ((torch.device("cpu"), FLOAT * total + BLOCK * _blocks(run)), (device, needed)):
+        there = available(place)
+        if there is not None and size > there:
+            raise Failure(f"{_blamed(run)}: a model of {total:,} parameters. To train it takes "
+                          f"{size_in_words(max(size, needed))} of memory at the least, and this machine has "
+                          f"{size_in_words(there)} free ({place.type}); take a smaller model")
+
+
+def refuse_uncountable(run: Run) -> None:
+    """The same for a plan, which may be for another machine: only what cannot even be described is refused."""
+    total, _ = _counted(run, FEWEST)
+    there = available(torch.device("cpu"))
+    if there is not None and (size := BLOCK * _blocks(run)) > there:
+        raise Failure(f"{_blamed(run)}: a model of {total:,} parameters in so many blocks that their description takes "
+                      f"{size_in_words(size)} of memory, and this machine has {size_in_words(there)} free; take fewer")
+
+
+def _counted(run: Run, sizes: Sizes) -> tuple[int, int]:
+    """Parameters, and how many of them learn. Equal blocks have equally many: more than a few need not be made."""
+    model = run.model
+    depths = model.depth, model.decoder_depth or model.depth
+    if max(depths) <= DEEP:
+        return _made(run, sizes)
+    # Adapters are few beside their blocks; what is frozen is counted as if it learned no less than nothing.
+    plain = replace(run, train=replace(run.train, tune="all", start=None, frozen=0))
+
+    def total(depth: int, decoder_depth: int) -> int:
+        return _made(replace(plain, model=replace(model, depth=depth, decoder_depth=decoder_depth)), sizes)[0]
+
+    one = total(1, 1)
+    found = one + (depths[0] - 1) * (total(2, 1) - one) + (depths[1] - 1) * (total(1, 2) - one)
+    return found, found if run.train.tune == "all" and not run.train.frozen else 0
+
+
+def _made(run: Run, sizes: Sizes) -> tuple[int, int]:
+    try:
+        with torch.device("meta"):
+            parameters = list(learner(make(run), sizes).parameters())
+    except (RuntimeError, OverflowError) as error:
+        if not any(word in str(error) for word in ("overflow", "too large", "too big")):
+            raise
+        there = available(torch.device("cpu"))
+        has = "" if there is None else f", and this machine has {size_in_words(there)} free"
+        raise Failure(f"{_blamed(run)}: a model of more than {size_in_words(UNCOUNTABLE)}{has}; take a smaller model"
+                      ) from None
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+
+
+def _blocks(run: Run) -> int:
+    return max(run.model.depth, run.model.decoder_depth or 0)
+
+
+def _blamed(run: Run) -> str:
+    """The settings that are far beyond what is usual, or else the one that is most so.
+
+    >>> from regard.settings.load import load
+    >>> _blamed(load(None, ["model.width=1000000", "model.depth=4"]))
+    'model.width=1000000'
+    """
+    ratio = {path: (of(run, path) or 0) / usual for path, usual in GROWTH.items()
+             if path != "model.longest" or run.model.positions == "learned"}
+    most = max(ratio, key=lambda path: ratio[path])
+    named = [path for path in ratio if ratio[path] >= BLAMED or path == most]
+    return ", ".join(f"{path}={written(of(run, path))}" for path in named)

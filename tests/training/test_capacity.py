@@ -1,0 +1,76 @@
+"""What cannot fit is refused in a sentence with its size, before any memory is taken."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.settings.errors import Failure, UserError
+from regard.settings.load import load
+from regard.settings.presets import base
+from regard.tasks import make
+from regard.training import capacity
+from regard.training.capacity import FEWEST, refuse_too_large, refuse_uncountable
+from regard.training.loop import train
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("settings", "named"), [
+    (["model.width=1000000000"], "model.width=1000000000: a model of more than 8.0 EiB"),
+    (["model.width=10000000"], "model.width=10000000: a model of "),
+    (["model.depth=100000000"], "model.depth=100000000: a model of "),
+    (["model.decoder_depth=100000000"], "model.decoder_depth=100000000: a model of "),
+    (["model.depth=100000000", "model.width=8", "model.heads=2"], "model.depth=100000000: a model of "),
+    (["model.hidden_width=9000000000000000000"], "model.hidden_width=9000000000000000000: a model of more than"),
+    (["model.head_width=1000000000000"], "model.head_width=1000000000000: a model of "),
+    (["model.longest=1000000000000", "model.positions=learned"], "model.longest=1000000000000: a model of "),
+    (["model.cell=lstm", "model.width=1000000000"], "model.width=1000000000: a model of more than")])
+def test_a_model_that_cannot_fit_is_refused_at_once(tmp_path: Path, settings: list[str], named: str) -> None:
+    run = load(None, ["device=cpu", *settings], base=base("translate", built_in=True))
+    began = time.process_time()
+    with pytest.raises(Failure) as caught:
+        train(run, tmp_path / "run", quiet=True)
+    assert time.process_time() - began < 5
+    assert str(caught.value).startswith(named)
+    assert "this machine has" in str(caught.value)
+    assert not (tmp_path / "run" / "run.json").exists()
+    assert not (tmp_path / "run" / "data").exists()  # nothing was read either
+
+
+@pytest.mark.parametrize("task", ["translate", "language", "classify", "tag", "mask", "detect"])
+def test_the_parameters_of_a_deep_model_are_those_that_it_has(task: str) -> None:
+    settings = ["model.width=8", "model.heads=2", "model.depth=70"]
+    run = load(None, settings, base=base(task, built_in=False))
+    with torch.device("meta"):
+        there = sum(parameter.numel() for parameter in make(run).build(FEWEST).parameters())
+    assert capacity._counted(run, FEWEST) == (there, there)
+
+
+def test_what_is_foretold_is_what_training_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = load(None, ["model.width=64"], base=base("translate", built_in=False))
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in make(run).build(FEWEST).parameters())
+    monkeypatch.setattr(capacity, "available", lambda device: 16 * count)
+    refuse_too_large(run, device=CPU)
+    monkeypatch.setattr(capacity, "available", lambda device: 16 * count - 1)
+    with pytest.raises(Failure, match=rf"a model of {count:,} parameters. To train it takes .* of memory at the least"):
+        refuse_too_large(run, device=CPU)
+    monkeypatch.setattr(capacity, "available", lambda device: None)  # where nothing says it, nothing is refused
+    refuse_too_large(run, device=CPU)
+
+
+def test_a_plan_is_for_any_machine_but_not_for_any_depth() -> None:
+    refuse_uncountable(load(None, ["model.width=65536"]))
+    with pytest.raises(Failure, match=r"model.depth=100000000: .* so many blocks"):
+        refuse_uncountable(load(None, ["model.depth=100000000"]))
+
+
+@pytest.mark.parametrize("setting", ["model.temperature=1e-40", "model.temperature=1e38", "search.temperature=1e-39",
+                                     "train.rate=1e-300", "model.norm_epsilon=1e-46", "train.epsilon=5e-324"])
+def test_a_number_that_float32_cannot_work_with_is_refused(setting: str) -> None:
+    with pytest.raises(UserError, match=r"wants a number.* which float32 cannot work with") as caught:
+        load(None, [setting])
+    assert str(caught.value).startswith(setting.partition("=")[0])
+    assert load(None, ["search.temperature=0", "model.temperature=0.01"]).model.temperature == 0.01
