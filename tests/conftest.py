@@ -41,6 +41,8 @@ settings.load_profile("regard")
 def pytest_configure(config: pytest.Config) -> None:
     # beartype looks at one item of a list, by chance; hypothesis takes that for a test's own dice.
     config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
+    # torch.compile says that its guards are slower on Python 3.13.0 than on 3.13.1.
+    config.addinivalue_line("filterwarnings", "ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
     # From Python 3.13 on, Triton's compiler is warned about how it builds a syntax tree.
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:triton.compiler.code_generator")
 

@@ -296,7 +296,7 @@ def test_a_bad_recipe_is_refused_with_the_way_out(content: str, said: str, recip
 
 
 @pytest.mark.parametrize(("content", "said"), [
-    ('{"format": 1,\n}', ": line 2, column 1: "),
+    ('{"format": 1\n"seed": 1}', ": line 2, column 1: "),
     ('{"format": 1, "seed": 1, "seed": 2}', ": seed: is given twice"),
     ('{"format": 1, "model": {"width": 8, "width": 8}}', ": width: is given twice"),
     ("[]", 'not a saved run: it has no "format" (in '),
