@@ -89,13 +89,15 @@ def command(arguments: Sequence[str], closed: Sequence[int] = ()) -> int:
 
 
 def fork(arguments: Sequence[str], *, closed: Sequence[int] = (), ignored: Sequence[int] = (),
-         stderr: int | None = None, terminal: bool = False) -> tuple[int, int]:
+         stderr: int | None = None, reader: int | None = None, terminal: bool = False) -> tuple[int, int]:
     """A child's number and, with a terminal of its own, our side of that."""
     pid, ours = pty.fork() if terminal else (os.fork(), -1)
     if pid:
         return pid, ours
     code = 70
     try:
+        if reader is not None:
+            os.close(reader)  # a pipe breaks when nobody has it open for reading
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests themselves may have been started with &
         for number in (signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -162,7 +164,7 @@ def tee_dies_first() -> int:
 def reader_leaves() -> int:
     """`regard train … 2>&1 | head -1`: the training goes on to its end."""
     theirs, ours = os.pipe()
-    pid, _ = fork(train("unread", steps=6), stderr=ours)
+    pid, _ = fork(train("unread", steps=6), stderr=ours, reader=theirs)
     os.close(ours)
     os.read(theirs, 1)
     os.close(theirs)
