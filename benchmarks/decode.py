@@ -25,10 +25,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from regard.convert.gpt2 import GPT2
 from regard.convert.shape import Shape
-from regard.generate.capture import Captures
 from regard.generate.sample import Draws, Sampling, sample
+from regard.kernels.cuda_graphs import Captures
+from regard.kernels.quantize import quantize
 from regard.models.decoder import Decoder
-from regard.nn.narrow import quantize
 from regard.settings.presets import PRESETS
 from regard.tasks.device import choose_device, large_pages
 

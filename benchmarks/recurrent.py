@@ -29,8 +29,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.data.batch import Plan
 from regard.data.ragged import Ragged
 from regard.generate.beam import Beam, Search, beam
-from regard.generate.capture import Captures, where
 from regard.generate.filters import Forbid
+from regard.kernels.cuda_graphs import Captures, where
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 from regard.nn.init import initialize

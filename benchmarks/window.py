@@ -21,8 +21,8 @@ import torch
 from length import most_bytes, seconds
 from torch import Tensor
 
+from regard.kernels import attention_sliding_window as near
 from regard.models.encoder import Encoder
-from regard.nn import near
 from regard.nn.attention import Attention
 from regard.nn.init import initialize
 from regard.nn.mask import Mask

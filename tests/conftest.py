@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from shutil import which
 from typing import Any
 
 import pytest
@@ -13,6 +14,10 @@ from hypothesis import settings
 
 # Before torch is imported: threads only get in each other's way in tensors as small as these.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Without a GPU, Triton's kernels run in its interpreter, where it is installed: it has to know before they are made.
+if which("nvidia-smi") is None:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 if find_spec("beartype") and find_spec("jaxtyping"):
     from jaxtyping import install_import_hook

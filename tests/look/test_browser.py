@@ -19,9 +19,9 @@ from regard.look.record import Labels, Record
 from regard.look.vectors import vectors
 from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attend import ScaledDotAttend
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
+from regard.nn.score import ScaledDotAttend
 from regard.settings.schema import Tower
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[dev]'")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from regard.look.explain import catch, example, explain
 from regard.look.watch import sites, watch
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attend import SCORES, DotAttend
 from regard.nn.init import initialize
+from regard.nn.score import SCORES, DotAttend
 from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Tower

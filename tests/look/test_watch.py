@@ -16,9 +16,9 @@ from regard.look.watch import Seen, band, mean_over_heads, sites, top, watch
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attend import SCORES
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
+from regard.nn.score import SCORES
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attend import SCORES
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
+from regard.nn.score import SCORES
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Tower
 

@@ -17,10 +17,10 @@ from regard.generate.sample import Sampling, gather, sample
 from regard.look.watch import sites, watch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.writers import decoder
-from regard.nn.attend import SCORES
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
+from regard.nn.score import SCORES
 from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Tower

@@ -13,20 +13,11 @@ from torch import Tensor
 
 from regard.generate.beam import Beam, beam
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attend import (
-    SCORES,
-    AdditiveAttend,
-    Attend,
-    Bias,
-    BilinearAttend,
-    DistanceAttend,
-    DotAttend,
-    Places,
-    ScaledDotAttend,
-)
+from regard.nn.attend import Attend, Bias, Places
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
 from regard.nn.positions import Alibi, RelativeBias
+from regard.nn.score import SCORES, AdditiveAttend, BilinearAttend, DistanceAttend, DotAttend, ScaledDotAttend
 from regard.settings.schema import Tower
 
 CPU = torch.device("cpu")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.nn.attention import Memory
-from regard.nn.block import Block, FeedForward, norm
+from regard.nn.block import Block, PostNormBlock, norm
+from regard.nn.feed_forward import FeedForward
 from regard.nn.mask import Mask
 from regard.nn.positions import Positions
 from regard.settings.schema import Tower
@@ -78,7 +79,8 @@ def test_without_biases_there_are_none() -> None:
 
 def block_and_input(place: str, *, memory: bool) -> tuple[Block, Tensor, Memory | None]:
     tower = replace(TOWER, norm_place=place)
-    block = ready(Block(tower, positions=Positions(), memory_width=8 if memory else None))
+    block = ready((PostNormBlock if tower.norm_place == "post" else Block)(
+        tower, positions=Positions(), memory_width=8 if memory else None))
     return block, torch.randn(2, 5, 8), Memory(torch.randn(2, 3, 8)) if memory else None
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.look.watch import sites, watch
 from regard.models.encoder import Encoder
 from regard.nn.attention import Attention
-from regard.nn.block import Block
+from regard.nn.block import Block, PostNormBlock
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
 from regard.nn.positions import Positions, Rotary
@@ -129,7 +129,7 @@ def test_the_blocks_are_those_of_longformer(length: int, window: int) -> None:
 
 def copied(layer: nn.Module, tower: Tower) -> Block:
     """A block with the weights of a layer of Longformer."""
-    block, theirs = Block(tower, positions=Positions()).eval(), layer.attention.self
+    block, theirs = PostNormBlock(tower, positions=Positions()).eval(), layer.attention.self
     parts = {
         "self.qkv": (theirs.query, theirs.key, theirs.value),
         "self.global_qkv": (theirs.query_global, theirs.key_global, theirs.value_global),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.models.encoder import Encoder
-from regard.nn.attend import ScaledDotAttend
 from regard.nn.mask import Mask
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
+from regard.nn.score import ScaledDotAttend
 from regard.settings.schema import Tower
 
 CPU = torch.device("cpu")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from regard.generate.beam import Search
 from regard.generate.sample import Draws
@@ -12,10 +13,9 @@ from regard.generate.text import Pieces
 from regard.models.decoder import Decoder, DecoderState
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attend import DotAttend
 from regard.nn.attention import Memory
-from regard.nn.cache import GrowingCache
 from regard.nn.init import initialize
+from regard.nn.kv_cache import GrowingCache
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.settings.schema import Tower
@@ -145,16 +145,14 @@ def values_not_reordered(patch: Patch) -> None:
 
 
 def another_scale_in_the_fused_kernel(patch: Patch) -> None:
-    sound = DotAttend._fused
-    patch.setattr(DotAttend, "_fused", lambda self, q, *others: sound(self, 1.01 * q, *others))
-    factor = DotAttend.factor.fget  # of the way that one token takes by itself
-    assert factor is not None
-    patch.setattr(DotAttend, "factor", property(lambda self: 1.01 * factor(self)))
+    sound = functional.scaled_dot_product_attention
+    patch.setattr(functional, "scaled_dot_product_attention", lambda *inputs, scale, **options: sound(
+        *inputs, scale=1.01 * scale, **options))
 
 
 def norm_over_the_batch(patch: Patch) -> None:
-    sound = Norm.normed
-    patch.setattr(Norm, "normed", lambda self, x: sound(self, x - 0.01 * x.mean(0, keepdim=True)))
+    sound = Norm.definition
+    patch.setattr(Norm, "definition", lambda self, x: sound(self, x - 0.01 * x.mean(0, keepdim=True)))
 
 
 def beam_that_prefers_the_second_best(patch: Patch) -> None:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from torch.nn import functional
 
-from regard.nn.attend import DotAttend
 from regard.settings.errors import Failure
 from regard.settings.load import load
 from regard.training.loop import train
@@ -44,8 +44,9 @@ def test_a_run_without_its_data_passes_on_made_up_sentences(run: Path, capsys: p
 def test_a_fault_is_a_failure_that_is_named(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = DotAttend._fused
-    monkeypatch.setattr(DotAttend, "_fused", lambda self, q, *others: sound(self, 1.01 * q, *others))
+    sound = functional.scaled_dot_product_attention
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", lambda *inputs, scale, **options: sound(
+        *inputs, scale=1.01 * scale, **options))
     with pytest.raises(Failure, match=r"2 of 10 checks failed: .*fused = explicit"):
         main(run, "cpu", json=False)
     [other, line] = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
@@ -57,8 +58,9 @@ def test_a_fault_is_a_failure_that_is_named(
 def test_a_fault_is_there_in_json_too(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = DotAttend._fused
-    monkeypatch.setattr(DotAttend, "_fused", lambda self, q, *others: sound(self, q, *others) / 0.0)
+    sound = functional.scaled_dot_product_attention
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", lambda *inputs, **options: sound(
+        *inputs, **options) / 0.0)
     with pytest.raises(Failure):
         main(run, "cpu", json=True)
     said = json.loads(capsys.readouterr().out)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.look.explain import explain
-from regard.nn.attend import DotAttend
+from regard.nn.score import DotAttend
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.training.loop import train

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.generate import quick_beam
-from regard.generate.capture import Captures, where
 from regard.generate.filters import Filter
 from regard.generate.steps import State, Steps
-from regard.nn.onednn import Layouts, lasting
+from regard.kernels import beam as beam_kernel
+from regard.kernels.cuda_graphs import Captures, where
+from regard.kernels.linear_onednn import Layouts, lasting
 
 __all__ = ["Beam", "Hypothesis", "Search", "beam"]
 
@@ -136,8 +136,8 @@ class Search:
             self.alike = False
         if states.device.type == "cpu":
             parents = self.choose(*self.candidates_in_parts(states))
-        elif quick_beam.serves(logits := self.logits(states, self.tokens), size):
-            parents = quick_beam.choose(
+        elif beam_kernel.serves(logits := self.logits(states, self.tokens), size):
+            parents = beam_kernel.choose(
                 logits, tokens=self.tokens, totals=self.totals, ended_tokens=self.ended_tokens,
                 ended_scores=self.ended_scores, ended_totals=self.ended_totals, done=self.done, length=self.length,
                 start=self.start, end=self.how.end, longest=self.how.longest, length_penalty=self.how.length_penalty)

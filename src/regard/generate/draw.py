@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.generate import quick_draw
+from regard.kernels import sample as sample_kernel
 
 __all__ = ["Drawn", "draw", "largest", "narrow", "pick"]
 
@@ -34,8 +34,8 @@ def draw(
 ) -> Drawn:
     """`uniform` is in [0, 1). A temperature of 0 takes the likeliest token."""
     temperature = 0.0 if temperature < COLDEST else min(temperature, HOTTEST)
-    if quick_draw.serves(logits, top_p):
-        return Drawn(*quick_draw.draw(logits, uniform, temperature=temperature, top_k=top_k, min_p=min_p))
+    if sample_kernel.serves(logits, top_p):
+        return Drawn(*sample_kernel.draw(logits, uniform, temperature=temperature, top_k=top_k, min_p=min_p))
     chances = logits.log_softmax(-1, dtype=torch.float32)
     if temperature == 0:
         tokens = logits.argmax(-1, keepdim=True)

@@ -18,12 +18,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.generate.beam import Hypothesis
-from regard.generate.capture import Advance, Captures, where
 from regard.generate.draw import Drawn, draw
 from regard.generate.filters import Filter
 from regard.generate.prefill import prefill
 from regard.generate.steps import State, Steps
-from regard.nn.onednn import Layouts, lasting
+from regard.kernels.cuda_graphs import Advance, Captures, where
+from regard.kernels.linear_onednn import Layouts, lasting
 
 __all__ = ["Drawn", "Draws", "Sampling", "gather", "padded", "sample"]
 

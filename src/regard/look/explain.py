@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from regard.look.hooks import in_this_thread
 from regard.look.watch import matching, sites
-from regard.nn.attend import SCORES, Attend, Attended, Bias, Places, ScaledDotAttend
+from regard.nn.attend import Attend, Attended, Bias, Places
 from regard.nn.mask import Mask, whole
+from regard.nn.score import SCORES, ScaledDotAttend
 from regard.settings.errors import UserError
 
 __all__ = ["FORMULAS", "Caught", "Steps", "catch", "catch_all", "example", "explain", "score_name"]
@@ -63,7 +64,7 @@ def explain(
     query, keys = q[None, None, None].float(), k[None, None].float()
     places = positions or Places(whole(1, q.device), whole(len(k), k.device))
     divided = attend.scores(query, keys)[0, 0, 0]
-    scale = float(getattr(attend, "scale", 1.0))  # of the two dot products alone
+    scale = 1.0 if attend.scale is None else float(attend.scale)
     added = None if bias is None else bias(places.queries, places.keys)[0, 0, 0]
     allowed = mask.dense(places.queries, places.keys)
     seen = torch.ones_like(divided, dtype=torch.bool) if allowed is None else allowed[0, 0, 0]

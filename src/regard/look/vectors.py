@@ -79,8 +79,9 @@ def _vectors(caught: Caught, weights: Float[np.ndarray, "heads targets sources"]
     allowed = caught.options["mask"].dense(here, there)
     seen = torch.ones(targets, sources) if allowed is None else allowed[0, 0].expand(targets, sources)
     score, context = score_name(caught.attend), torch.from_numpy(weights).to(v) @ v[0, groups]
+    scales = [caught.attend.pick([head]).scale for head in heads]
     return Vectors(
-        score, tuple(groups), tuple(1 / float(getattr(caught.attend.pick([head]), "scale", 1.0)) for head in heads),
+        score, tuple(groups), tuple(1.0 if scale is None else 1 / float(scale) for scale in scales),
         caught.attend.temperature, _array(queries[0]), _array(k[0]), _array(v[0]),
         None if score in SIMPLE else _array(part.scores(queries, k[:, groups])[0]),
         _bias(caught.options.get("bias"), here, there, list(heads)),

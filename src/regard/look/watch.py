@@ -184,7 +184,7 @@ def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *
         for asking, at in zip(q.split(together, dim=2), places.queries.split(together, dim=1), strict=True):
             here = places._replace(queries=at)
             weights = [part.weights(_heads(asking, few), keys_of(i), mask=options["mask"], positions=here,
-                                    bias=_of_heads(options.get("bias"), few), previous=options.get("previous"))
+                                    bias=_of_heads(options.get("bias"), few))
                        for i, (part, few) in enumerate(parts)]
             whole_piece = weights[0] if len(weights) == 1 else torch.cat(weights, dim=1)
             seen.take(site, heads, Kept(whole_piece) if reduce is None else reduce(whole_piece, here), k.shape[2])

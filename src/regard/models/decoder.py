@@ -6,17 +6,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.kernels import shared_kv_cache
+from regard.kernels import table as kernels
+from regard.kernels.decode_step import DecodeCall, DecodePlan
+from regard.kernels.fixed_kv_cache import FixedCache, Lineage
+from regard.kernels.shared_kv_cache import SiblingCache, Siblings
 from regard.models.tower import blocks, input_positions, tokens
 from regard.models.writes import Writes
-from regard.nn.attention import Attention, CrossAttention, Memory
+from regard.nn.attention import CrossAttention, Memory
 from regard.nn.block import norm
-from regard.nn.cache import BlockCache, FixedCache, GrowingCache, Lineage
 from regard.nn.dropout import Dropout
 from regard.nn.embed import in_autocast
+from regard.nn.kv_cache import BlockCache, GrowingCache
+from regard.nn.linear import Linear
 from regard.nn.mask import Mask, whole
-from regard.nn.product import product
-from regard.nn.siblings import SiblingCache, Siblings
-from regard.nn.token import OneToken
 from regard.settings.schema import Tower
 
 __all__ = ["Decoder", "DecoderState"]
@@ -27,11 +30,11 @@ class DecoderState:
     """What a decoder keeps between two steps: the caches, the memory, and the position of the next token."""
 
     caches: list[BlockCache]
+    plan: DecodePlan
     memory: Memory | None
     position: Int[Tensor, "#rows 1"]
     rows: int
     lineage: Lineage | None = None
-    one_token: OneToken | None = None
     may_share: bool = False
     """Whether rows that fan out may have their keys in one store."""
     siblings: Siblings | None = None
@@ -118,7 +121,7 @@ class Decoder(Writes):
         self.dropout = Dropout(tower.dropout)
         self.blocks = blocks(tower, tower.decoder_depth or tower.depth, causal=True, memory_width=memory_width)
         self.norm = norm(tower) if tower.norm_place == "pre" else nn.Identity()
-        self.output = nn.Linear(tower.width, vocabulary, bias=False)
+        self.output = Linear(tower.width, vocabulary, bias=False)
         if tower.tied != "none" and tower.position_width is None:
             self.output.weight = self.tokens.table.weight
 
@@ -138,7 +141,7 @@ class Decoder(Writes):
         return self.norm(x)  # type: ignore[no-any-return]
 
     def logits(self, states: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length vocabulary"]:
-        return product(states, self.output)
+        return self.output(states)  # type: ignore[no-any-return]
 
     def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
         """Ready for the first token of each row. With a capacity, no shape will change from step to step."""
@@ -151,20 +154,9 @@ class Decoder(Writes):
             cross: CrossAttention | None = block.cross  # type: ignore[assignment]
             remembered = cross.remember(memory.states) if cross is not None and memory is not None else None
             caches.append(BlockCache(own, remembered))
-        # With a window, a token sees less than all that came before.
-        one_token = OneToken(self.blocks) if self.window is None and like.device.type == "cpu" else None
         position = torch.zeros(1, 1, dtype=torch.long, device=like.device)
-        may_share = capacity is None and like.device.type == "cpu" and self._may_share()
-        return DecoderState(caches, memory, position, rows, lineage, one_token, may_share)
-
-    def _may_share(self) -> bool:
-        """Whether beams gain from one store: by a product with keys that no heads share, and with nobody looking.
-
-        Whoever looks at a row's attention, by a hook, wants to see its own past alone.
-        """
-        own: list[Attention] = [block.self for block in self.blocks]  # type: ignore[misc]
-        return (all(one.attend.factor is not None and one.groups == one.heads for one in own)
-                and not any(part._forward_hooks or part._forward_pre_hooks for part in self.blocks.modules()))
+        may_share = capacity is None and shared_kv_cache.pays(self.blocks, like)
+        return DecoderState(caches, DecodePlan(self.blocks), memory, position, rows, lineage, may_share)
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
         """The states of the next n tokens of each row. The state moves on by n."""
@@ -172,9 +164,9 @@ class Decoder(Writes):
         if state.lineage is not None:
             state.lineage.write(positions)
         x = self.embed(tokens, positions)
-        if state.one_token is not None and state.in_order and state.one_token.fits(x):
-            x = self.norm(state.one_token(x, positions=positions, caches=state.caches))
-        else:
-            x = self(x, state.memory, positions=positions, cache=state.caches)
+        mask = Mask(causal=True, window=self.window)
+        call = DecodeCall(state.plan, x, positions, state.caches, mask, state.memory, state.in_order)
+        fast = kernels.decode_step(call)
+        x = self(x, state.memory, positions=positions, cache=state.caches) if fast is None else self.norm(fast)
         state.position += tokens.shape[1]  # in place: a captured step goes on reading the same memory
         return x  # type: ignore[no-any-return]

@@ -4,8 +4,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.rnn import RecurrentDecoder, Source
-from regard.nn.attend import SCORES, Attend
+from regard.nn.attend import Attend
 from regard.nn.attention import Memory
+from regard.nn.score import SCORES
 from regard.settings.schema import Tower
 
 __all__ = ["LookingDecoder"]

@@ -3,7 +3,7 @@
 from torch import nn
 
 from regard.models.cells import Recurrent
-from regard.nn.block import Block
+from regard.nn.block import Block, PostNormBlock
 from regard.nn.embed import Tokens
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
 from regard.settings.schema import Tower
@@ -59,4 +59,5 @@ def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None =
             case _:
                 return Positions()
 
-    return nn.ModuleList(Block(tower, positions=inner(), memory_width=memory_width) for _ in range(depth))
+    kind = PostNormBlock if tower.norm_place == "post" else Block
+    return nn.ModuleList(kind(tower, positions=inner(), memory_width=memory_width) for _ in range(depth))

@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.attend import SCORES, Places
-from regard.nn.cache import LayerCache, Remembered
+from regard.nn.attend import Places
+from regard.nn.kv_cache import LayerCache, Remembered
+from regard.nn.linear import Linear
 from regard.nn.mask import Mask, whole
 from regard.nn.norm import Norm
 from regard.nn.positions import Positions
-from regard.nn.product import product
+from regard.nn.score import SCORES
 
 __all__ = ["Attention", "CrossAttention", "Memory"]
 
@@ -42,7 +43,7 @@ class Heads(nn.Module):
         self.query_width = sum(self.widths)
         self.key_width = self.groups * self.head if self.equal else self.query_width
         self.attend = SCORES[score](self.widths, temperature=temperature, dropout=dropout)
-        self.out = nn.Linear(self.query_width, width, bias=bias)
+        self.out = Linear(self.query_width, width, bias=bias)
 
     def split(self, x: Float[Tensor, "batch length features"]) -> Float[Tensor, "batch heads length head"]:
         if self.equal:
@@ -67,10 +68,10 @@ class Attention(Heads):
         super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
                          temperature=temperature, dropout=dropout)
         self.positions = positions or Positions()
-        self.qkv = nn.Linear(width, self.query_width + 2 * self.key_width, bias=bias)
-        self.global_qkv: nn.Linear | None = None
+        self.qkv = Linear(width, self.query_width + 2 * self.key_width, bias=bias)
+        self.global_qkv: Linear | None = None
         if global_projections:  # of what the mask's global tokens ask, and of all that they look at
-            self.global_qkv = nn.Linear(width, self.query_width + 2 * self.key_width, bias=bias)
+            self.global_qkv = Linear(width, self.query_width + 2 * self.key_width, bias=bias)
             self.global_attend = SCORES[score](self.widths, temperature=temperature, dropout=dropout)
         if qk_norm and not self.equal:
             raise ValueError("heads of unequal widths have no norm in common")
@@ -79,38 +80,28 @@ class Attention(Heads):
         self.query_norm = Norm(self.head, kind="rms", epsilon=norm_epsilon) if qk_norm else nn.Identity()
         self.key_norm = Norm(self.head, kind="rms", epsilon=norm_epsilon) if qk_norm else nn.Identity()
         # Keys can then go into a cache as they come out of the product.
-        self.straight = self.equal and not qk_norm and type(self.positions).rotate is Positions.rotate
+        self.stores_plain_keys = self.equal and not qk_norm and type(self.positions).rotate is Positions.rotate
 
     def forward(
         self, x: Float[Tensor, "batch length width"], *, mask: Mask,
         positions: Int[Tensor, "#batch length"] | None = None, cache: LayerCache | None = None,
-        norm: Norm | None = None, add: Tensor | None = None,
     ) -> Float[Tensor, "batch length width"]:
-        """`positions` absent: the whole sequence is here, from position 0 on.
-
-        `norm` comes before it, and `add` is added to what comes out.
-        """
+        """`positions` absent: the whole sequence is here, from position 0 on."""
         here = whole(x.shape[1], x.device) if positions is None else positions
-        places: Places | None = None
-        if cache is not None and self.straight and (found := cache.project(x, self.qkv, norm=norm, positions=here)):
-            q, stored = self.split(found[0]), found[1]
+        places = None if positions is None else Places(here, here)
+        q, k, v = self.projected(self.qkv(x), here)
+        if cache is not None:
+            stored = cache.append(k, v, positions=here)
             k, v, places = stored.k, stored.v, stored.places(here)
-        else:
-            q, k, v = self.projected(product(x, self.qkv, norm=norm), here)
-            if cache is not None:
-                stored = cache.append(k, v, positions=here)
-                k, v, places = stored.k, stored.v, stored.places(here)
-                if stored.lines is not None:  # rows that share a store are more queries of it
-                    q = q.unflatten(0, (len(k), -1)).transpose(1, 2).flatten(2, 3)
-            elif positions is not None:
-                places = Places(here, here)
+            if stored.lines is not None:  # rows that share a store are more queries of it
+                q = q.unflatten(0, (len(k), -1)).transpose(1, 2).flatten(2, 3)
         apart = None if mask.globals is None else self.global_qkv
         own = mask if apart is None else mask.apart[0]
         context = self.attend(q, k, v, mask=own, positions=places, bias=self.positions.bias()).context
         if apart is not None:
             assert cache is None, "global tokens see the whole sequence, which a cache has in part"
-            context = self.with_globals(context, product(x, apart, norm=norm), mask, positions)
-        return product(self.merge(context).view(*x.shape[:2], -1), self.out, add=add)
+            context = self.with_globals(context, apart(x), mask, positions)
+        return self.out(self.merge(context).view(*x.shape[:2], -1))  # type: ignore[no-any-return]
 
     def with_globals(
         self, context: Float[Tensor, "batch heads length head"], qkv: Float[Tensor, "batch length features"],
@@ -146,27 +137,24 @@ class CrossAttention(Heads):
                  temperature: float = 1.0, dropout: float = 0.0) -> None:
         super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
                          temperature=temperature, dropout=dropout)
-        self.q = nn.Linear(width, self.query_width, bias=bias)
-        self.kv = nn.Linear(memory_width or width, 2 * self.key_width, bias=bias)
+        self.q = Linear(width, self.query_width, bias=bias)
+        self.kv = Linear(memory_width or width, 2 * self.key_width, bias=bias)
 
     def remember(self, states: Float[Tensor, "sources keys memory"]) -> Remembered:
         """Project the memory: once for a whole sentence, however many tokens and beams look at it."""
         if self.equal:
-            keys, values = self.split(product(states, self.kv)).chunk(2, dim=1)
+            keys, values = self.split(self.kv(states)).chunk(2, dim=1)
         else:
-            keys, values = (self.split(part) for part in product(states, self.kv).chunk(2, dim=-1))
-        if states.device.type == "cpu" and not states.requires_grad:  # where every look at others would copy them
-            keys, values = keys.contiguous(), values.contiguous()
-        return Remembered(keys, values)
+            keys, values = (self.split(part) for part in self.kv(states).chunk(2, dim=-1))
+        return Remembered.of(keys, values)
 
     def forward(
         self, x: Float[Tensor, "rows length width"], memory: Memory, *, cache: Remembered | None = None,
-        norm: Norm | None = None, add: Tensor | None = None,
     ) -> Float[Tensor, "rows length width"]:
-        """With a cache, `memory` gives its mask alone. Where there are more rows than sources, neighbours share one."""
+        """With a cache, `memory` gives its mask only. Where there are more rows than sources, neighbours share one."""
         known = cache or self.remember(memory.states)
         rows, sources = x.shape[0], known.keys.shape[0]
         # Rows that share a source become more queries of it: its keys and values are never copied.
-        q = self.split(product(x, self.q, norm=norm).reshape(sources, -1, self.query_width))
+        q = self.split(self.q(x).reshape(sources, -1, self.query_width))
         attended = self.attend(q, known.keys, known.values, mask=memory.mask)
-        return product(self.merge(attended.context).reshape(rows, -1, self.query_width), self.out, add=add)
+        return self.out(self.merge(attended.context).reshape(rows, -1, self.query_width))  # type: ignore[no-any-return]

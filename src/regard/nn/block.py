@@ -1,59 +1,36 @@
-"""FeedForward, Block: one layer of any transformer."""
-
-from collections.abc import Callable
+"""Block: one layer of any transformer."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.attention import Attention, CrossAttention, Memory
-from regard.nn.cache import BlockCache
 from regard.nn.dropout import Dropout
+from regard.nn.feed_forward import FeedForward
+from regard.nn.kv_cache import BlockCache
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.nn.positions import Positions
-from regard.nn.product import Activation, product
 from regard.settings.schema import Tower
 
-__all__ = ["Block", "FeedForward", "norm"]
-
-Part = Callable[[Tensor, Norm | None, Tensor | None], Tensor]
-"""What a block does to its input, given the norm that comes before and what is added after."""
-
-GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+__all__ = ["Block", "PostNormBlock", "norm"]
 
 
 def norm(tower: Tower) -> Norm:
     return Norm(tower.width, kind=tower.norm, epsilon=tower.norm_epsilon, bias=tower.bias)
 
 
-class FeedForward(nn.Module):
-    """φ(x W₁) W₂ for each token alone; gated: (φ(x W₁) ⊙ x V) W₂ (Shazeer 2020)."""
-
-    def __init__(self, width: int, hidden: int, *, activation: str = "relu", bias: bool = True,
-                 dropout: float = 0.0) -> None:
-        super().__init__()
-        self.activation = Activation(GATES.get(activation, activation), gated=activation in GATES)
-        self.up = nn.Linear(width, 2 * hidden if self.activation.gated else hidden, bias=bias)
-        self.down = nn.Linear(hidden, width, bias=bias)
-        self.dropout = Dropout(dropout)
-
-    def forward(
-        self, x: Float[Tensor, "batch length width"], *, norm: Norm | None = None, add: Tensor | None = None
-    ) -> Float[Tensor, "batch length width"]:
-        """`norm` comes before it, and `add` is added to what comes out."""
-        x = product(x, self.up, norm=norm, activation=self.activation)
-        return product(self.dropout(x), self.down, add=add)
-
-
 class Block(nn.Module):
     """Self-attention, then attention to a memory if there is one, then the feed-forward; a residual around each.
 
-    Post-norm is the 2017 paper's `norm(x + part(x))`; pre-norm, `x + part(norm(x))`, trains without care.
+    Pre-norm, x + part(norm(x)), trains without care (Xiong et al. 2020).
     """
+
+    post = False
+    """Whether the norms come after the residual sums."""
 
     def __init__(self, tower: Tower, *, positions: Positions, memory_width: int | None = None) -> None:
         super().__init__()
-        self.post = tower.norm_place == "post"
+        assert (tower.norm_place == "post") == self.post, "PostNormBlock is the one whose norms come after"
         widths = (tower.head_width or tower.width // tower.heads,) * tower.heads
         self.self = Attention(
             tower.width, heads=tower.heads, key_heads=tower.key_heads, head_widths=widths, bias=tower.bias,
@@ -77,19 +54,26 @@ class Block(nn.Module):
         self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask,
         positions: Int[Tensor, "#batch length"] | None = None, cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch length width"]:
-        own = cache.own if cache is not None else None
-        x = self.residual(x, self.self_norm, lambda h, norm, add: self.self(
-            h, mask=mask, positions=positions, cache=own, norm=norm, add=add))
-        if (cross := self.cross) is not None:
+        own, remembered = (None, None) if cache is None else (cache.own, cache.cross)
+        x = x + self.dropout(self.self(self.self_norm(x), mask=mask, positions=positions, cache=own))
+        if self.cross is not None:
             assert memory is not None, "a block with cross-attention needs a memory"
-            remembered = cache.cross if cache is not None else None
-            x = self.residual(x, self.cross_norm, lambda h, norm, add: cross(
-                h, memory, cache=remembered, norm=norm, add=add))
-        return self.residual(x, self.feed_forward_norm, lambda h, norm, add: self.feed_forward(h, norm=norm, add=add))
+            x = x + self.dropout(self.cross(self.cross_norm(x), memory, cache=remembered))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))  # type: ignore[no-any-return]
 
-    def residual(self, x: Tensor, norm: Norm, part: Part) -> Tensor:
-        if self.post:
-            return norm.of_sum(x, self.dropout(part(x, None, None)))
-        if self.training:
-            return x + self.dropout(part(norm(x), None, None))  # type: ignore[no-any-return]
-        return part(x, norm, x)  # the same without dropout, where norm and sum can join the products beside them
+
+class PostNormBlock(Block):
+    """norm(x + part(x)), as in Vaswani et al. 2017, 3.1."""
+
+    post = True
+
+    def forward(
+        self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask,
+        positions: Int[Tensor, "#batch length"] | None = None, cache: BlockCache | None = None,
+    ) -> Float[Tensor, "batch length width"]:
+        own, remembered = (None, None) if cache is None else (cache.own, cache.cross)
+        x = self.self_norm(x + self.dropout(self.self(x, mask=mask, positions=positions, cache=own)))
+        if self.cross is not None:
+            assert memory is not None, "a block with cross-attention needs a memory"
+            x = self.cross_norm(x + self.dropout(self.cross(x, memory, cache=remembered)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))  # type: ignore[no-any-return]

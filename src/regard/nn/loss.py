@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.kernels.cross_entropy_triton import errors_
+from regard.kernels.linear_onednn import times
 from regard.nn.embed import in_autocast
-from regard.nn.logits import errors_
-from regard.nn.onednn import times
 
 __all__ = ["cross_entropy"]
 

@@ -1,17 +1,16 @@
 """Mask: which keys a query may see, described, not encoded."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.kernels.once import once
+
 __all__ = ["Mask", "Places", "whole"]
 
-UNSEEN, BLIND = -(2**31), 1 - 2**31  # the codes of a key that no query sees, and of a query that sees no key
-Known = TypeVar("Known")
 
 
 def whole(length: int, device: torch.device) -> Int[Tensor, "1 length"]:
@@ -32,17 +31,6 @@ class Places(NamedTuple):
     """The queries stand at the last of these keys, one after the other, in every row."""
     lines: Bool[Tensor, "batch 1 queries keys"] | None = None
     """Which keys each query may see besides what the mask says: others' pasts lie among its own."""
-
-    @property
-    def span(self) -> tuple[int, int] | None:
-        """Between which positions all queries stand, the second left out; None where nobody can tell without waiting.
-
-        A CPU can look. Elsewhere it is known of the newest alone.
-        """
-        if self.in_order and self.queries.device.type == "cpu":
-            return int(self.queries.min()), int(self.queries.max()) + 1
-        count, keys = self.queries.shape[1], self.keys.shape[1]
-        return (keys - count, keys) if self.in_order and self.newest else None
 
     def part(self, low: int, high: int) -> "Places":
         """The same queries with the keys from `low` up to `high`."""
@@ -86,20 +74,14 @@ class Mask:
         if self.globals is None or self.most_globals is not None:
             return self.most_globals or 0
         whole = self.globals
-        return self._once("count", lambda: int(whole.sum(1).max()))
+        return once(self, "count", lambda: int(whole.sum(1).max()))
 
     @property
     def global_places(self) -> Int[Tensor, "rows count"]:
         """Where each row's global tokens stand, in order. Rows with fewer of them end with tokens that are not."""
         assert self.globals is not None
         whole = self.globals
-        return self._once("places", lambda: _first(whole, self.global_count))
-
-    @property
-    def codes(self) -> tuple[Int[Tensor, "rows length"], Int[Tensor, "rows length"]] | None:
-        """A number for each token as a query and as a key: a query sees no key of another number. None: it sees all."""
-        known = [part for part in (self.keys, self.documents, self.blind) if part is not None]
-        return self._once("codes", lambda: self._coded(known[0])) if known else None
+        return once(self, "places", lambda: _first(whole, self.global_count))
 
     @property
     def apart(self) -> tuple["Mask", "Mask"]:
@@ -107,31 +89,12 @@ class Mask:
         assert self.globals is not None
         assert self.blind is None, "who sees nothing is not asked"
         whole = self.globals
-        return self._once("apart", lambda: (replace(self, blind=whole), replace(self, blind=~whole, window=None)))
+        return once(self, "apart", lambda: (replace(self, blind=whole), replace(self, blind=~whole, window=None)))
 
     def find_globals(self, positions: Int[Tensor, "#batch length"]) -> Int[Tensor, "rows count"]:
         """`global_places`, in a sequence that stands at these positions."""
         assert self.globals is not None
         return _first(_at(self.globals, positions), self.global_count)
-
-    def _coded(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        text = torch.zeros_like(like, dtype=torch.int32) if self.documents is None else self.documents.int()
-        asks = text if self.blind is None else text.masked_fill(self.blind, BLIND)
-        return asks, text if self.keys is None else text.masked_fill(~self.keys, UNSEEN)
-
-    def _once(self, name: str, work: Callable[[], Known]) -> Known:
-        """What follows from a mask is worked out once for all the layers that share it.
-
-        Compiled code must not keep what it makes, and finds out by itself what it has done before.
-        """
-        if torch.compiler.is_compiling():
-            return work()
-        # What is made in inference mode cannot be used for a gradient.
-        name = f"_{name}_inference" if torch.is_inference_mode_enabled() else f"_{name}"
-        known = self.__dict__  # its fields are frozen
-        if name not in known:
-            known[name] = work()
-        return known[name]  # type: ignore[no-any-return]
 
     @property
     def only_causal(self) -> bool:

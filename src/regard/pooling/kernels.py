@@ -9,7 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from regard.nn.attend import Attend, DistanceAttend
+from regard.nn.attend import Attend
+from regard.nn.score import DistanceAttend
 
 __all__ = ["EDGE", "FARTHEST", "KERNELS", "BoxcarAttend", "ConstantAttend", "GaussianAttend", "TriangularAttend"]
 

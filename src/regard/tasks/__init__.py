@@ -27,7 +27,7 @@ def make(run: Run) -> Any:
         others = ", ".join(name for name in TASKS if name != "encode")  # which is not trained
         hint = f"did you mean {near[0]}?" if near else f"there are {others}"
         raise UserError(f"{run.task}: no such task; {hint}")
-    from regard.nn.attend import SCORES
+    from regard.nn.score import SCORES
 
     if run.model.score not in SCORES:  # the schema leaves this open: a new score is a line in nn/attend.py alone
         near = get_close_matches(run.model.score, SCORES, n=1)

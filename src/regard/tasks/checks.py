@@ -177,7 +177,7 @@ def fused_is_explicit(asked: Subject) -> Difference:
 
     def compare(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Attended, *,
                 site: str) -> None:
-        explicit = Attend.forward(attend, *inputs, **options).context
+        explicit = attend.explicit(*inputs, **options).context
         size, *_ = _gap(output.context.flatten(0, 1), explicit.flatten(0, 1))
         found.append(Difference(size, site))
 

@@ -15,9 +15,9 @@ from torch import nn
 from regard.checkpoint import load_weights, read_json
 from regard.convert.run import saved
 from regard.data.tokenizer import checked_length
+from regard.kernels.quantize import quantize as narrow
 from regard.look.choices import Output
 from regard.look.record import Record
-from regard.nn.narrow import quantize as narrow
 from regard.settings.errors import UserError
 from regard.settings.knobs import KNOBS, checked
 from regard.settings.load import from_json

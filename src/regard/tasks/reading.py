@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from regard.data.tokenizer import Tokenizer
 from regard.look.hooks import in_this_thread
+from regard.kernels.linear_onednn import Layouts, lasting
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.encoder import Encoder
 from regard.nn.head import pooled
 from regard.nn.mask import Mask
-from regard.nn.onednn import Layouts, lasting
 from regard.settings.errors import NotFinite, out_of
 from regard.tasks.watched import records
 

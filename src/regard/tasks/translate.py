@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.beam import Search as BeamSearch
-from regard.generate.capture import Captures, where
+from regard.kernels.cuda_graphs import Captures, where
 from regard.generate.filters import Filters
 from regard.generate.sample import Draws, Sampling, gather, sample
 from regard.generate.text import until
+from regard.kernels.cuda_graphs import Captures, where
 from regard.look.choices import Output
 from regard.look.record import Labels, Record
 from regard.look.watch import watch

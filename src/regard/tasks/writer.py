@@ -8,10 +8,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
-from regard.generate.capture import Captures
 from regard.generate.filters import Filters
 from regard.generate.sample import Draws, Sampling, padded, sample
 from regard.generate.text import Writing, follow
+from regard.kernels.cuda_graphs import Captures
 from regard.models.writes import Writes
 from regard.settings.schema import Search
 

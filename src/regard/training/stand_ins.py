@@ -10,20 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ShortAttention", "read_outlined"]
+__all__ = ["FusedAttention", "read_outlined"]
 
 
-class ShortAttention(torch.autograd.Function):
-    """What `nn/short.py` holds: it keeps its inputs and nothing else."""
+class FusedAttention(torch.autograd.Function):
+    """What a kernel of attention holds: its inputs, and so many bytes beside them."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        ctx.save_for_backward(q, k, v)
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, keeps: int) -> Tensor:
+        ctx.save_for_backward(q, k, v, q.new_empty(keeps, dtype=torch.uint8))
         return torch.empty_like(q)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        return tuple(map(torch.empty_like, ctx.saved_tensors))
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, _ = ctx.saved_tensors
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None
 
 
 class Reading(torch.autograd.Function):

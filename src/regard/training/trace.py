@@ -18,8 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
-from regard.nn import short
-from regard.training.stand_ins import ShortAttention, read_outlined
+from regard.kernels.calls import AttentionCall
+from regard.kernels.kernel import Kernel, foretelling
+from regard.training.stand_ins import FusedAttention, read_outlined
 
 __all__ = ["Trace", "trace"]
 
@@ -70,6 +71,7 @@ def trace(model: nn.Module, loss: Callable[[], Tensor], *, device: str, precisio
             stack.enter_context(_watched(block, ledger, stand_in, blocks))
         for cell in [part for part in model.modules() if isinstance(part, nn.RNNBase)]:
             stack.enter_context(read_outlined(cell, stand_in.cast))
+        stack.enter_context(foretelling(_outlined))
         stack.enter_context(ledger)
         for _ in range(1 + accumulates):
             before = ledger.begin()
@@ -175,14 +177,17 @@ class StandIn(TorchFunctionMode):
                 q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
         elif self.device.type != "cuda":
             context = aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)[0]
-        elif half and dropout_p == 0 and max(q.shape[2], k.shape[2]) <= short.LONGEST and not enable_gqa:
-            context = ShortAttention.apply(q, k, v)  # type: ignore[no-untyped-call]
         elif flash:
             context = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)[0]
         else:
             context = aten._scaled_dot_product_efficient_attention(
                 q, k, v, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
         return context  # type: ignore[no-any-return]
+
+
+def _outlined(kernel: Kernel[AttentionCall, Tensor], call: AttentionCall) -> Tensor:
+    assert kernel.keeps is not None
+    return FusedAttention.apply(call.q, call.k, call.v, kernel.keeps(call))  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

@@ -1,0 +1,80 @@
+"""What kernels are asked: the arguments of a definition, as one value."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from regard.nn.mask import Mask, Places, whole
+
+__all__ = ["ActivatedLinearCall", "AttentionCall", "Bias", "LinearCall", "NormCall", "from_zero"]
+
+Bias = Callable[[Tensor, Tensor], Tensor]
+"""From the positions of queries and keys to numbers that are added to the scores."""
+
+
+class AttentionCall(NamedTuple):
+    """softmax((scale · q kᵀ + bias) / temperature) v, where the mask allows it."""
+
+    q: Tensor  # (batch, heads, queries, head)
+    k: Tensor  # (batch, groups, keys, head)
+    v: Tensor  # (batch, groups, keys, value)
+    mask: Mask
+    positions: Places | None
+    bias: Bias | None
+    scale: float | Tensor
+    temperature: float
+    dropout: float
+    attend: "Callable[[AttentionCall], Tensor]"
+    """Answers a call by whichever way serves it: for a kernel that is left with a smaller one."""
+
+    @property
+    def scaled(self) -> "AttentionCall":
+        """With queries as the kernels take them: in the keys' precision, and one scale for all heads."""
+        q, k = self.q, self.k
+        if isinstance(self.scale, Tensor):  # heads of unequal widths: a kernel takes one number only
+            return self._replace(q=(q * self.scale.to(q.dtype)).to(k.dtype), scale=1.0)
+        return self._replace(q=q.to(k.dtype))  # a cache may keep its keys in more than they came in
+
+    @property
+    def factor(self) -> float:
+        """The one number that the scores are multiplied with, once the call is `scaled`."""
+        assert not isinstance(self.scale, Tensor)
+        return self.scale / self.temperature
+
+    @property
+    def places(self) -> Places:
+        """The positions of queries and keys; where none are given, both count from 0."""
+        return self.positions or from_zero(self.q, self.k)
+
+
+def from_zero(q: Tensor, k: Tensor) -> Places:
+    return Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+
+
+class LinearCall(NamedTuple):
+    """x Wᵀ + b."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+
+class ActivatedLinearCall(NamedTuple):
+    """φ(x Wᵀ + b); gated: φ of the first half of the outputs, times the second half."""
+
+    x: Tensor
+    layer: nn.Module
+    activation: str
+    gated: bool
+
+
+class NormCall(NamedTuple):
+    """LayerNorm or RMSNorm of the last axis."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    kind: str
+    epsilon: float
+    definition: Callable[[Tensor], Tensor]

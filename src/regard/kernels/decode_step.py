@@ -1,0 +1,214 @@
+"""The decode step: one new token of each row through all blocks. `Block` is its definition.
+
+A product with one row takes some 50 µs on a CPU and less on a GPU. What Python spends around it on any mask, any cache
+and any number of tokens takes nearly as long again, and so does each launch. Here the choices are made once for many
+steps, and on a GPU norms, nonlinearities and residual sums join the products beside them.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.kernels import launch, linear_onednn
+from regard.kernels.calls import LinearCall, NormCall
+from regard.kernels.fixed_kv_cache import FixedCache
+from regard.kernels.fused_linear import Slots, few_rows, fused_linear, projected_into_cache, weights_of
+from regard.kernels.kernel import Kernel, first
+from regard.kernels.norm import norm_of_sum, normed
+from regard.nn.kv_cache import BlockCache, LayerCache
+from regard.nn.mask import Mask
+
+__all__ = ["CPU", "GPU", "DecodeCall", "DecodePlan"]
+
+Product = Callable[[Tensor], Tensor]
+
+
+class DecodePlan:
+    """The blocks of one decoder, laid out for many steps."""
+
+    def __init__(self, blocks: nn.ModuleList) -> None:
+        self.blocks: Sequence[Any] = list(blocks)
+        # Whoever looks into a module, or changes what it gives, does so by a hook; here none would be called.
+        self.hooks = [hooks for part in blocks.modules() if not hasattr(part, "scores")  # attention itself is called
+                      for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+        self.is_plain = all(map(_is_plain, self.blocks))
+        self.on_cpu: dict[object, list[_CpuLayer]] = {}
+
+    def has_no_hooks(self) -> bool:
+        return not any(self.hooks)
+
+    def has_unwatched_attention(self) -> bool:
+        return not any(block.self.attend._forward_hooks or block.self.attend._forward_pre_hooks
+                       for block in self.blocks)
+
+
+class DecodeCall(NamedTuple):
+    """One token of each row, after the embedding and before the last norm."""
+
+    plan: DecodePlan
+    x: Tensor  # (rows, 1, width)
+    positions: Tensor
+    caches: Sequence[BlockCache]
+    mask: Mask
+    memory: Any
+    in_order: bool
+    """All rows stand at one position, and every key in its own row and slot."""
+
+
+# On a CPU: a token that sees all that came before it.
+
+
+def _serves_cpu(call: DecodeCall) -> bool:
+    x, plan = call.x, call.plan
+    return (
+        x.shape[1] == 1 and x.device.type == "cpu" and call.in_order and call.mask.only_causal and plan.is_plain
+        and not plan.blocks[0].training and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+        and plan.has_no_hooks() and plan.has_unwatched_attention())
+
+
+def _run_cpu(call: DecodeCall) -> Tensor:
+    x, layouts = call.x, linear_onednn.layouts_in_use()
+    key = (len(x), x.dtype, id(layouts))
+    if (layers := call.plan.on_cpu.get(key)) is None:
+        call.plan.on_cpu.clear()
+        layers = call.plan.on_cpu[key] = [_CpuLayer(block, x) for block in call.plan.blocks]
+    for layer, cache in zip(layers, call.caches, strict=True):
+        x = layer(x, call.positions, cache.own)
+    return x
+
+
+def _is_plain(block: Any) -> bool:
+    """Whether a token sees nothing but its past, by a fused kernel, and without a bias."""
+    attention = block.self
+    return (block.cross is None and attention.equal and isinstance(attention.attend.scale, float)
+            and attention.positions.bias() is None)
+
+
+def _product(layer: nn.Module, like: Tensor) -> Product:
+    """The layer's product of an input of such a shape, the kernel chosen once."""
+    if not getattr(layer, "is_plain", False):  # its weights are packed, or otherwise its own affair
+        return layer.forward  # type: ignore[no-any-return]
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, Tensor)
+    x = like.new_empty(len(like), 1, weight.shape[1])
+    if linear_onednn.KERNEL is not first((linear_onednn.KERNEL,), LinearCall(x, weight, bias)):  # type: ignore[arg-type]
+        return partial(F.linear, weight=weight, bias=bias)  # type: ignore[arg-type]
+    return lambda x: linear_onednn.run(LinearCall(x, weight, bias))  # type: ignore[arg-type]
+
+
+class _CpuLayer:
+    """What a block does, with its parts at hand."""
+
+    def __init__(self, block: Any, like: Tensor) -> None:
+        attention, feed_forward = block.self, block.feed_forward
+        self.post, self.attention = block.post, attention
+        self.self_norm, self.feed_norm = block.self_norm.definition, block.feed_forward_norm.definition
+        self.qkv, self.out = _product(attention.qkv, like), _product(attention.out, like)
+        self.up, self.down = _product(feed_forward.up, like), _product(feed_forward.down, like)
+        self.activation = feed_forward.activation.forward
+        self.heads, self.head = [attention.heads, attention.groups, attention.groups], attention.head
+        self.shared = attention.heads != attention.groups
+        self.factor = attention.attend.scale / attention.attend.temperature
+        self.rotate, self.qk_norm = attention.positions.rotate, attention.qk_norm
+
+    def __call__(self, x: Tensor, positions: Tensor, cache: LayerCache) -> Tensor:
+        if self.post:
+            x = self.self_norm(x + self.attend(x, positions, cache))
+            return self.feed_norm(x + self.feed(x))
+        x = x + self.attend(self.self_norm(x), positions, cache)
+        return x + self.feed(self.feed_norm(x))
+
+    def attend(self, x: Tensor, positions: Tensor, cache: LayerCache) -> Tensor:
+        rows = x.shape[0]
+        heads = self.qkv(x).view(rows, -1, 1, self.head)  # of one token: nothing has to change places
+        q, k, v = heads.split_with_sizes(self.heads, 1)
+        if self.qk_norm:
+            q, k = self.attention.query_norm(q), self.attention.key_norm(k)
+        q, k = self.rotate(q, positions), self.rotate(k, positions)
+        k, v, *_ = cache.append(k, v, positions=positions)
+        context = F.scaled_dot_product_attention(q.to(k.dtype), k, v, scale=self.factor, enable_gqa=self.shared)
+        return self.out(context.view(rows, 1, -1).to(x.dtype))
+
+    def feed(self, x: Tensor) -> Tensor:
+        return self.down(self.activation(self.up(x)))
+
+
+# On a GPU: any mask, any cache, with a memory or without.
+
+
+def _serves_gpu(call: DecodeCall) -> bool:
+    x, plan = call.x, call.plan
+    return (x.shape[1] == 1 and launch.on_gpu(x) and not plan.blocks[0].training and not torch.is_grad_enabled()
+            and not torch.is_autocast_enabled("cuda") and plan.has_no_hooks())
+
+
+def _run_gpu(call: DecodeCall) -> Tensor:
+    x = call.x
+    for block, cache in zip(call.plan.blocks, call.caches, strict=True):
+        x = _gpu_layer(block, x, cache, call)
+    return x
+
+
+def _gpu_layer(block: Any, x: Tensor, cache: BlockCache, call: DecodeCall) -> Tensor:
+    x = _residual(block, x, block.self_norm, partial(_self_attention, block.self, cache=cache.own, call=call))
+    if block.cross is not None:
+        x = _residual(block, x, block.cross_norm, partial(_cross_attention, block.cross, cache=cache, call=call))
+    return _residual(block, x, block.feed_forward_norm, partial(_feed_forward, block.feed_forward))
+
+
+def _residual(block: Any, x: Tensor, norm: Any, part: Callable[..., Tensor]) -> Tensor:
+    if block.post:
+        return norm_of_sum(norm.call(x), part(x, norm=None, add=None))
+    return part(x, norm=norm.call(x), add=x)
+
+
+def _self_attention(attention: Any, x: Tensor, *, norm: NormCall | None, add: Tensor | None, cache: LayerCache,
+                    call: DecodeCall) -> Tensor:
+    here, weights = call.positions, weights_of(attention.qkv)
+    q = None
+    if isinstance(cache, FixedCache) and attention.stores_plain_keys and weights is not None:
+        q = projected_into_cache(x, weights, Slots(cache.keys, cache.values, here), norm=norm)
+    if q is not None:
+        assert isinstance(cache, FixedCache)
+        q, stored = attention.split(q), cache.stored()
+    else:
+        q, k, v = attention.projected(linear(x, attention.qkv, norm=norm), here)
+        stored = cache.append(k, v, positions=here)
+    context = attention.attend(q, stored.k, stored.v, mask=call.mask, positions=stored.places(here),
+                               bias=attention.positions.bias()).context
+    return linear(attention.merge(context), attention.out, add=add)
+
+
+def _cross_attention(attention: Any, x: Tensor, *, norm: NormCall | None, add: Tensor | None, cache: BlockCache,
+                     call: DecodeCall) -> Tensor:
+    known = cache.cross
+    assert known is not None
+    q = attention.split(linear(x, attention.q, norm=norm).reshape(len(known.keys), -1, attention.query_width))
+    context = attention.attend(q, known.keys, known.values, mask=call.memory.mask).context
+    return linear(attention.merge(context).reshape(len(x), -1, attention.query_width), attention.out, add=add)
+
+
+def _feed_forward(feed_forward: Any, x: Tensor, *, norm: NormCall | None, add: Tensor | None) -> Tensor:
+    weights, activation = weights_of(feed_forward.up), feed_forward.activation
+    if weights is not None and few_rows(x, weights):
+        h = fused_linear(x, weights, norm=norm, activation=activation.name, gated=activation.gated)
+    else:
+        h = feed_forward.hidden(x if norm is None else normed(norm))
+    return linear(h, feed_forward.down, add=add)
+
+
+def linear(x: Tensor, layer: nn.Module, *, norm: NormCall | None = None, add: Tensor | None = None) -> Tensor:
+    """add + layer(norm(x)), in one kernel where there are few rows."""
+    weights = weights_of(layer)
+    if weights is not None and few_rows(x, weights) and (add is None or add.is_contiguous()):
+        return fused_linear(x, weights, norm=norm, add=add)
+    y: Tensor = layer(x if norm is None else normed(norm))
+    return y if add is None else add + y
+
+
+CPU = Kernel("decode_step.cpu", _serves_cpu, _run_cpu)
+GPU = Kernel("decode_step.gpu", _serves_gpu, _run_gpu)

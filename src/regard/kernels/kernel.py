@@ -1,0 +1,103 @@
+"""Kernel: one fast path, and the choice among several."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Kernel", "first", "foretelling", "ran", "run_first", "use"]
+
+Call = TypeVar("Call")
+Out = TypeVar("Out")
+
+
+@dataclass(frozen=True)
+class Kernel(Generic[Call, Out]):
+    """A faster way to compute what a definition in `nn/` says."""
+
+    name: str
+    serves: Callable[[Call], bool]
+    """Whether it can take this call, and is worth it: device, dtype, shape, mask. It looks at no value on a GPU."""
+    run: Callable[[Call], Out]
+    keeps: Callable[[Call], int] | None = None
+    """Bytes kept for the backward pass beside the inputs and the output. None: it is made of torch's own operations,
+    which `regard plan` traces."""
+    is_installed: bool = True
+    """False for a Triton kernel on a machine without Triton."""
+
+
+# For tests and benchmarks: which kernels may run, and which ran. Process-wide, like the machine they stand for.
+_allowed: frozenset[str] | None = None
+_log: list[str] | None = None
+# For `regard plan`, which traces a step without running it.
+_stand_in: Callable[[Any, Any], Any] | None = None
+
+
+def first(kernels: Sequence[Kernel[Call, Out]], call: Call) -> Kernel[Call, Out] | None:
+    """The kernel that takes this call; None leaves it to the definition."""
+    for kernel in kernels:
+        if kernel.is_installed and (_allowed is None or kernel.name in _allowed) and kernel.serves(call):
+            return kernel
+    return None
+
+
+def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call) -> Out | None:
+    """What the first kernel that serves gives. None: there is none, and the definition has to run."""
+    if _stand_in is not None:
+        return _foretold(kernels, call, _stand_in)
+    kernel = first(kernels, call)
+    if kernel is None:
+        return None
+    if _log is not None:
+        _log.append(kernel.name)
+    return kernel.run(call)
+
+
+@contextmanager
+def use(*names: str) -> Iterator[list[str]]:
+    """Inside, only the kernels of these names run; without a name, the definitions alone. Yields the log of what ran.
+
+    For tests and benchmarks: it holds for the whole process, all threads included.
+    """
+    with _setting(frozenset(names)) as log:
+        yield log
+
+
+@contextmanager
+def ran() -> Iterator[list[str]]:
+    """Inside, all is chosen as always. Yields the log of what ran."""
+    with _setting(_allowed) as log:
+        yield log
+
+
+@contextmanager
+def foretelling(stand_in: Callable[[Kernel[Any, Any], Any], Any]) -> Iterator[None]:
+    """Inside, all kernels count as installed, and one that says what it `keeps` does not run.
+
+    `stand_in(kernel, call)` gives what it would have given.
+    """
+    global _stand_in
+    _stand_in = stand_in
+    try:
+        yield
+    finally:
+        _stand_in = None
+
+
+def _foretold(kernels: Sequence[Kernel[Call, Out]], call: Call,
+              stand_in: Callable[[Kernel[Call, Out], Call], Out]) -> Out | None:
+    for kernel in kernels:
+        if kernel.serves(call):
+            return kernel.run(call) if kernel.keeps is None else stand_in(kernel, call)
+    return None
+
+
+@contextmanager
+def _setting(allowed: frozenset[str] | None) -> Iterator[list[str]]:
+    global _allowed, _log
+    before, log = (_allowed, _log), list[str]()
+    _allowed, _log = allowed, log
+    try:
+        yield log
+    finally:
+        _allowed, _log = before

@@ -1,0 +1,25 @@
+"""What follows from a frozen value, worked out once for all the layers that share it."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+__all__ = ["once"]
+
+Known = TypeVar("Known")
+
+
+def once(owner: object, name: str, work: Callable[[], Known]) -> Known:
+    """work(), remembered on its owner.
+
+    Compiled code must not keep what it makes, and finds out by itself what it has done before.
+    """
+    if torch.compiler.is_compiling():
+        return work()
+    # What is made in inference mode cannot be used for a gradient.
+    name = f"_{name}_inference" if torch.is_inference_mode_enabled() else f"_{name}"
+    known = owner.__dict__  # the owner is frozen
+    if name not in known:
+        known[name] = work()
+    return known[name]  # type: ignore[no-any-return]

@@ -1,0 +1,138 @@
+"""What attention keeps of the tokens it has seen, so that each new one costs one row and not all of them.
+
+A cache belongs to the caller, never to a layer: the same model can serve many of them.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.kernels.storage import count_on, kept_as, read_often
+from regard.nn.mask import Places
+
+__all__ = ["BlockCache", "GrowingCache", "LayerCache", "Remembered", "Stored", "put"]
+
+NEVER = 2**62  # a position that no query reaches
+SPARE = 16  # keys for which a growing cache has room at the least
+
+
+class Stored(NamedTuple):
+    """All keys and values there are, the positions they stand at, and where they lie, if not each in its own row."""
+
+    k: Float[Tensor, "rows groups keys head"]
+    v: Float[Tensor, "rows groups keys value"]
+    positions: Int[Tensor, "#rows keys"]
+    rows: Int[Tensor, "rows keys"] | None = None
+    in_order: bool = False
+    """Key j stands at position j."""
+    newest: bool = False
+    """The keys that were just taken in are the last of these, one after the other, in every row."""
+    lines: Bool[Tensor, "sources 1 size keys"] | None = None
+    """Where several rows have their keys in one: which of them each may see."""
+
+    def places(self, queries: Int[Tensor, "#rows n"]) -> Places:
+        """For the queries of the tokens that were just taken in."""
+        if self.lines is None:
+            return Places(queries, self.positions, self.rows, self.in_order, self.newest)
+        size, n = self.lines.shape[2], queries.shape[1]
+        return Places(queries.repeat(1, size), self.positions, lines=self.lines.repeat_interleave(n, 2))
+
+
+class LayerCache:
+    """Keys and values of one self-attention, and the positions they stand at."""
+
+    def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
+               positions: Int[Tensor, "#rows n"]) -> Stored:
+        """Take in the newest keys and values; give back all there are, with their positions."""
+        raise NotImplementedError
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        """Row i becomes what row rows[i] was. There may be fewer rows, or more."""
+        raise NotImplementedError
+
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        """Forget every position from `length` on, which may be another in each row."""
+        raise NotImplementedError
+
+    def tensors(self) -> list[Tensor]:
+        """All that the next step reads or changes."""
+        raise NotImplementedError
+
+
+class GrowingCache(LayerCache):
+    """Grows with each token, and keeps room for more: most tokens move no others."""
+
+    def __init__(self) -> None:
+        self.keys: Float[Tensor, "rows groups room head"] | None = None
+        self.values: Float[Tensor, "rows groups room value"] | None = None
+        self.places: Int[Tensor, "#rows keys"] | None = None  # of the keys that are there
+        self.in_order = True  # key j stands at position j, in every row
+
+    def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
+               positions: Int[Tensor, "#rows n"]) -> Stored:
+        start = 0 if self.places is None else self.places.shape[1]
+        self.keys, self.values = (put(new, room, start, dtype=kept_as(new))
+                                  for new, room in ((k, self.keys), (v, self.values)))
+        self.in_order = self.in_order and count_on(positions, start)
+        if self.places is None:
+            self.places = positions
+        else:
+            rows = max(self.places.shape[0], positions.shape[0])
+            self.places = torch.cat([self.places.expand(rows, -1), positions.expand(rows, -1)], dim=1)
+        stop = start + k.shape[2]
+        return Stored(self.keys[:, :, :stop], self.values[:, :, :stop], self.places, in_order=self.in_order)
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        if self.keys is not None and self.values is not None and self.places is not None:
+            self.keys, self.values = self.keys[rows], self.values[rows]
+            self.places = self.places if self.places.shape[0] == 1 else self.places[rows]
+
+    def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
+        if self.places is not None:
+            kept = (self.places < length).any(0).nonzero()
+            # Rows may stand at different positions: a slot that only some of them keep is out of sight for the others.
+            places = torch.where(self.places < length, self.places, NEVER)
+            self.places = places[:, : int(kept[-1]) + 1 if len(kept) else 0]
+            self.in_order = self.in_order and isinstance(length, int)
+
+    def tensors(self) -> list[Tensor]:
+        return [tensor for tensor in (self.keys, self.values, self.places) if tensor is not None]
+
+
+def put(new: Float[Tensor, "rows groups n head"], room: Float[Tensor, "rows groups room head"] | None, start: int, *,
+        dtype: torch.dtype) -> Float[Tensor, "rows groups larger head"]:
+    """The new after the first `start` of those in the room; where they do not fit, in a larger one."""
+    stop = start + new.shape[2]
+    if room is None or stop > room.shape[2]:
+        larger = new.new_empty(*new.shape[:2], stop + stop // 2 + SPARE, new.shape[3], dtype=dtype)
+        if room is not None:
+            larger[:, :, :start] = room[:, :, :start]
+        room = larger
+    room.narrow(2, start, new.shape[2]).copy_(new)
+    return room
+
+
+@dataclass
+class Remembered:
+    """Keys and values of a memory (the source sentence), projected once. Several rows may share one of its rows."""
+
+    keys: Float[Tensor, "sources groups keys head"]
+    values: Float[Tensor, "sources groups keys value"]
+
+    @classmethod
+    def of(cls, keys: Tensor, values: Tensor) -> "Remembered":
+        return cls(read_often(keys), read_often(values))
+
+    def reorder(self, sources: Int[Tensor, " kept"]) -> None:
+        self.keys, self.values = self.keys[sources], self.values[sources]
+
+
+@dataclass
+class BlockCache:
+    """What one block keeps: of its own sequence and, in an encoder-decoder, of the memory."""
+
+    own: LayerCache
+    cross: Remembered | None = None

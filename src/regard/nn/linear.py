@@ -1,0 +1,21 @@
+"""Linear: x Wᵀ + b."""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.kernels import table as kernels
+from regard.kernels.calls import LinearCall
+
+__all__ = ["Linear"]
+
+
+class Linear(nn.Linear):
+    """x Wᵀ + b, by a kernel where one serves."""
+
+    is_plain = True
+    """Its product is that of its weight and bias and nothing else: a kernel may compute it with what stands around."""
+
+    def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
+        y = kernels.linear(LinearCall(x, self.weight, self.bias))
+        return F.linear(x, self.weight, self.bias) if y is None else y
