@@ -20,6 +20,7 @@ from regard.nn.attention import Memory
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import initialize
 from regard.nn.linear import Linear
+from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask, whole
 from regard.nn.norm import Norm
 from regard.nn.positions import Alibi, RelativeBias
@@ -240,6 +241,16 @@ def mixed_norm(dice: Dice) -> Asked:
     return Asked(compute, (x, *norm.parameters()))
 
 
+def cross_entropies(dice: Dice) -> Asked:
+    torch.manual_seed(dice.randrange(10**6))
+    rows, vocabulary = dice.randint(1, 20), dice.randint(2, 30)
+    states, weight = torch.randn(rows, 6, requires_grad=True), torch.randn(vocabulary, 6, requires_grad=True)
+    bias = torch.randn(vocabulary, requires_grad=True) if dice.random() < 0.5 else None
+    targets, smoothing = torch.randint(vocabulary, (rows,)), dice.choice([0.0, 0.1, 0.5])
+    learned = (states, weight) if bias is None else (states, weight, bias)
+    return Asked(lambda: cross_entropy(states, weight, targets, ignore=0, smoothing=smoothing, bias=bias)[0], learned)
+
+
 # The decode step.
 
 PLAIN = Tower(width=32, depth=2, heads=4, dropout=0.1)
@@ -298,6 +309,7 @@ PROOFS: dict[str, Proof] = {
     "activated_linear.onednn": Proof(partial(activated, names=("relu", "gelu", "gelu-tanh", "silu"), gpu=False)),
     "norm.triton": Proof(triton_norm, near=2e-5, needs_gpu=True),
     "norm.mixed_precision": Proof(mixed_norm, near=2e-2),
+    "cross_entropy.in_pieces": Proof(cross_entropies),
     "decode_step.cpu": Proof(cpu_steps, near=2e-5),
     "decode_step.gpu": Proof(gpu_steps, near=5e-5, needs_gpu=True, draws=25 if HAS_GPU else 3),
 }

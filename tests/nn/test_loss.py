@@ -1,5 +1,8 @@
 """The loss in pieces is the loss."""
 
+from typing import Any
+from unittest import mock
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,9 +11,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.kernels.cross_entropy import PIECE
+from regard.kernels.kernel import ran
 from regard.nn.loss import cross_entropy
 
 IGNORE = 0
+
+
+def in_pieces(states: Tensor, weight: Tensor, targets: Tensor, *, piece: int, **options: Any) -> tuple[Tensor, Tensor]:
+    """With so many logits at a time."""
+    with mock.patch.dict(PIECE, cpu=piece, cuda=piece), ran() as log:
+        found = cross_entropy(states, weight, targets, **options)
+    assert log == ["cross_entropy.in_pieces"]
+    return found
+
+
 rows = st.integers(1, 20)
 vocabularies = st.integers(2, 30)
 smoothings = st.sampled_from([0.0, 0.1, 0.5])
@@ -31,7 +46,7 @@ def whole(states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> 
 def test_the_loss_in_pieces_is_the_loss_at_once_in_value_and_gradient(
         rows: int, vocabulary: int, smoothing: float, piece: int, factor: float) -> None:
     states, weight, targets = problem(rows, vocabulary)
-    loss, _ = cross_entropy(states, weight, targets, ignore=IGNORE, smoothing=smoothing, piece=piece)
+    loss, _ = in_pieces(states, weight, targets, ignore=IGNORE, smoothing=smoothing, piece=piece)
     expected = whole(states, weight, targets, smoothing)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
     ours = torch.autograd.grad(factor * loss, (states, weight))
@@ -45,7 +60,7 @@ def test_a_bias_of_the_logits_has_its_gradient_beside_the_others(
         rows: int, vocabulary: int, smoothing: float, piece: int, factor: float) -> None:
     states, weight, targets = problem(rows, vocabulary)
     bias = torch.randn(vocabulary, requires_grad=True)
-    loss, plain = cross_entropy(states, weight, targets, ignore=IGNORE, smoothing=smoothing, piece=piece, bias=bias)
+    loss, plain = in_pieces(states, weight, targets, ignore=IGNORE, smoothing=smoothing, piece=piece, bias=bias)
     expected, bare = (F.cross_entropy(states @ weight.T + bias, targets, ignore_index=IGNORE, label_smoothing=amount,
                                       reduction="sum") for amount in (smoothing, 0.0))
     torch.testing.assert_close((loss, plain), (expected, bare.detach()), rtol=1e-5, atol=1e-5)
@@ -61,7 +76,7 @@ def test_a_bias_may_be_all_that_learns_and_keeps_its_kind_under_autocast() -> No
                                                    reduction="sum"), bias)[0]
     for enabled in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            loss, _ = cross_entropy(states, weight, targets, ignore=IGNORE, piece=150, bias=bias)
+            loss, _ = in_pieces(states, weight, targets, ignore=IGNORE, piece=150, bias=bias)
         gradient = torch.autograd.grad(loss, bias)[0]
         assert gradient.dtype == torch.float32
         assert (gradient - expected).norm() <= (0.02 if enabled else 1e-5) * expected.norm()
@@ -71,7 +86,7 @@ def test_a_bias_may_be_all_that_learns_and_keeps_its_kind_under_autocast() -> No
 def test_the_second_sum_is_the_plain_negative_log_likelihood_and_has_no_gradient(
         rows: int, vocabulary: int, smoothing: float, piece: int) -> None:
     states, weight, targets = problem(rows, vocabulary)
-    _, plain = cross_entropy(states, weight, targets, ignore=IGNORE, smoothing=smoothing, piece=piece)
+    _, plain = in_pieces(states, weight, targets, ignore=IGNORE, smoothing=smoothing, piece=piece)
     torch.testing.assert_close(plain, whole(states, weight, targets, 0.0).detach(), rtol=1e-5, atol=1e-5)
     assert not plain.requires_grad
 
@@ -88,7 +103,7 @@ def test_the_sums_of_the_parts_are_the_sum_of_the_whole() -> None:
 def test_ignored_rows_count_nothing_and_have_no_gradient() -> None:
     states, weight, _ = problem(5, 7)
     targets = torch.full((5,), IGNORE)
-    loss, plain = cross_entropy(states, weight, targets, ignore=IGNORE, smoothing=0.1, piece=14)
+    loss, plain = in_pieces(states, weight, targets, ignore=IGNORE, smoothing=0.1, piece=14)
     assert (loss.item(), plain.item()) == (0.0, 0.0)
     assert all((gradient == 0).all() for gradient in torch.autograd.grad(loss, (states, weight)))
 
@@ -126,7 +141,7 @@ def test_without_gradients_the_loss_is_the_same_and_a_third_of_the_products() ->
     counts, losses = [], []
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients), Products() as products:
-            loss, _ = cross_entropy(states, weight, targets, ignore=IGNORE, smoothing=0.1, piece=150)
+            loss, _ = in_pieces(states, weight, targets, ignore=IGNORE, smoothing=0.1, piece=150)
         counts.append(products.count)
         losses.append(loss.detach())
     assert torch.equal(*losses)
@@ -137,7 +152,7 @@ def test_under_autocast_the_loss_is_close_and_the_gradients_have_their_tensor_s_
     states, weight, targets = problem(20, 30)
     expected = whole(states, weight, targets, 0.1)
     with torch.autocast("cpu", torch.bfloat16):
-        loss, _ = cross_entropy(states, weight, targets, ignore=IGNORE, smoothing=0.1, piece=150)
+        loss, _ = in_pieces(states, weight, targets, ignore=IGNORE, smoothing=0.1, piece=150)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, expected, rtol=0.02, atol=0.02)
     ours = torch.autograd.grad(loss, (states, weight))

@@ -13,6 +13,7 @@ from regard.generate.text import Pieces
 from regard.models.decoder import Decoder, DecoderState
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.nn.attend import Attend
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.kv_cache import GrowingCache
@@ -215,7 +216,7 @@ def test_a_fault_of_the_encoder_is_named_by_its_own_line(
 
 def test_the_line_says_where_the_fault_is() -> None:
     model = translator()
-    model.decoder.blocks[0].cross.attend.forward = lambda q, *others, **options: DotAttend.forward(  # type: ignore
+    model.decoder.blocks[0].cross.attend.forward = lambda q, *others, **options: Attend.forward(  # type: ignore
         model.decoder.blocks[0].cross.attend, 2 * q, *others, **options)
     [fused] = [check for check in checked(model) if check.name == "fused = explicit"]
     assert fused.place == "decoder.blocks.0.cross"

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.nn.mask import Mask, Places, whole
 
-__all__ = ["ActivatedLinearCall", "AttentionCall", "Bias", "LinearCall", "NormCall", "from_zero"]
+__all__ = ["ActivatedLinearCall", "AttentionCall", "Bias", "CrossEntropyCall", "LinearCall", "NormCall", "from_zero"]
 
 Bias = Callable[[Tensor, Tensor], Tensor]
 """From the positions of queries and keys to numbers that are added to the scores."""
@@ -67,6 +67,17 @@ class ActivatedLinearCall(NamedTuple):
     layer: nn.Module
     activation: str
     gated: bool
+
+
+class CrossEntropyCall(NamedTuple):
+    """The loss of logits = states weightᵀ + bias, as `regard.nn.loss` defines it."""
+
+    states: Tensor  # (rows, width)
+    weight: Tensor  # (vocabulary, width)
+    bias: Tensor | None
+    targets: Tensor  # (rows)
+    ignore: int
+    smoothing: float
 
 
 class NormCall(NamedTuple):

@@ -91,7 +91,7 @@ def _is_plain(block: Any) -> bool:
 def _product(layer: nn.Module, like: Tensor) -> Product:
     """The layer's product of an input of such a shape, the kernel chosen once."""
     if not getattr(layer, "is_plain", False):  # its weights are packed, or otherwise its own affair
-        return layer.forward  # type: ignore[no-any-return]
+        return layer.forward
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor)
     x = like.new_empty(len(like), 1, weight.shape[1])
@@ -106,7 +106,8 @@ class _CpuLayer:
     def __init__(self, block: Any, like: Tensor) -> None:
         attention, feed_forward = block.self, block.feed_forward
         self.post, self.attention = block.post, attention
-        self.self_norm, self.feed_norm = block.self_norm.definition, block.feed_forward_norm.definition
+        self.self_norm: Product = block.self_norm.definition
+        self.feed_norm: Product = block.feed_forward_norm.definition
         self.qkv, self.out = _product(attention.qkv, like), _product(attention.out, like)
         self.up, self.down = _product(feed_forward.up, like), _product(feed_forward.down, like)
         self.activation = feed_forward.activation.forward

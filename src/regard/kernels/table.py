@@ -20,14 +20,15 @@ from regard.kernels import (
     linear_aligned,
     linear_onednn,
 )
+from regard.kernels import cross_entropy as cross_entropies
 from regard.kernels import decode_step as decode_steps
 from regard.kernels import norm as norms
-from regard.kernels.calls import ActivatedLinearCall, AttentionCall, LinearCall, NormCall
+from regard.kernels.calls import ActivatedLinearCall, AttentionCall, CrossEntropyCall, LinearCall, NormCall
 from regard.kernels.decode_step import DecodeCall
 from regard.kernels.kernel import Kernel, run_first
 
-__all__ = ["ACTIVATED_LINEAR", "ATTENTION", "DECODE_STEP", "LINEAR", "NORM", "activated_linear", "attention",
-           "decode_step", "linear", "norm"]
+__all__ = ["ACTIVATED_LINEAR", "ATTENTION", "CROSS_ENTROPY", "DECODE_STEP", "LINEAR", "NORM", "activated_linear",
+           "attention", "cross_entropy", "decode_step", "linear", "norm"]
 
 ATTENTION: tuple[Kernel[AttentionCall, Tensor], ...] = (
     attention_batched.KERNEL,
@@ -43,6 +44,7 @@ LINEAR: tuple[Kernel[LinearCall, Tensor], ...] = (fused_linear.KERNEL, linear_al
 ACTIVATED_LINEAR: tuple[Kernel[ActivatedLinearCall, Tensor], ...] = (
     activated_linear_cublas.KERNEL, linear_onednn.ACTIVATED)
 NORM: tuple[Kernel[NormCall, Tensor], ...] = (norms.TRITON, norms.MIXED_PRECISION)
+CROSS_ENTROPY: tuple[Kernel[CrossEntropyCall, tuple[Tensor, Tensor]], ...] = (cross_entropies.KERNEL,)
 DECODE_STEP: tuple[Kernel[DecodeCall, Tensor], ...] = (decode_steps.CPU, decode_steps.GPU)
 
 
@@ -64,3 +66,7 @@ def norm(call: NormCall) -> Tensor | None:
 
 def decode_step(call: DecodeCall) -> Tensor | None:
     return run_first(DECODE_STEP, call)
+
+
+def cross_entropy(call: CrossEntropyCall) -> tuple[Tensor, Tensor] | None:
+    return run_first(CROSS_ENTROPY, call)

@@ -4,11 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.kernels.unrolled_decoder import Matrices, Step, pays, unrolled
 from regard.models.cells import Vectors
 from regard.models.looking import LookingDecoder
 from regard.models.rnn import Source
 from regard.models.tower import input_width
-from regard.models.unrolled import Matrices, Step, unrolled
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
@@ -73,10 +73,8 @@ class BahdanauDecoder(LookingDecoder):
         return Step(s + z * (candidate - s), c, weights, gates, candidate)
 
     def by_hand(self, rows: int, source: Source) -> bool:
-        """Whether somebody learns, from as many sources as rows, by the paper's own score."""
-        attend = self.cross.attend
-        return (self.additive and torch.is_grad_enabled() and rows == len(source.memory.states)
-                and not (attend.training and attend.dropout))
+        """Whether the model learns, from as many sources as rows, by the paper's own score."""
+        return self.additive and rows == len(source.memory.states) and pays(self.cross.attend.dropped)
 
     def unrolled(
         self, s: Float[Tensor, "rows width"], words: Float[Tensor, "n rows gates"], source: Source

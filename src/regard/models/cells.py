@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.kernels.precision import in_own_dtype
 from regard.nn.dropout import Dropout
 from regard.nn.mask import Mask
 
@@ -85,7 +86,7 @@ class Recurrent(nn.Module):
         if x.shape[1] == 1:
             before = tuple(vector.to(exact) for vector in vectors)
             weights = [self.forth.get_parameter(name) for name in WEIGHTS]
-            with torch.autocast(x.device.type, enabled=False):
+            with in_own_dtype(x):
                 after = self.one(x[:, 0].to(exact), before if len(before) > 1 else before[0], *weights)
             after = after if isinstance(after, tuple) else (after,)
             return self.dropout(after[0][:, None]), after
@@ -97,12 +98,12 @@ def run(cell: nn.RNNBase, x: Float[Tensor, "rows n inputs"],
         vectors: Vectors = ()) -> tuple[Float[Tensor, "rows n width"], Vectors]:
     """The states by a fused kernel and, where there were vectors before, those after it.
 
-    In the precision of the weights: left to itself, autocast takes float16 on a GPU, whatever it is told, in which
-    small gradients are zero.
+    In the precision of the weights: left to itself, mixed precision takes float16 on a GPU, whatever it is told, in
+    which small gradients are zero.
     """
     exact = cell.get_parameter("weight_ih_l0").dtype
     before = tuple(vector[None].to(exact).contiguous() for vector in vectors)
-    with torch.autocast(x.device.type, enabled=False):
+    with in_own_dtype(x):
         states, after = cell(x.to(exact), before if len(before) > 1 else before[0] if before else None)
     if not before:
         return states, ()

@@ -10,13 +10,13 @@ from regard.kernels import shared_kv_cache
 from regard.kernels import table as kernels
 from regard.kernels.decode_step import DecodeCall, DecodePlan
 from regard.kernels.fixed_kv_cache import FixedCache, Lineage
+from regard.kernels.precision import to_product_dtype
 from regard.kernels.shared_kv_cache import SiblingCache, Siblings
 from regard.models.tower import blocks, input_positions, tokens
 from regard.models.writes import Writes
 from regard.nn.attention import CrossAttention, Memory
 from regard.nn.block import norm
 from regard.nn.dropout import Dropout
-from regard.nn.embed import in_autocast
 from regard.nn.kv_cache import BlockCache, GrowingCache
 from regard.nn.linear import Linear
 from regard.nn.mask import Mask, whole
@@ -145,7 +145,7 @@ class Decoder(Writes):
 
     def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
         """Ready for the first token of each row. With a capacity, no shape will change from step to step."""
-        like = in_autocast(memory.states if memory is not None else self.tokens.table.weight)
+        like = to_product_dtype(memory.states if memory is not None else self.tokens.table.weight)
         lineage = None if capacity is None else Lineage(rows, capacity, like.device)
         caches = []
         for block in self.blocks:

@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-__all__ = ["Segments", "Tokens", "in_autocast"]
+from regard.kernels.precision import to_product_dtype
+
+__all__ = ["Segments", "Tokens"]
 
 
 class Tokens(nn.Module):
@@ -18,7 +20,7 @@ class Tokens(nn.Module):
         self.factor = math.sqrt(width) if scaled else 1.0
 
     def forward(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
-        return in_autocast(self.table(tokens) * self.factor)
+        return to_product_dtype(self.table(tokens) * self.factor)
 
 
 class Segments(nn.Module):
@@ -34,9 +36,3 @@ class Segments(nn.Module):
         """Absent: all is the first."""
         table = self.table.to(x.dtype)
         return x + (table[0] if segments is None else table[segments])
-
-
-def in_autocast(x: Tensor) -> Tensor:
-    """As the products around it will want it: autocast turns their inputs by itself, but not a table's rows."""
-    device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x

@@ -50,8 +50,8 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length width"]:
-        return self.down(self.dropout(self.hidden(x)))
+        return self.down(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
 
     def hidden(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length hidden"]:
         h = kernels.activated_linear(ActivatedLinearCall(x, self.up, self.activation.name, self.activation.gated))
-        return self.activation(self.up(x)) if h is None else h  # type: ignore[no-any-return]
+        return self.activation(self.up(x)) if h is None else h

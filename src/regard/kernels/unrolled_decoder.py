@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.nn.embed import in_autocast
+from regard.kernels.precision import to_product_dtype
 
-__all__ = ["Matrices", "Step", "unrolled"]
+__all__ = ["Matrices", "Step", "pays", "unrolled"]
 
 
 class Step(NamedTuple):
@@ -45,13 +45,18 @@ class Matrices(NamedTuple):
     """U"""
 
 
+def pays(dropout: float) -> bool:
+    """Whether there is a gradient to be worked out, and no dropout of the weights, which it does not know."""
+    return torch.is_grad_enabled() and dropout == 0.0
+
+
 def unrolled(
     walk: Callable[[], list[Step]], s: Float[Tensor, "rows width"], words: Float[Tensor, "n rows gates"],
     h: Float[Tensor, "rows keys memory"], known: Float[Tensor, "rows keys width"], matrices: Matrices, *,
     temperature: float,
 ) -> tuple[Float[Tensor, "n rows width"], Float[Tensor, "n rows memory"]]:
     """The states and contexts that `walk` gives, with their gradients for all that it was made from."""
-    tensors = (in_autocast(tensor) for tensor in (s, words, h, known, *matrices))
+    tensors = (to_product_dtype(tensor) for tensor in (s, words, h, known, *matrices))
     return _Unrolled.apply(walk, temperature, *tensors)  # type: ignore[no-any-return,no-untyped-call]
 
 

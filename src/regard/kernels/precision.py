@@ -1,0 +1,19 @@
+"""Mixed precision: what autocast does not do by itself."""
+
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+__all__ = ["in_own_dtype", "to_product_dtype"]
+
+
+def to_product_dtype(x: Tensor) -> Tensor:
+    """As the products around it will want it: autocast turns their inputs, but not a table's rows."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+def in_own_dtype(x: Tensor) -> AbstractContextManager[None]:
+    """Inside, products are in the precision of their inputs."""
+    return torch.autocast(x.device.type, enabled=False)
