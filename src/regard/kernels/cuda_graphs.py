@@ -123,7 +123,7 @@ class Captures(Generic[A]):
         return state, True
 
 
-def where(model: object) -> Hashable:
+def where(model: Any) -> Hashable:
     """Where its weights lie, how they are multiplied, and on which stream: what was recorded goes on reading there."""
     found, modules = list[int](), [cast(nn.Module, model)]
     while modules:  # parameters() takes as long for a deep model as a few tokens do

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.tokenizer import Tokenizer
-from regard.look.hooks import in_this_thread
 from regard.kernels.linear_onednn import Layouts, lasting
+from regard.look.hooks import in_this_thread
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.encoder import Encoder

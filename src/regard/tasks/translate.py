@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.beam import Search as BeamSearch
-from regard.kernels.cuda_graphs import Captures, where
 from regard.generate.filters import Filters
 from regard.generate.sample import Draws, Sampling, gather, sample
 from regard.generate.text import until

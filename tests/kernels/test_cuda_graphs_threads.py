@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
-from regard.generate.capture import MOST, Captures
+from regard.kernels.cuda_graphs import MOST, Captures
 
 
 class Count:
