@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from regard.nn.room import free_memory
+from regard.kernels.memory import free_memory
 from regard.settings.errors import Failure, UserError
 
 __all__ = ["available", "choose_device", "fast_bfloat16", "fits", "large_pages", "size_in_words"]
