@@ -82,7 +82,8 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     world.parallelize(model, run.train, precision=precision_of(run.train, device))
     optimizer = make_optimizer(model, run.train, device=device)
     own = folder if world.rank == 0 else None
-    with Log(own, run.train, quiet=quiet, counted=task.counted) as log, deterministic(run.train), ExitStack() as waiting:
+    with (Log(own, run.train, quiet=quiet, counted=task.counted) as log, deterministic(run.train),
+          ExitStack() as waiting):
         progress = resume(folder, run, model, optimizer, world, say=log.say)
         if run.train.start is not None and not progress.step:
             take_over(model, run, sizes, world, say=log.say)
