@@ -28,7 +28,7 @@ from regard.nn.attend import (
 )
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
-from regard.settings.schema import Tower
+from regard.settings.presets import PRESETS
 
 in_every_way = pytest.mark.parametrize("way", WAYS, indirect=True)
 
@@ -245,14 +245,16 @@ def test_dropout_acts_on_the_weights_in_training_alone() -> None:
         torch.testing.assert_close(attend.eval()(q, k, v, mask=Mask()).context, torch.ones(1, 1, 4, 1))
 
 
-def test_a_new_score_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of CONTRIBUTING.md, from the class to a model that searches."""
+@pytest.mark.parametrize("preset", ["transformer-base", "luong", "bahdanau"])
+def test_a_new_score_is_one_class_and_one_line(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of CONTRIBUTING.md, from the class to a model of every shape that learns and searches."""
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     source = text.split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {"Attend": Attend, "F": torch.nn.functional, "Tensor": Tensor}
     exec(source, names)
     monkeypatch.setitem(SCORES, "cosine", names["CosineAttend"])
-    model = EncoderDecoder(Tower(width=8, depth=1, heads=2, score="cosine", temperature=0.1), sources=9, targets=9)
+    tower = replace(PRESETS[preset](), width=8, depth=1, heads=2, score="cosine", temperature=0.1)
+    model = EncoderDecoder(tower, sources=9, targets=9)
     initialize(model, seed=0)
     source_ids = torch.tensor([[3, 4, 5]])
     model(source_ids, source_ids).sum().backward()

@@ -149,3 +149,20 @@ def test_with_qk_norm_the_size_of_queries_and_keys_does_not_matter() -> None:
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(part(1_000 * x, mask=Mask(causal=True)), 1_000 * part(x, mask=Mask(causal=True)),
                                rtol=1e-3, atol=1e-2)
+
+
+@torch.no_grad()
+def test_heads_of_unequal_widths_are_exact_to_the_last_digits_in_float64() -> None:
+    """softmax(q kᵀ / √d_k) v of each head by itself, with its own width d_k (Vaswani et al. 2017, eq. 1)."""
+    widths = (2, 3, 7)
+    one = Attention(12, heads=3, head_widths=widths)
+    for parameter in one.parameters():
+        torch.nn.init.normal_(parameter)
+    one.double().eval()
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    q, k, v = (part.split(widths, dim=-1) for part in one.qkv(x).split(12, dim=-1))
+    each = [((a @ b.mT) / math.sqrt(width)).softmax(-1) @ c for a, b, c, width in zip(q, k, v, widths, strict=True)]
+    torch.testing.assert_close(one(x, mask=Mask()), one.out(torch.cat(each, -1)), atol=1e-14, rtol=1e-13)
+    # However it was cast before: widths are whole numbers.
+    torch.testing.assert_close(one.bfloat16().double().attend.scale, torch.tensor(
+        [1 / math.sqrt(width) for width in widths], dtype=torch.float64)[:, None, None], atol=1e-15, rtol=0)

@@ -127,21 +127,22 @@ class Attend(nn.Module):
 class DotAttend(Attend):
     """q·k (Luong et al. 2015, "dot"): the one score for which there are fused kernels."""
 
-    scale: float | Tensor
-
-    def __init__(self, widths: tuple[int, ...], *, temperature: float = 1.0, dropout: float = 0.0) -> None:
-        super().__init__(widths, temperature=temperature, dropout=dropout)
-        self.scale = 1.0
+    @property
+    def scale(self) -> float | Tensor:
+        """What the products are multiplied with: one number, or one for each head."""
+        return 1.0
 
     def compare(self, q: Tensor, known: Tensor) -> Tensor:
-        q = (q * self.scale).to(known.dtype)
+        scale = self.scale
+        q = (q * (scale.to(q.dtype) if isinstance(scale, Tensor) else scale)).to(known.dtype)
         if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] <= FEW:
             return (known @ q.mT).mT  # read in the order in which they lie, keys of bfloat16 take half the time
         return q @ known.mT
 
     @property
     def factor(self) -> float | None:
-        return None if isinstance(self.scale, Tensor) else self.scale / self.temperature
+        scale = self.scale
+        return None if isinstance(scale, Tensor) else scale / self.temperature
 
     @property
     def dropped(self) -> float:
@@ -173,9 +174,10 @@ class DotAttend(Attend):
 
     def _scaled(self, q: Tensor, k: Tensor) -> tuple[Tensor, float]:
         """Queries as the kernels take them, and the number that is left to multiply the scores with."""
-        if isinstance(self.scale, Tensor):  # heads of unequal widths: a kernel takes one number only
-            return (q * self.scale.to(q.dtype)).to(k.dtype), 1.0
-        return q.to(k.dtype), self.scale  # a cache may keep its keys in more than they came in
+        scale = self.scale
+        if isinstance(scale, Tensor):  # heads of unequal widths: a kernel takes one number only
+            return (q * scale.to(q.dtype)).to(k.dtype), 1.0
+        return q.to(k.dtype), scale  # a cache may keep its keys in more than they came in
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Mask,
                positions: Places | None, bias: Bias | None) -> Tensor:
@@ -242,11 +244,16 @@ class ScaledDotAttend(DotAttend):
 
     def __init__(self, widths: tuple[int, ...], *, temperature: float = 1.0, dropout: float = 0.0) -> None:
         super().__init__(widths, temperature=temperature, dropout=dropout)
-        if len(set(widths)) == 1:
-            self.scale = 1 / math.sqrt(widths[0])
-        else:
-            del self.scale  # a buffer may not take the name of a plain attribute
-            self.register_buffer("scale", torch.tensor(widths)[:, None, None].float().rsqrt(), persistent=False)
+        # Whole numbers, which stay exact whatever a model is cast to: 1/√d_k is worked out where it is used.
+        unequal = torch.tensor(widths)[:, None, None] if len(set(widths)) > 1 else None
+        self.register_buffer("unequal", unequal, persistent=False)
+
+    @property
+    def scale(self) -> float | Tensor:
+        widths: Tensor | None = self._buffers["unequal"]
+        if widths is None:
+            return 1 / math.sqrt(self.width)
+        return widths.to(torch.float32 if widths.device.type == "mps" else torch.float64).rsqrt()
 
 
 class BilinearAttend(Attend):
