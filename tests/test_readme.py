@@ -63,3 +63,73 @@ def test_every_file_that_the_tour_visits_is_there() -> None:
     places = re.findall(r"`((?:[a-z_0-9]+/)+(?:[a-z_0-9]+\.py)?)`", tour)
     assert len(places) > 30
     assert not [place for place in places if not (ROOT / "src" / "regard" / place).exists()]
+
+
+def test_every_file_of_this_repository_that_a_page_names_is_there() -> None:
+    """By its whole path, or from src/regard on, as the tour does."""
+    package = ROOT / "src" / "regard"
+    ours = {place.name for place in [*ROOT.iterdir(), *package.iterdir()] if place.is_dir()}
+    found = 0
+    for page in PAGES:
+        for path in re.findall(r"(?<![\w/.~-])((?:[\w-]+/)+[\w-]+\.(?:py|toml|md|js))\b", page.read_text("utf-8")):
+            if path.partition("/")[0] in ours:
+                found += 1
+                assert any((place / path).exists() for place in (ROOT, package, page.parent)), f"{page.name}: {path}"
+    assert found > 150
+
+
+def test_what_the_tour_points_at_in_a_file_is_in_it() -> None:
+    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    pointed = re.findall(r"`((?:\w+/)+\w+\.py)` \(`(\w+)`", tour)
+    assert len(pointed) > 5
+    for file, name in pointed:
+        code = (ROOT / "src" / "regard" / file).read_text(encoding="utf-8")
+        assert re.search(rf"\b(def|class) {name}\b", code), (file, name)
+
+
+# Figures
+
+
+def row(title: str, name: str) -> list[str]:
+    """The cells of a row in docs/results.md, of the first table after a text; without what stands around a number."""
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    _, found, after = text.partition(title)
+    assert found, title
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in after.splitlines() if line[:1] == "|"]
+    return next(cells for cells in rows if cells[0] == name)[1:]
+
+
+QUOTED = [
+    # What README says, with a group for each figure; where docs/results.md has them: table, row, column, and times.
+    (r"in one run .*?: regard ([\d.]+) ms; `nn.Transformer` compiled\s+with `reduce-overhead` ([\d.]+) ms, "
+     r"compiled plainly ([\d.]+) ms; Marian ([\d.]+) and ([\d.]+) ms",
+     [("| H200 | ms | target", name, 0, 1) for name in (
+         "regard", 'nn.Transformer, `mode="reduce-overhead"`', "nn.Transformer, compiled",
+         'Marian (transformers), `mode="reduce-overhead"`', "Marian, compiled")]),
+    (r"a small one takes ([\d.]+) ms in\s+bfloat16 where the peers take ([\d.]+), and ([\d.]+) ms in float32 where "
+     r"they take ([\d.]+)",
+     [("| CPU | float32, ms", name, column, 1) for column in (2, 0) for name in ("regard", "Marian (transformers)")]),
+    (r"on the H200: ([\d.]+) ms \(([\d.]+) in\s+bfloat16\)",
+     [("| H200 | regard, s", "TF32 products (regard's default on a GPU)", 0, 1000),
+      ("| H200 | regard, s", "bfloat16", 0, 1000)]),
+    (r"on the CPU ([\d.]+) s against ([\d.]+) s in float32, ([\d.]+) against ([\d.]+) s in bfloat16",
+     [("| CPU | float32, s", name, column, 1) for column in (0, 1)
+      for name in ("regard", "Marian's `generate`, in a process of its own")]),
+    (r"learns ([\d,]+) tokens a second on the H200, nanoGPT ([\d,]+)",
+     [("| | ms a step | tokens/s", name, 1, 1) for name in ("regard", "nanoGPT")]),
+    (r"It writes ([\d,]+) tokens a second\s+there, .*? static cache ([\d,]+)\.",
+     [("| | rows | tokens/s", name, 1, 1) for name in ("GPT-2 124M, regard", "transformers, static cache, compiled")]),
+    (r"MiniLM's shape .*? takes ([\d.]+) ms, with transformers\s+([\d.]+) ms, compiled ([\d.]+\d)",
+     [("| H200 | ms a step | |", name, 0, 1) for name in ("regard", "transformers", "transformers, compiled")]),
+]
+
+
+@pytest.mark.parametrize(("said", "places"), QUOTED, ids=[said[:30] for said, _ in QUOTED])
+def test_a_figure_of_the_readme_is_that_of_the_results(said: str, places: list[tuple[str, str, int, int]]) -> None:
+    match = re.search(said, (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert match is not None, said
+    for figure, (title, name, column, times) in zip(match.groups(), places, strict=True):
+        [measured, *_] = row(title, name)[column].replace(",", "").split(" ")
+        whole, _, digits = figure.replace(",", "").partition(".")
+        last = 10.0 ** (-len(digits) if digits else len(whole) - len(whole.rstrip("0")))  # what the last digit counts
+        assert abs(float(measured) * times - float(f"{whole}.{digits}")) <= 0.501 * last, (name, figure, measured)

@@ -29,7 +29,7 @@ from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer, train
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
-from regard.settings.presets import PRESETS
+from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Blanks, Data, Run, Tower
 from regard.tasks.predictor import load as predictor_of
 from regard.verbs.evaluate import Others
@@ -371,6 +371,21 @@ def test_a_comma_in_a_label_is_refused_where_it_stands_between_labels(tmp_path: 
     several = peer("bert", "classify", problem_type="multi_label_classification")
     with pytest.raises(UserError, match=r"config.json: id2label: .*a, b.* has a comma, which stands between"):
         read_directory(published(tmp_path, several, tokens))
+
+
+# Asked
+
+
+@pytest.mark.parametrize("kind", ["mask", "sentences"])
+def test_a_published_filler_of_blanks_names_as_many_candidates_as_one_that_was_trained_here(
+    tmp_path: Path, tokens: Tokenizer, kind: str
+) -> None:
+    import_run(published(tmp_path / "in", peer("bert", kind), tokens), tmp_path / "run")
+    predictor = predictor_of(tmp_path / "run")
+    [answer] = predictor.answers(["the [MASK] of it"])
+    trained = base("mask", built_in=False).search.best
+    assert [len(choice.best) for choice in answer.choices] == [trained]
+    assert trained == 5
 
 
 # Measured

@@ -1,7 +1,8 @@
-"""One attention, two readings: the definition and the fast way."""
+"""One attention, several readings: the definition, and each faster way that this machine has."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,163 +12,42 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from attention_cases import BIASES, CPU, EQUAL, HEADS, MASKS, UNEQUAL, Case, agree, apart, call, cases
+from attention_paths import WAYS, Taken
 from regard.generate.beam import Beam, beam
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attend import Attend, Bias, Places
+from regard.nn.attend import Attend, Places
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
-from regard.nn.positions import Alibi, RelativeBias
 from regard.nn.score import SCORES, AdditiveAttend, BilinearAttend, DistanceAttend, DotAttend, ScaledDotAttend
-from regard.settings.schema import Tower
+from regard.settings.presets import PRESETS
 
-CPU = torch.device("cpu")
-HEADS, WIDTH = 4, 8
-EQUAL, UNEQUAL = (WIDTH,) * HEADS, (8, 2, 5, 1)
-MASKS = ("none", "causal", "keys", "causal keys", "window", "causal window", "globals", "causal globals",
-         "spans", "window spans", "documents", "causal documents", "all", "blind")
-BIASES = ("none", "alibi", "relative", "relative causal")
+in_every_way = pytest.mark.parametrize("way", WAYS, indirect=True)
 
 
-@dataclass(frozen=True)
-class Case:
-    """One way to call attention. Heads of unequal widths come padded with zeros."""
-
-    score: str = "scaled-dot"
-    mask: str = "none"
-    rows: int = 2
-    queries: int = 5
-    keys: int = 5
-    start: int | None = None  # where the queries stand among the keys; None: no positions are given
-    groups: int = HEADS
-    widths: tuple[int, ...] = EQUAL
-    value: int = WIDTH
-    bias: str = "none"
-    temperature: float = 1.0
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Call:
-    attend: Attend
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    mask: Mask
-    positions: Places | None
-    bias: Bias | None
-
-    def fast(self) -> Tensor:
-        return self.attend(
-            self.q, self.k, self.v, mask=self.mask, positions=self.positions, bias=self.bias).context
-
-    def weights(self) -> Tensor:
-        return self.attend.weights(self.q, self.k, mask=self.mask, positions=self.positions, bias=self.bias)
-
-    def explicit(self) -> Tensor:
-        return self.weights() @ self.v.repeat_interleave(self.q.shape[1] // self.v.shape[1], dim=1)
-
-
-def call(case: Case, dtype: torch.dtype = torch.float32) -> Call:
-    torch.manual_seed(case.seed)
-    attend = SCORES[case.score](case.widths, temperature=case.temperature).to(dtype)
-    for parameter in attend.parameters():
-        torch.nn.init.normal_(parameter)
-    heads, head = len(case.widths), max(case.widths)
-    padding = torch.arange(head)[None] < torch.tensor(case.widths)[:, None]
-    q = torch.randn(case.rows, heads, case.queries, head, dtype=dtype) * padding[:, None]
-    k = torch.randn(case.rows, case.groups, case.keys, head, dtype=dtype)
-    k = k * padding[:, None] if case.groups == heads else k
-    v = torch.randn(case.rows, case.groups, case.keys, case.value, dtype=dtype)
-    positions = None
-    if case.start is not None:
-        positions = Places(whole(case.queries, CPU) + case.start, whole(case.keys, CPU))
-    return Call(attend, q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), mask_of(case), positions,
-                bias_of(case, heads))
-
-
-def mask_of(case: Case) -> Mask:
-    """The kinds of `MASKS`, filled with random tokens."""
-    length = max(case.keys, case.queries) + (case.start or 0)
-    shape = (case.rows, length)
-    keys, globals_ = torch.rand(shape) < 0.7, torch.rand(shape) < 0.2
-    spans, documents = torch.randint(0, 3, shape), torch.randint(0, 2, shape).cumsum(1)
-    full = Mask(causal=True, keys=keys, window=2, globals=globals_, spans=spans, documents=documents)
-    if case.mask == "all":
-        return full
-    if case.mask == "blind":
-        return Mask(keys=torch.zeros(case.rows, length, dtype=torch.bool))
-    named = case.mask.split()
-    return Mask(
-        causal="causal" in named or "spans" in named,
-        keys=keys if "keys" in named else None,
-        window=2 if "window" in named or "globals" in named else None,
-        globals=globals_ if "globals" in named else None,
-        spans=spans if "spans" in named else None,
-        documents=documents if "documents" in named else None)
-
-
-def bias_of(case: Case, heads: int) -> Bias | None:
-    if case.bias == "none":
-        return None
-    if case.bias == "alibi":
-        return Alibi(heads).bias()
-    relative = RelativeBias(heads, causal=case.bias == "relative causal", buckets=8, farthest=16)
-    torch.nn.init.normal_(relative.table)
-    return relative.bias()
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    shared = draw(st.booleans())
-    case = Case(
-        score=draw(st.sampled_from(sorted(SCORES))),
-        mask=draw(st.sampled_from(MASKS)),
-        rows=draw(st.integers(1, 3)),
-        queries=draw(st.integers(1, 12)),
-        groups=draw(st.sampled_from([1, 2])) if shared else HEADS,
-        widths=EQUAL if shared else draw(st.sampled_from([EQUAL, UNEQUAL])),
-        value=draw(st.sampled_from([WIDTH, 3])),
-        bias=draw(st.sampled_from(BIASES)),
-        temperature=draw(st.sampled_from([0.5, 1.0, 3.0])),
-        seed=draw(st.integers(0, 100)))
-    kind = draw(st.sampled_from(["self", "other", "cached"]))
-    if kind == "self":
-        return replace(case, keys=case.queries)
-    if kind == "other":
-        return replace(case, keys=draw(st.integers(1, 12)))
-    start = draw(st.integers(0, 6))
-    return replace(case, start=start, keys=start + case.queries + draw(st.integers(0, 3)))
-
-
-def apart(a: Tensor, b: Tensor) -> float:
-    """The largest difference, in parts of the largest value."""
-    return ((a - b).abs().max() / b.abs().max().clamp(min=1e-6)).item()
-
-
-@pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("mask", MASKS)
+@in_every_way
 @pytest.mark.parametrize(("groups", "widths"), [(HEADS, EQUAL), (2, EQUAL), (HEADS, UNEQUAL)])
-def test_the_fused_context_is_the_weights_times_the_values(
-        mask: str, bias: str, groups: int, widths: tuple[int, ...]) -> None:
-    for queries, keys, start in [(6, 6, None), (3, 7, None), (2, 7, 4)]:
-        case = call(Case(mask=mask, bias=bias, groups=groups, widths=widths, temperature=1.5, queries=queries,
-                         keys=keys, start=start))
-        assert apart(case.fast(), case.explicit()) <= 1e-5
+def test_every_way_gives_the_context_and_the_gradients_of_the_definition(
+        groups: int, widths: tuple[int, ...], way: Taken, request: pytest.FixtureRequest) -> None:
+    expected = request.node.callspec.params["way"]
+    for mask, bias in product(MASKS, BIASES):
+        for queries, keys, start in [(6, 6, None), (3, 7, None), (2, 7, 4)]:
+            way.clear()
+            agree(call(Case(mask=mask, bias=bias, groups=groups, widths=widths, temperature=1.5, queries=queries,
+                            keys=keys, start=start)))
+            plain = mask in ("none", "keys", "blind") and bias == "none" and (groups, widths, start) == (
+                HEADS, EQUAL, None) and queries == keys
+            assert set(way) == {expected if expected != "batched" or plain else "fused"}
 
 
-@settings(max_examples=300)
+@in_every_way
+@settings(max_examples=150)
 @given(cases())
 def test_fast_and_explicit_agree_in_value_and_gradient(case: Case) -> None:
-    ours = call(case)
-    fast, explicit = ours.fast(), ours.explicit()
-    assert apart(fast, explicit) <= 1e-5
-    direction = torch.randn_like(fast)
-    inputs = (ours.q, ours.k, ours.v)
-    gradients = [torch.autograd.grad(context, inputs, direction) for context in (fast, explicit)]
-    for quick, slow in zip(*gradients, strict=True):
-        torch.testing.assert_close(quick, slow, rtol=1e-4, atol=2e-5)
+    agree(call(case))
 
 
+@in_every_way
 @settings(max_examples=50)
 @given(cases())
 def test_fast_and_explicit_agree_to_the_last_digits_in_float64(case: Case) -> None:
@@ -175,6 +55,7 @@ def test_fast_and_explicit_agree_to_the_last_digits_in_float64(case: Case) -> No
     assert apart(ours.fast(), ours.explicit()) <= 1e-12
 
 
+@in_every_way
 @settings(max_examples=50)
 @given(cases())
 def test_fast_and_explicit_agree_in_bfloat16_as_far_as_it_goes(case: Case) -> None:
@@ -195,6 +76,7 @@ def test_a_row_of_weights_is_never_negative_and_sums_to_one_or_sees_nothing(case
     torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float())
 
 
+@in_every_way
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("score", SCORES)
 def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(score: str, bias: str) -> None:
@@ -206,6 +88,7 @@ def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients(score: str
             assert all(g.isfinite().all() for g in torch.autograd.grad(context.sum(), (one.q, one.k, one.v)))
 
 
+@in_every_way
 @pytest.mark.parametrize("score", SCORES)
 def test_where_one_weight_is_1_the_result_is_exactly_that_value(score: str) -> None:
     ours = call(Case(score=score))
@@ -215,6 +98,7 @@ def test_where_one_weight_is_1_the_result_is_exactly_that_value(score: str) -> N
             assert torch.equal(context, ours.v[:, :, kept, None].expand_as(context))
 
 
+@in_every_way
 @pytest.mark.parametrize("score", SCORES)
 def test_a_high_temperature_makes_the_weights_uniform_and_a_low_one_one_hot(score: str) -> None:
     hot, plain, cold = (call(Case(score=score, temperature=t)) for t in (1e7, 1.0, 1e-5))
@@ -267,6 +151,7 @@ def test_additive_scores_are_the_formula_pair_by_pair() -> None:
                     torch.testing.assert_close(scores[row, head, i, j], attend.out_weight[head, :, 0] @ met)
 
 
+@in_every_way
 @pytest.mark.parametrize("score", SCORES)
 def test_the_gradients_of_every_score_are_those_of_finite_differences(score: str) -> None:
     case = Case(score=score, rows=1, queries=2, keys=3, widths=(3, 2), groups=2, mask="causal keys")
@@ -294,6 +179,7 @@ def test_scaled_weights_begin_near_uniform_and_unscaled_ones_peaked() -> None:
     assert entropy(DotAttend((256,)).weights(q, k, mask=Mask())) < 0.2
 
 
+@in_every_way
 def test_the_worked_example_of_the_lecture_comes_out() -> None:
     q = torch.tensor([[[[10.0, 1.0, 1.0]]]])
     k = torch.tensor([[[[10.0, 1.0, 1.0], [9.0, 8.0, 1.0]]]])
@@ -307,6 +193,7 @@ def test_the_worked_example_of_the_lecture_comes_out() -> None:
     assert context.flatten().tolist() == pytest.approx([0.85, 0.15, 0.85 * 2 + 0.15 * 4], abs=0.02)
 
 
+@in_every_way
 @settings(max_examples=60)
 @given(st.integers(60, 300), st.integers(0, 30), st.sampled_from(MASKS), st.sampled_from(BIASES),
        st.integers(0, 9))
@@ -319,6 +206,7 @@ def test_a_window_over_a_long_sequence_gives_what_the_dense_mask_gives(
     assert apart(ours.fast(), ours.explicit()) <= 1e-5
 
 
+@in_every_way
 @settings(max_examples=60)
 @given(st.integers(1, 12), st.integers(1, 80), st.integers(0, 30), st.sampled_from(MASKS), st.sampled_from(BIASES),
        st.integers(0, 9))
@@ -331,12 +219,14 @@ def test_a_window_over_keys_in_order_gives_what_the_dense_mask_gives(
     assert apart(ours.fast(), ours.explicit()) <= 1e-5
 
 
+@in_every_way
 def test_queries_beyond_the_window_of_the_last_key_get_zeros() -> None:
     ours = call(Case(mask="window", queries=300, keys=50))
     assert apart(ours.fast(), ours.explicit()) <= 1e-5
     assert (ours.fast()[:, :, 60:] == 0).all()
 
 
+@in_every_way
 def test_dropout_acts_on_the_weights_in_training_alone() -> None:
     q, k, v = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 64, 8), torch.ones(1, 1, 64, 1)
     for score in SCORES:
@@ -347,14 +237,16 @@ def test_dropout_acts_on_the_weights_in_training_alone() -> None:
         torch.testing.assert_close(attend.eval()(q, k, v, mask=Mask()).context, torch.ones(1, 1, 4, 1))
 
 
-def test_a_new_score_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of CONTRIBUTING.md, from the class to a model that searches."""
+@pytest.mark.parametrize("preset", ["transformer-base", "luong", "bahdanau"])
+def test_a_new_score_is_one_class_and_one_line(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of CONTRIBUTING.md, from the class to a model of every shape that learns and searches."""
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     source = text.split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {"Attend": Attend, "F": torch.nn.functional, "Tensor": Tensor}
     exec(source, names)
     monkeypatch.setitem(SCORES, "cosine", names["CosineAttend"])
-    model = EncoderDecoder(Tower(width=8, depth=1, heads=2, score="cosine", temperature=0.1), sources=9, targets=9)
+    tower = replace(PRESETS[preset](), width=8, depth=1, heads=2, score="cosine", temperature=0.1)
+    model = EncoderDecoder(tower, sources=9, targets=9)
     initialize(model, seed=0)
     source_ids = torch.tensor([[3, 4, 5]])
     model(source_ids, source_ids).sum().backward()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from attention_paths import WAYS
 from regard.models.encoder import Encoder
 from regard.nn.attention import Attention, CrossAttention, Memory
 from regard.nn.init import initialize
@@ -16,6 +17,7 @@ from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
 WIDTH = 12
+in_every_way = pytest.mark.parametrize("way", WAYS, indirect=True)
 widths = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
 
@@ -39,6 +41,7 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, widths: tuple[int, ...], mask: M
     return torch.cat(heads, -1)
 
 
+@in_every_way
 @given(widths, st.booleans())
 def test_many_heads_are_the_heads_one_by_one_side_by_side(widths: tuple[int, ...], causal: bool) -> None:
     attention = ready(Attention(WIDTH, heads=len(widths), head_widths=widths))
@@ -55,6 +58,7 @@ def test_the_output_matrix_takes_the_sum_of_the_head_widths_to_the_width(widths:
         assert attention.out.weight.shape == (WIDTH, sum(widths))
 
 
+@in_every_way
 @given(widths, st.integers(1, 20))
 def test_cross_attention_reads_a_memory_of_any_width(widths: tuple[int, ...], memory_width: int) -> None:
     attention = ready(CrossAttention(WIDTH, heads=len(widths), memory_width=memory_width, head_widths=widths))
@@ -66,6 +70,7 @@ def test_cross_attention_reads_a_memory_of_any_width(widths: tuple[int, ...], me
     torch.testing.assert_close(attention(x, Memory(states, Mask(keys=keys))), expected, rtol=1e-4, atol=1e-5)
 
 
+@in_every_way
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_shared_keys_are_the_same_keys_repeated(groups: int) -> None:
     shared = ready(Attention(WIDTH, heads=4, key_heads=groups))
@@ -84,6 +89,7 @@ def test_heads_of_unequal_widths_cannot_share_keys() -> None:
         Attention(WIDTH, heads=2, key_heads=1, head_widths=(4, 8))
 
 
+@in_every_way
 @settings(max_examples=50)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.booleans())
 def test_rows_that_share_a_source_see_what_they_would_see_of_their_own_copy(
@@ -104,6 +110,7 @@ def encoder(positions: str, **settings: object) -> Encoder:
     return model.eval()
 
 
+@in_every_way
 @settings(max_examples=30)
 @given(st.permutations(range(7)), st.sampled_from(["scaled-dot", "dot", "bilinear", "additive", "distance"]))
 def test_without_positions_shuffled_tokens_give_shuffled_states(order: list[int], score: str) -> None:
@@ -112,6 +119,7 @@ def test_without_positions_shuffled_tokens_give_shuffled_states(order: list[int]
     torch.testing.assert_close(model(model.embed(tokens[:, order])), states[:, order], rtol=1e-10, atol=1e-12)
 
 
+@in_every_way
 @given(st.permutations(range(8)))
 def test_without_positions_shuffling_is_exact_where_the_sums_are(order: list[int]) -> None:
     """Whole numbers, and weights that are powers of two: no sum is rounded, so its order cannot show."""
@@ -132,6 +140,7 @@ def test_with_positions_it_does_not(positions: str) -> None:
     assert (model(model.embed(tokens[:, order])) - states[:, order]).abs().max() > 1e-3
 
 
+@in_every_way
 def test_with_qk_norm_the_size_of_queries_and_keys_does_not_matter() -> None:
     """Scores are then products of directions: only values carry the input's scale."""
     torch.manual_seed(0)
@@ -140,3 +149,20 @@ def test_with_qk_norm_the_size_of_queries_and_keys_does_not_matter() -> None:
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(part(1_000 * x, mask=Mask(causal=True)), 1_000 * part(x, mask=Mask(causal=True)),
                                rtol=1e-3, atol=1e-2)
+
+
+@torch.no_grad()
+def test_heads_of_unequal_widths_are_exact_to_the_last_digits_in_float64() -> None:
+    """softmax(q kᵀ / √d_k) v of each head by itself, with its own width d_k (Vaswani et al. 2017, eq. 1)."""
+    widths = (2, 3, 7)
+    one = Attention(12, heads=3, head_widths=widths)
+    for parameter in one.parameters():
+        torch.nn.init.normal_(parameter)
+    one.double().eval()
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    q, k, v = (part.split(widths, dim=-1) for part in one.qkv(x).split(12, dim=-1))
+    each = [((a @ b.mT) / math.sqrt(width)).softmax(-1) @ c for a, b, c, width in zip(q, k, v, widths, strict=True)]
+    torch.testing.assert_close(one(x, mask=Mask()), one.out(torch.cat(each, -1)), atol=1e-14, rtol=1e-13)
+    # However it was cast before: widths are whole numbers.
+    torch.testing.assert_close(one.bfloat16().double().attend.scale, torch.tensor(
+        [1 / math.sqrt(width) for width in widths], dtype=torch.float64)[:, None, None], atol=1e-15, rtol=0)

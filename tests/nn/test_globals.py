@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attention_paths import WAYS
 from regard.look.watch import sites, watch
 from regard.models.encoder import Encoder
 from regard.nn.attention import Attention
@@ -17,6 +18,7 @@ from regard.settings.schema import Tower
 
 WIDTH, HEADS = 16, 4
 CPU = torch.device("cpu")
+in_every_way = pytest.mark.parametrize("way", WAYS[:2], indirect=True)
 
 
 def attention(**settings: object) -> Attention:
@@ -34,6 +36,7 @@ def tokens(rows: int, length: int) -> tuple[Tensor, Mask]:
     return torch.randn(rows, length, WIDTH), Mask(window=3, globals=chosen, keys=real)
 
 
+@in_every_way
 @pytest.mark.parametrize("length", [5, 150])  # the dense way, and the linear one
 @pytest.mark.parametrize("key_heads", [2, HEADS])
 def test_where_both_projections_are_the_same_it_is_plain_windowed_attention(length: int, key_heads: int) -> None:
@@ -102,6 +105,7 @@ def test_the_weights_of_both_attentions_together_are_what_each_token_looks_at() 
     torch.testing.assert_close(part.out(part.merge(context)), out, rtol=1e-4, atol=1e-5)
 
 
+@in_every_way
 @pytest.mark.parametrize("length", [24, 160])
 @pytest.mark.parametrize("window", [2, 4])  # to either side: transformers' attention_window is twice as much
 def test_the_blocks_are_those_of_longformer(length: int, window: int) -> None:

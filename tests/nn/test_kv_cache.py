@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from attention_paths import WAYS
 from regard.kernels.fixed_kv_cache import FixedCache, Lineage
 from regard.nn.attention import Attention
 from regard.nn.kv_cache import GrowingCache, LayerCache
@@ -27,6 +28,7 @@ POSITIONS = {
 CACHES = ["growing", "fixed", "roomy"]
 CAUSAL, WINDOW = Mask(causal=True), Mask(causal=True, window=2)
 PACKED = Mask(causal=True, documents=torch.tensor([[0, 0, 1, 1, 1, 1, 2, 2]]).expand(ROWS, -1))
+in_every_way = pytest.mark.parametrize("way", WAYS[:2], indirect=True)
 
 cuts = st.sets(st.integers(1, LENGTH - 1)).map(lambda inner: [0, *sorted(inner), LENGTH])
 
@@ -53,6 +55,7 @@ def same(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
+@in_every_way
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("kind", CACHES)
 @settings(max_examples=25)
@@ -110,6 +113,7 @@ def test_what_is_forgotten_is_counted_again_where_it_is_the_same_in_every_row(le
     assert lineage.filled == (6 if isinstance(length, int) else None)
 
 
+@in_every_way
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_positions_that_count_from_0_change_nothing(positions: str) -> None:
     model, x = attention(positions), torch.randn(ROWS, LENGTH, WIDTH)
@@ -117,6 +121,7 @@ def test_positions_that_count_from_0_change_nothing(positions: str) -> None:
         same(model(x, mask=CAUSAL, positions=places(0, LENGTH, per_row=per_row)), model(x, mask=CAUSAL))
 
 
+@in_every_way
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_rows_may_stand_at_other_positions_in_a_growing_cache(positions: str) -> None:
     model, kept, x = attention(positions), GrowingCache(), torch.randn(ROWS, LENGTH, WIDTH)
@@ -127,6 +132,7 @@ def test_rows_may_stand_at_other_positions_in_a_growing_cache(positions: str) ->
     same(torch.cat(pieces, dim=1), torch.cat(alone))
 
 
+@in_every_way
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_rows_of_other_lengths_go_on_each_from_its_own_end_in_a_fixed_cache(positions: str) -> None:
     """Prompts padded on the right: the next token takes the slot where the padding stood."""
@@ -141,6 +147,7 @@ def test_rows_of_other_lengths_go_on_each_from_its_own_end_in_a_fixed_cache(posi
         same(states, model(x, mask=CAUSAL).gather(1, here[..., None].expand(-1, -1, WIDTH)))
 
 
+@in_every_way
 @pytest.mark.parametrize("kind", CACHES)
 @settings(max_examples=25)
 @given(rows=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=5), per_row=st.booleans(),
@@ -155,6 +162,7 @@ def test_a_reordered_row_goes_on_from_what_the_chosen_row_was(
     same(states, model(torch.cat([x[rows, :cut], fresh], dim=1), mask=CAUSAL)[:, cut:])
 
 
+@in_every_way
 @pytest.mark.parametrize("kind", CACHES)
 @settings(max_examples=25)
 @given(kept_length=st.integers(0, LENGTH - 1), seen=st.integers(1, LENGTH), step=st.integers(1, 3),
@@ -210,6 +218,7 @@ def test_a_growing_cache_says_that_its_keys_are_in_order_only_while_they_are() -
     assert not in_order([[0], [0]], [[1], [2]])
 
 
+@in_every_way
 @pytest.mark.parametrize("kind", CACHES)
 def test_on_a_cpu_bfloat16_keys_are_kept_and_attended_to_in_float32(kind: str) -> None:
     model, kept, x = attention("rotary"), cache(kind), torch.randn(ROWS, LENGTH, WIDTH)
@@ -222,6 +231,7 @@ def test_on_a_cpu_bfloat16_keys_are_kept_and_attended_to_in_float32(kind: str) -
     torch.testing.assert_close(torch.cat(pieces, dim=1).float(), whole, rtol=0.1, atol=0.1)
 
 
+@in_every_way
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_a_growing_cache_truncates_its_rows_at_one_position_not_at_one_slot(positions: str) -> None:
     model, kept, x = attention(positions), GrowingCache(), torch.randn(2, 6, WIDTH)

@@ -511,6 +511,17 @@ def test_another_number_of_threads_is_said(job: Job, stopped: Path) -> None:
     assert "note: the number of threads was 1 and is now 2: sums on a CPU differ in their last bits" in said
 
 
+def test_a_run_goes_on_with_as_many_threads_as_it_had(
+    job: Job, whole: Path, stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the user says otherwise, as the environment of the other tests does."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    said = job.here(stopped, threads=2).said
+    assert "; cpu (1 thread), float32" in said
+    assert "the number of threads was" not in said
+    assert_same(stopped, whole)
+
+
 def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(job: Job, whole: Path, stopped: Path) -> None:
     path = Checkpoint.all(stopped)[0].folder / "optimizer.safetensors"
     content = bytearray(path.read_bytes())

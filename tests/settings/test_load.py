@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from regard.settings.errors import UserError
 from regard.settings.knobs import COARSEST, FINEST, KNOBS, of, written
 from regard.settings.load import ADAPTED, differences, from_json, load, to_json
-from regard.settings.presets import PRESETS
+from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Run, Tower
 
 
@@ -103,7 +103,7 @@ def test_any_run_survives_being_saved(run: Run) -> None:
 def test_a_run_written_as_overrides_is_that_run(run: Run) -> None:
     # Text that override syntax cannot say: none, commas, and spaces at its ends.
     data = replace(run.data, source=None, target="de", paths=("a b", "c=d"))
-    run = replace(run, task="translate", data=data, model=replace(run.model, score="dot"),
+    run = replace(run, task="translate", data=data, model=replace(run.model, score="dot", head="linear"),
                   tokens=replace(run.tokens, file="gpt2"), search=replace(run.search, stop=("a b",)),
                   train=replace(run.train, start="bert", lora_on=("q",)))
     overrides = [f"{path}={written(of(run, path))}" for path in KNOBS]
@@ -371,3 +371,18 @@ def test_every_preset_is_called_by_its_name_and_fits_together() -> None:
     for name, preset in PRESETS.items():
         assert load(overrides=[f"model.preset={name}"]).model == preset()
         assert preset().preset == name
+
+
+@pytest.mark.parametrize("task", ["tag", "mask", "translate", "language", "detect"])
+def test_a_head_is_refused_where_the_task_has_none_to_choose(task: str) -> None:
+    plain = base(task, built_in=False)
+    with pytest.raises(UserError, match=rf"^model\.head=gelu: has no effect on {task}, .*; leave it out$"):
+        load(None, ["model.head=gelu"], base=plain)
+    load(None, ["model.head=linear"], base=plain)
+    if task in ("tag", "mask"):
+        load(None, ["model.preset=bert-base"], base=plain)  # whose head is of other tasks
+
+
+def test_a_head_is_what_a_classifier_asks_for() -> None:
+    for task in ("classify", "encode"):
+        assert load(None, ["model.head=gelu"], base=base(task, built_in=False)).model.head == "gelu"

@@ -28,6 +28,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, to_json
 from regard.settings.opening import remove
+from regard.settings.presets import base
 from regard.settings.schema import Blanks, Data, Run, Tokens
 
 __all__ = ["export_run", "finish", "import_run", "saved"]
@@ -103,6 +104,7 @@ def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
         task=task, model=tower,
         data=Data(paths=tuple(map(str, data)), longest=longest, several_labels=published.several_labels),
         tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))),
+        search=base(task, built_in=False).search,
         blanks=Blanks(next_sentence=shape.kind == "sentences", generator=shape.generator))
 
 

@@ -30,7 +30,8 @@ def serves(call: AttentionCall) -> bool:
 
 
 def run(call: AttentionCall) -> Tensor:
-    places, q = call.places, (call.q * call.scale).to(call.q.dtype)
+    places, scale = call.places, call.scale
+    q = call.q * (scale.to(call.q.dtype) if isinstance(scale, Tensor) else scale)
     k, v = (repeated(collected(x, places.rows), q.shape[1]) for x in (call.k, call.v))
     if places.lines is None:
         k, v = k.to(q.dtype), v.to(q.dtype)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.kernels.precision import exact_rsqrt
 from regard.nn.attend import Attend
 
 __all__ = ["SCORES", "AdditiveAttend", "BilinearAttend", "DistanceAttend", "DotAttend", "ScaledDotAttend"]
@@ -23,7 +24,8 @@ class DotAttend(Attend):
         return 1.0
 
     def compare(self, q: Tensor, known: Tensor) -> Tensor:
-        return (q * self.scale).to(known.dtype) @ known.mT
+        scale = self.scale
+        return (q * (scale.to(q.dtype) if isinstance(scale, Tensor) else scale)).to(known.dtype) @ known.mT
 
 
 class ScaledDotAttend(DotAttend):
@@ -31,13 +33,14 @@ class ScaledDotAttend(DotAttend):
 
     def __init__(self, widths: tuple[int, ...], *, temperature: float = 1.0, dropout: float = 0.0) -> None:
         super().__init__(widths, temperature=temperature, dropout=dropout)
-        self.scales: Float[Tensor, "heads 1 1"] | None
-        unequal = torch.tensor(widths)[:, None, None].float().rsqrt() if len(set(widths)) > 1 else None
-        self.register_buffer("scales", unequal, persistent=False)
+        # Whole numbers, which stay exact whatever a model is cast to: 1/√d_k is worked out where it is used.
+        unequal = torch.tensor(widths)[:, None, None] if len(set(widths)) > 1 else None
+        self.register_buffer("unequal", unequal, persistent=False)
 
     @property
     def scale(self) -> float | Tensor:
-        return 1 / math.sqrt(self.width) if self.scales is None else self.scales
+        widths: Tensor | None = self._buffers["unequal"]
+        return 1 / math.sqrt(self.width) if widths is None else exact_rsqrt(widths)
 
 
 class BilinearAttend(Attend):

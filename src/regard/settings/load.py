@@ -23,6 +23,7 @@ from regard.settings.schema import Run, Tower, Train
 __all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of",
            "to_json"]
 
+HAVE_HEADS = ("classify", "encode")  # tasks that heed model.head
 ADAPTED = ("q", "k", "v", "out", "up", "down")  # of a block
 FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
 
@@ -46,7 +47,9 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
         except UserError as error:
             raise UserError(f"{error} (in {recipe})") from None
     given |= dict(map(override, overrides))
-    return assembled(given, base)
+    run = assembled(given, base)
+    check_head(run, given)
+    return run
 
 
 def task_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> str:
@@ -199,6 +202,14 @@ def changed(section: Any, given: Mapping[str, Any], prefix: str = "") -> Any:
         path, old = prefix + field.name, getattr(section, field.name)
         values[field.name] = changed(old, given, f"{path}.") if is_dataclass(old) else given.get(path, old)
     return replace(section, **values)
+
+
+def check_head(run: Run, given: Mapping[str, Any]) -> None:
+    """A head that somebody asks for would be left out in silence. One that a preset brings along means nothing here."""
+    head = given.get("model.head", "linear")
+    if head != "linear" and run.task not in HAVE_HEADS:
+        raise UserError(f"model.head={head}: has no effect on {run.task}, whose output has one shape; only "
+                        f"{' and '.join(HAVE_HEADS)} read a state by a hidden layer; leave it out")
 
 
 def check_heads(model: Tower) -> None:

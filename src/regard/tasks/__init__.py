@@ -31,8 +31,7 @@ def make(run: Run) -> Any:
 
     if run.model.score not in SCORES:  # the schema leaves this open: a new score is a line in nn/attend.py alone
         near = get_close_matches(run.model.score, SCORES, n=1)
-        others = ", ".join(name for name in TASKS if name != "encode")  # which is not trained
-        hint = f"did you mean {near[0]}?" if near else f"there are {others}"
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SCORES)}"
         raise UserError(f"model.score={run.model.score}: no such score; {hint}")
     module, name = TASKS[run.task].split(":")
     return getattr(import_module(module), name)(run)

@@ -20,6 +20,7 @@ from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.knobs import written
 from regard.settings.schema import Run, Search, Tower
+from regard.tasks.notes import Notes
 from regard.tasks.subject import MOST, Subject
 
 __all__ = ["FIRST_SHOWN", "Answer", "Confusion", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
@@ -131,7 +132,7 @@ class Task(ABC, Generic[B]):
             raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
                             f"data.longest={run.data.longest}; raise the one or lower the other")
         self.run = run
-        self.notes: list[str] = []  # what a person should know about the data
+        self.notes = Notes()  # what a person should know about the data
         self.first = ""
         """The first training example as it was read, for a person to see that it was read rightly."""
 

@@ -24,6 +24,7 @@ from regard.settings.errors import UserError, count
 from regard.settings.opening import own_folder, replacing, to_read
 from regard.settings.schema import Data, Run, Search
 from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
+from regard.tasks.notes import Notes
 from regard.tasks.reading import attention, padded, rows_of, vectors
 
 __all__ = ["IGNORED", "LabelBatch", "Labelled", "Sample"]
@@ -125,7 +126,7 @@ class Labelled(Task[LabelBatch]):
         cache = folder / "data"
         if (cache / KEY).exists():
             about = read_json(cache / KEY)
-            self.notes, self.first = about["notes"], about.get("first", "")
+            self.notes, self.first = Notes(about["notes"]), about.get("first", "")
             self.samples = {split: _kept(cache / f"{split}.jsonl") for split in about["splits"] if split != "train"}
             self.ids = {split: (Ragged.load(cache / f"{split}.ids"), Ragged.load(cache / f"{split}.targets"))
                         for split in about["splits"]}

@@ -163,8 +163,9 @@ class Language(Ring):
                 raise UserError(f"an ending of {most + 1 - room:,} tokens: the model reads {most:,} at the most "
                                 "(model.longest)")
             begun.append(rows[0][max(0, shared - room) : shared])
-        if (cut := sum(prompt[0] != self.tokens.start for prompt in begun)):
-            self.notes.append(f"{out_of(cut, len(prompts), 'prompt')} cut to the last {most:,} tokens (model.longest)")
+        cut = sum(prompt[0] != self.tokens.start for prompt in begun)
+        self.notes.count_up("compared", cut, len(prompts), lambda part, whole, _: (
+            f"{out_of(part, whole, 'prompt')} cut to the last {most:,} tokens (model.longest)"))
         found = compare(cast(Writes, model), begun, rests)
         if not np.isfinite(found).all():
             raise _no_numbers()
@@ -179,8 +180,14 @@ class Language(Ring):
         """What the decoder reads before it writes; of a text that is too long for its positions, the end."""
         ids, most = [self.tokens.start, *self.tokens.encode([text])[0]], self._reach
         if len(ids) > most:
-            self.notes.append(f"a prompt of {len(ids):,} tokens cut to its last {most:,} (model.longest)")
+            self._note_cut("prompt", len(ids), most)
         return ids[-most:]
+
+    def _note_cut(self, thing: str, size: int, most: int) -> None:
+        self.notes.count_up(thing, 1, 1, lambda part, _, first: (
+            f"a {thing} of {first:,} tokens cut to its last {most:,} (model.longest)" if part == 1 else
+            f"{part:,} {thing}s cut to their last {most:,} tokens, the first from {first:,} (model.longest)"),
+            size=size)
 
     def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]], how: Search) -> list[Writing]:
         """`how.best` answers to each prompt, one after the other."""
@@ -209,8 +216,8 @@ class Language(Ring):
         if any(math.isnan(each.log_probability) for each in written):
             raise _no_numbers()
         if cut := sum(each.was_cut and len(each.tokens) < longest for each in written):
-            self.notes.append(f"answers that end where the learned positions do: {cut:,} "
-                              f"(model.longest={self._reach:,})")
+            self.notes.count_up("answers", cut, cut, lambda part, *_: (
+                f"answers that end where the learned positions do: {part:,} (model.longest={self._reach:,})"))
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no text has."""
@@ -249,7 +256,7 @@ class Language(Ring):
         shared = max(1, next(differs, min(len(prompt), len(whole) - 1)))
         left = max(0, len(whole) - 1 - self._reach)  # the last token is not read
         if left:
-            self.notes.append(f"a text of {len(whole):,} tokens cut to its last {len(whole) - left:,} (model.longest)")
+            self._note_cut("text", len(whole), len(whole) - left)
         return whole[left : max(shared, left + 1)], whole[max(shared, left + 1) :]
 
     @torch.no_grad()

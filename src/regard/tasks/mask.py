@@ -108,7 +108,9 @@ class Fill(Blanked):
             first, *others = self.tokens.between(BLANK.split(sentence.strip(" ")))
             row += [*first, *(id for ids in others for id in (mask, *ids)), self.tokens.end]
         if len(row) > most:
-            self.notes.append(f"a text of {len(row):,} tokens cut to {most:,} (data.longest)")
+            self.notes.count_up("texts", 1, 1, lambda part, _, first: (
+                f"a text of {first:,} tokens cut to {most:,} (data.longest)" if part == 1 else
+                f"{part:,} texts cut to {most:,} tokens, the first from {first:,} (data.longest)"), size=len(row))
             row = [*row[: most - 1], self.tokens.end]
         blanks = [place for place, id in enumerate(row) if id == mask]
         if len(blanks) != len(BLANK.findall(text)):

@@ -25,6 +25,7 @@ from regard.settings.errors import UserError, out_of
 from regard.settings.opening import own_folder, replacing, to_read
 from regard.settings.schema import Run
 from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
+from regard.tasks.notes import Notes
 
 __all__ = ["Ids", "PairBatch", "Pairs", "round_up"]
 
@@ -96,7 +97,7 @@ class Pairs(Task[PairBatch]):
         self.target_tokens = Tokenizer.load(folder / "tokenizer.json")
         if (folder / "data" / KEY).exists():
             about = read_json(folder / "data" / KEY)
-            self.notes, self.first = about["notes"], about.get("first", "")
+            self.notes, self.first = Notes(about["notes"]), about.get("first", "")
             self.sides = tuple(about.get("sides", self.sides))  # which runs of before have not kept
             self.pairs = {split: _read_kept(folder / "data" / f"{split}.jsonl")
                           for split in about["splits"] if split != "train"}
@@ -164,10 +165,9 @@ class Pairs(Task[PairBatch]):
         longest = self.run.data.longest - 1
         rows = tokens.encode(texts)
         cut = sum(len(row) > longest for row in rows)
-        if cut:
-            of_split = "" if split is None else f" of {split}"
-            self.notes.append(f"{out_of(cut, len(rows), thing)}{of_split} cut to data.longest={self.run.data.longest} "
-                              "tokens")
+        of_split = "" if split is None else f" of {split}"
+        self.notes.count_up(thing + of_split, cut, len(rows), lambda part, whole, _: (
+            f"{out_of(part, whole, thing)}{of_split} cut to data.longest={self.run.data.longest} tokens"))
         return Ragged.of([*row[:longest], tokens.end] for row in rows)
 
     def _load_ids(self, cache: Path) -> None:

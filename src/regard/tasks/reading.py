@@ -19,6 +19,7 @@ from regard.models.encoder import Encoder
 from regard.nn.head import pooled
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, out_of
+from regard.tasks.notes import Notes
 from regard.tasks.watched import records
 
 __all__ = ["alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
@@ -37,12 +38,13 @@ class Alike(NamedTuple):
 
 
 def rows_of(tokens: Tokenizer, texts: Sequence[str], *, longest: int,
-            notes: list[str] | None = None) -> list[list[int]]:
+            notes: Notes | None = None) -> list[list[int]]:
     """Each text between its start and its end, cut so that both are there; the notes say how many were."""
     encoded = tokens.encode(texts)
     cut = sum(len(ids) > longest - 2 for ids in encoded)
-    if cut and notes is not None:
-        notes.append(f"{out_of(cut, len(texts), 'text')} cut to data.longest={longest} tokens")
+    if notes is not None:
+        notes.count_up("texts", cut, len(texts), lambda part, whole, _: (
+            f"{out_of(part, whole, 'text')} cut to data.longest={longest} tokens"))
     return [[tokens.start, *ids[: longest - 2], tokens.end] for ids in encoded]
 
 

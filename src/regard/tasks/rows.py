@@ -21,6 +21,7 @@ from regard.settings.errors import Failure, UserError
 from regard.settings.opening import own_folder, to_read
 from regard.settings.schema import Run
 from regard.tasks.base import FIRST_SHOWN, B, Sizes, Task
+from regard.tasks.notes import Notes
 
 __all__ = ["BROKEN", "CONTEXT", "IGNORED", "Rows"]
 
@@ -70,7 +71,7 @@ class Rows(Task[B]):
         self.tokens = Tokenizer.load(folder / "tokenizer.json")
         if (folder / "data" / KEY).exists():
             about = read_json(folder / "data" / KEY)
-            self.notes, self.first = about["notes"], about.get("first", "")
+            self.notes, self.first = Notes(about["notes"]), about.get("first", "")
             self.counts = {split: Counts(**counts) for split, counts in about["splits"].items()}
             self.ids = {split: Shards.load(folder / "data" / split, each.ids) for split, each in self.counts.items()}
         return self._sizes()

@@ -130,9 +130,10 @@ class Tag(Labelled):
 
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         rows = self._encoded([sample.text.split(" ") for sample in samples], [sample.labels for sample in samples])
-        if cut := sum(row.is_cut for row in rows):
-            self.notes.append(f"{out_of(cut, len(rows), 'sentence')} cut to data.longest={self.run.data.longest} "
-                              "tokens for the loss; every word is given a tag")
+        cut = sum(row.is_cut for row in rows)
+        self.notes.count_up("sentences", cut, len(rows), lambda part, whole, _: (
+            f"{out_of(part, whole, 'sentence')} cut to data.longest={self.run.data.longest} tokens for the loss; every "
+            "word is given a tag"))
         return [(row.ids, row.targets) for row in rows]
 
     def _encoded(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> list[Row]:
@@ -272,7 +273,8 @@ class Tag(Labelled):
         sentences = self._sentences(inputs, outputs)
         rows = self._encoded(sentences, [[""] * len(words) for words in sentences])
         if any(row.is_cut for row in rows):
-            self.notes.append(f"only the first data.longest={self.run.data.longest} tokens are shown")
+            self.notes.count_up("shown", 1, 1, lambda *_: (
+                f"only the first data.longest={self.run.data.longest} tokens are shown"))
         return attention(model, self.tokens, [row.ids for row in rows], only=only, heads=heads)
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,

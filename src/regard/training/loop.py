@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import get_terminal_size
@@ -28,6 +29,7 @@ from regard.settings.schema import Run, Search, Train
 from regard.stdio import is_terminal, print_message
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
+from regard.tasks.cores import Waiting, threads_kept
 from regard.tasks.device import choose_device, fits
 from regard.training.capacity import refuse_too_large
 from regard.training.estimate import Parameters, outlook, precision_of
@@ -56,7 +58,8 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
-    with Stop("finishing the step; again to end at once") as stop, join(device, timeout=run.train.timeout) as world:
+    with (Stop("finishing the step; again to end at once") as stop, join(device, timeout=run.train.timeout) as world,
+          threads_kept()):
         if world.rank:
             return _train(run, folder, stop, world, quiet=True)
         with hold(folder, _silent if quiet else print_message):
@@ -79,10 +82,12 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     world.parallelize(model, run.train, precision=precision_of(run.train, device))
     optimizer = make_optimizer(model, run.train, device=device)
     own = folder if world.rank == 0 else None
-    with Log(own, run.train, quiet=quiet, counted=task.counted) as log, deterministic(run.train):
+    with (Log(own, run.train, quiet=quiet, counted=task.counted) as log, deterministic(run.train),
+          ExitStack() as waiting):
         progress = resume(folder, run, model, optimizer, world, say=log.say)
         if run.train.start is not None and not progress.step:
             take_over(model, run, sizes, world, say=log.say)
+        waiting.enter_context(Waiting(torch.get_num_threads() if device.type == "cpu" else 1))
         log.begin(progress.step)
         began = time.monotonic()
         Learning(run, folder, task, model, optimizer, progress, log, stop, world).learn(sizes)
@@ -187,6 +192,8 @@ class Learning:
             foretold = outlook(self.task, sizes, self.plan, how, device=self.device, precision=self.precision,
                                gpus=world.size)
             where = f"{world.size} processes on {self.device.type}" if world.size > 1 else self.device.type
+            if self.device.type == "cpu":
+                where += f" ({count(torch.get_num_threads(), 'thread')}{' each' * (world.size > 1)})"
             examples, steps = len(self.task.lengths("train")), self.plan.steps_per_epoch
             log.say(f"{count(examples, 'example')}, {count(steps, 'step')} per epoch; {foretold}; "
                     f"{where}, {str(self.precision).removeprefix('torch.')}")

@@ -14,9 +14,12 @@ from regard.checkpoint import Checkpoint, load_weights, named_tensors, newest, v
 from regard.settings.errors import Failure, UserError
 from regard.settings.load import to_json
 from regard.settings.schema import Run
+from regard.tasks.cores import choose_threads, is_chosen
 from regard.training.parallel import World
 
 __all__ = ["Progress", "resume", "room_for", "state_of", "tensors_of"]
+
+MOST_THREADS = 1024  # that a checkpoint is believed to have been trained with
 
 
 @dataclass
@@ -55,7 +58,10 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
     """Go on from the newest whole checkpoint, if there is one. All processes from the same."""
     found = newest(folder, say=say) if world.rank == 0 else None
     step = int(world.sum([found.step if found else 0])[0])
+    on_cpu = next(model.parameters()).device.type == "cpu"
     if not step:
+        if on_cpu and world.size == 1:
+            torch.set_num_threads(choose_threads(torch.get_num_threads()))
         return Progress(goal=run.train.steps)
     checkpoint = found or next((c for c in Checkpoint.all(folder) if c.step == step), None)
     if checkpoint is None:
@@ -64,6 +70,8 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
     load_weights(model, world.spread(checkpoint.weights(), named_tensors(model)), origin=str(checkpoint.folder))
     _restore(optimizer, checkpoint.optimizer(), world)
     state = checkpoint.state()
+    if on_cpu and not is_chosen():
+        _take_threads(state)
     try:
         progress, changes = Progress(**state["progress"]), _changes(state, world)
     except (KeyError, TypeError) as error:  # whole, but not of this kind
@@ -74,6 +82,13 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
     if progress.goal != run.train.steps:  # lengthened: its patience begins anew
         progress.goal, progress.waited = run.train.steps, 0
     return progress
+
+
+def _take_threads(state: Mapping[str, Any]) -> None:
+    """As many as there were, however many cores are free now: sums on a CPU depend on it."""
+    recorded = state.get("threads")
+    if isinstance(recorded, int) and 1 <= recorded <= MOST_THREADS:
+        torch.set_num_threads(recorded)
 
 
 def state_of(progress: Progress, run: Run, world: World) -> dict[str, Any]:

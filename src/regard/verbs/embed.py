@@ -43,13 +43,12 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device, precision=precision, quantize=quantize)
-    known = len(predictor.task.notes)
     width, count = len(predictor.embed([""])[0]), 0  # and a run without vectors says so before a file is there
     with _lines(sys.stdout.buffer) if where == STDOUT else _file(place, width) as sink:
         for some in batched(texts_of(inputs), TOGETHER):
             sink.write(some, predictor.embed(some))
             count += len(some)
-    for note in dict.fromkeys(predictor.task.notes[known:]):
+    for note in predictor.task.notes.take():
         print_message(f"note: {note}")
     if where != STDOUT:
         print_result(jsons.dumps({"file": where, "texts": count, "width": width}) if json else where)

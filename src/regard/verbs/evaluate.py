@@ -48,7 +48,7 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
     print_message(f"evaluating {folder}")
     if splits or not others.data:  # what was trained elsewhere may have no data of its own, and be measured on others
         predictor.read_data()  # before that, it does not know its tests
-    known = len(predictor.task.notes)
+    predictor.task.notes.take()  # what its training has told
     against = _asked(predictor, splits, others, how)
     scores = {split: predictor.evaluate(split, limit=limit) for split in against}
     losses = {split: values.get("loss") for split, values in scores.items()}
@@ -62,7 +62,7 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
         scores |= {f"{split} {quantize}": predictor.task.score(narrow.model, split, limit=limit) for split in wanted}
         first = {**scores[f"{wanted[0]} {quantize}"], "quantize": quantize}
     confusion = predictor.task.confusion(predictor.model, wanted[0], limit=limit) if json or plot else None
-    for note in dict.fromkeys(predictor.task.notes[known:]):
+    for note in predictor.task.notes.take():
         print_message(f"note: {note}")
     if plot is not None:
         _draw(confusion, plot, title=f"{folder.resolve().name} on {wanted[0]}", task=predictor.run.task)

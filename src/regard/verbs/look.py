@@ -39,7 +39,6 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
     from regard.tasks.predictor import load
 
     predictor = load(folder, device=device)
-    said = len(predictor.task.notes)
     told = predictor.choices(text, output)
     # An answer is found step by step; the newest call of each is that of the one watched pass over all of it.
     with catch_all(predictor.model, only) as caught:
@@ -47,7 +46,7 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
     made = page(record, source=text, output=told if told.choices else None, vectors=vectors(caught, record),
                 about=f"{folder.resolve().name}: answered at full speed, then one watched pass over the answer")
     _write(out, made.html)
-    for note in (*dict.fromkeys(predictor.task.notes[said:]), *(f"left out: {part}" for part in made.left_out)):
+    for note in (*predictor.task.notes.take(), *(f"left out: {part}" for part in made.left_out)):
         print_message(f"note: {note}")
     if json:
         print_result(jsons.dumps({"page": str(out), "input": text, "output": told.text, "bytes": out.stat().st_size,
@@ -65,7 +64,7 @@ def _print(text: str, folder: Path, output: str | None, only: str, head: int | N
 
     predictor = load(folder, device=device)
     record = predictor.look(text, output, only=only, heads=None if head is None else [head])
-    for note in dict.fromkeys(predictor.task.notes):
+    for note in predictor.task.notes.take():
         print_message(f"note: {note}")
     shown = record if head is not None else record.mean()
     width = shutil.get_terminal_size().columns

@@ -52,7 +52,6 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
     is_typed = not inputs and sys.stdin.isatty()
     alone = is_typed or len(inputs) == 1
     for some in batched(texts_of(inputs), 1 if is_typed else search.batch * 8):
-        said = len(predictor.task.notes)
         with _within_memory(search):
             if score:
                 _score(predictor, some, json)
@@ -61,7 +60,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
             else:
                 _answer(predictor, some, asdict(search), json, alone)
         sys.stdout.flush()
-        for note in predictor.task.notes[said:]:
+        for note in predictor.task.notes.take():
             print_message(f"note: {note}")
 
 

@@ -50,7 +50,7 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
         found.append(with_shots(predictor.compare, questions, pool, shots=number, names=names, seed=seed))
         if not json:
             print_result(_row(found[-1], first=len(found) == 1), flush=True)
-    for note in dict.fromkeys(predictor.task.notes):
+    for note in predictor.task.notes.take():
         print_message(f"note: {note}")
     most_common = max(sum(pair.target == name for pair in questions) for name in names) / len(questions)
     if json:
