@@ -29,8 +29,8 @@ from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run
 
-__all__ = ["JOBS", "NAMES", "SOURCE", "WRITTEN", "Job", "Outcome", "Process", "assert_same", "contents", "copy_data",
-           "digest", "lines", "losses"]
+__all__ = ["FEW", "JOBS", "NAMES", "SOURCE", "WRITTEN", "Job", "Outcome", "Process", "assert_same", "contents",
+           "copy_data", "digest", "lines", "losses"]
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -54,6 +54,10 @@ JOBS["language lstm"] = ("model.preset=lstm", "model.truncate=8", *JOBS["languag
 # A few stand for the others, which learn by the same loop and take minutes more.
 FAST = ("translate", "language", "classify", "mask", "language lstm")
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in JOBS]
+
+# What the task hardly matters for: with Muon and with AdamW, in batches of pairs and in rows that carry a state.
+DIFFERENT = ("translate", "language", "language lstm")
+FEW = [name if name in DIFFERENT else pytest.param(name, marks=pytest.mark.slow) for name in JOBS]
 
 # Some 10 ms a step. Checkpoints and evaluations fall on different steps, and at times on the same.
 SMALL = ("device=cpu", "model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.2",

@@ -24,10 +24,11 @@ from regard.tasks import make
 from regard.training import loop
 from regard.training.update import Update
 
-from .jobs import NAMES, SOURCE, WRITTEN, Job, Process, assert_same, contents, copy_data, digest, lines, losses
+from .jobs import FEW, NAMES, SOURCE, WRITTEN, Job, Process, assert_same, contents, copy_data, digest, lines, losses
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 
+BY_FEW = pytest.mark.parametrize("job", FEW, indirect=True, scope="module")
 CODES = {signal.SIGTERM: 75, signal.SIGUSR1: 75, signal.SIGINT: 130}
 PATIENCE = 5.0  # seconds from the end of a step to the end of a process that was asked to stop
 
@@ -41,7 +42,7 @@ def job(request: pytest.FixtureRequest) -> Job:
 def whole(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    job.finish(folder)
+    assert job.here(folder).code == 0
     return folder
 
 
@@ -134,7 +135,7 @@ def assert_stopped(said: str, folder: Path) -> None:
 
 
 def suffer(job: Job, folder: Path, events: Sequence[Event], dice: random.Random) -> int:
-    """A start for each event, and one to the end. How many of the kills fell into a save."""
+    """A start for each event. How many of the kills fell into a save."""
     inside = 0
     for event in events:
         expected = next((c.step for c in Checkpoint.all(folder) if c.verify() is None), 0)
@@ -143,7 +144,6 @@ def suffer(job: Job, folder: Path, events: Sequence[Event], dice: random.Random)
         inside += is_saving(folder)
         if process.count("step"):
             assert (f"going on from step {expected:,} of" in process.said) == (expected > 0)
-    job.finish(folder)
     return inside
 
 
@@ -155,6 +155,7 @@ def test_a_run_with_25_kills_ends_as_if_there_had_been_none(job: Job, tmp_path: 
     events = [kill_inside_a_save()] * 14 + [kill_anywhere()] * 11
     dice.shuffle(events)
     inside = suffer(job, tmp_path / "run", events, dice)
+    job.finish(tmp_path / "run")
     print(f"{inside} of {len(events)} kills inside a save")
     assert inside >= 10
     assert_same(tmp_path / "run", tmp_path / "whole")
@@ -168,6 +169,7 @@ def test_a_run_with_16_stops_ends_as_if_there_had_been_none(job: Job, tmp_path: 
     numbers = [signal.SIGTERM] * 10 + [signal.SIGUSR1] * 3 + [signal.SIGINT] * 3
     dice.shuffle(numbers)
     suffer(job, tmp_path / "run", [stop(number) for number in numbers], dice)
+    job.finish(tmp_path / "run")
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
@@ -175,7 +177,9 @@ def test_a_run_killed_and_stopped_ends_as_if_it_had_not_been(
     job: Job, longer: Path, tmp_path: Path, dice: random.Random
 ) -> None:
     events = [kill_inside_a_save(within=1), stop(signal.SIGTERM, within=2), kill_anywhere(within=2)]
-    suffer(job.but("train.steps=24"), tmp_path / "run", events, dice)
+    job = job.but("train.steps=24")
+    suffer(job, tmp_path / "run", events, dice)
+    assert job.here(tmp_path / "run").code == 0  # to start one more process takes longer than the steps that are left
     assert_same(tmp_path / "run", longer)
 
 
@@ -277,6 +281,7 @@ def signalled(owner: Any, name: str, number: signal.Signals = signal.SIGTERM, *,
         yield
 
 
+@BY_FEW
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
 def test_a_run_can_be_stopped_in_any_step(job: Job, whole: Path, fresh: Path, number: signal.Signals) -> None:
     with signalled(Update, "step", number, call=5):
@@ -288,6 +293,7 @@ def test_a_run_can_be_stopped_in_any_step(job: Job, whole: Path, fresh: Path, nu
     assert_same(fresh, whole)
 
 
+@BY_FEW
 @pytest.mark.parametrize(("call", "step"), [(0, 7), (2, 16)])
 def test_a_run_can_be_stopped_in_an_evaluation(job: Job, whole: Path, fresh: Path, call: int, step: int) -> None:
     """In the last one, too."""
@@ -300,6 +306,7 @@ def test_a_run_can_be_stopped_in_an_evaluation(job: Job, whole: Path, fresh: Pat
     assert_same(fresh, whole)
 
 
+@BY_FEW
 def test_a_run_whose_only_evaluation_is_cut_short_is_no_failure(job: Job, fresh: Path) -> None:
     job = job.but("train.steps=2")
     with signalled(loop, "validation_loss"):
@@ -395,6 +402,7 @@ def killed(owner: Any, name: str, *, call: int = 0) -> Iterator[None]:
         yield
 
 
+@BY_FEW
 @pytest.mark.parametrize("name", ["run.json", "model.safetensors", "scores.json"])
 def test_what_a_kill_has_left_of_a_file_is_in_nobodys_way(job: Job, whole: Path, ended: Path, name: str) -> None:
     for later in WRITTEN[WRITTEN.index(name) :]:
@@ -450,6 +458,7 @@ def test_a_lengthened_run_ends_as_one_that_was_as_long_from_the_start(
     assert contents(ended) == before
 
 
+@BY_FEW
 @pytest.mark.parametrize(("owner", "name", "call"), [
     (Path, "unlink", 0), (checkpoint, "write_json", 0), (Update, "step", 6)],
     ids=["before the old scores go", "before the settings change", "in its seventh step"])
@@ -505,6 +514,7 @@ def stopped(job: Job, fresh: Path) -> Path:
     return fresh
 
 
+@BY_FEW
 def test_another_number_of_threads_is_said(job: Job, stopped: Path) -> None:
     with signalled(Update, "step"):  # one step says enough
         said = job.here(stopped, threads=2).said
@@ -522,6 +532,7 @@ def test_a_run_goes_on_with_as_many_threads_as_it_had(
     assert_same(stopped, whole)
 
 
+@BY_FEW
 def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(job: Job, whole: Path, stopped: Path) -> None:
     path = Checkpoint.all(stopped)[0].folder / "optimizer.safetensors"
     content = bytearray(path.read_bytes())
@@ -533,6 +544,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(job: Job, whole: Pa
     assert_same(stopped, whole)
 
 
+@BY_FEW
 def test_a_run_without_a_whole_checkpoint_starts_anew(job: Job, whole: Path, stopped: Path) -> None:
     checkpoints = Checkpoint.all(stopped)
     for damaged in checkpoints:

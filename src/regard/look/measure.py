@@ -23,13 +23,13 @@ def entropy(weights: Float[np.ndarray, "*heads targets sources"]) -> Float[np.nd
     array([0., 2.])
     """
     logarithms = np.log2(weights, where=weights > 0, out=np.zeros_like(weights))
-    return 0.0 - (weights * logarithms).sum(-1)  # type: ignore[no-any-return]
+    return np.asarray(0.0 - (weights * logarithms).sum(-1))
 
 
 def distance(weights: Float[np.ndarray, "*heads targets sources"]) -> Float[np.ndarray, "*heads targets"]:
     """How many places away the weight lies on average; between two sentences, how far from the diagonal."""
     targets, sources = weights.shape[-2:]
-    return (weights * np.abs(np.arange(targets)[:, None] - np.arange(sources))).sum(-1)  # type: ignore[no-any-return]
+    return np.asarray((weights * np.abs(np.arange(targets)[:, None] - np.arange(sources))).sum(-1))
 
 
 def first(weights: Float[np.ndarray, "*heads targets sources"]) -> Float[np.ndarray, "*heads targets"]:

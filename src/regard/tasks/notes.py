@@ -63,6 +63,5 @@ class Notes(list[str]):
 
     def _drop(self, found: _Count) -> None:
         if found.note is not None and found.note in self:
-            place = len(self) - 1 - self[::-1].index(found.note)
+            place = len(self) - 1 - self[::-1].index(found.note)  # the last: a file may have given the same sentence
             del self[place]
-            self._told -= place < self._told

@@ -68,7 +68,8 @@ def _ways(axes: Axes, word: Word) -> None:
         beside = int((np.linalg.norm(word.plane[:place, -1] - way[-1], axis=1) < 0.05 * np.ptp(word.plane)).sum())
         axes.annotate(str(place + 1), way[-1], textcoords="offset points", xytext=(7 + 10 * beside, -3), color=colour,
                       fontsize=10, weight="bold")
-    axes.annotate("before the first block", word.plane[:, 0].mean(0), textcoords="offset points", xytext=(8, 8),
+    across, up = word.plane[:, 0].mean(0)
+    axes.annotate("before the first block", (across, up), textcoords="offset points", xytext=(8, 8),
                   color=GREY, fontsize=8)
     axes.set_title("the way of its vector, a dot after each block", loc="left", color=INK, fontsize=10)
     axes.margins(0.12)
