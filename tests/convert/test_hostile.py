@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from regard.checkpoint import named_tensors, read_json, write_json
 from regard.checkpoint.files import digest
-from regard.convert.directory import Published, read_directory, read_llama2c, write_directory
+from regard.convert.directory import Published, read_config, read_directory, read_llama2c, write_directory
 from regard.convert.families import FAMILIES
 from regard.convert.run import saved
 from regard.convert.shape import Shape
@@ -146,8 +147,10 @@ def test_a_generator_within_a_generator_is_not_looked_for(directories: list[Path
     copy = shutil.copytree(directories[0].parent / "electra-mask", tmp_path / "electra")
     changed(copy, "config.json", "architectures", ["ElectraForPreTraining"])
     (copy / "generator").symlink_to(copy, target_is_directory=True)
-    with pytest.raises(UserError, match=r"generator/?: is no generator for the model beside it|does not fit"):
+    with (patch("regard.convert.directory.read_config", wraps=read_config) as reads,
+          pytest.raises(UserError, match=r"generator/?: is no generator for the model beside it|does not fit")):
         read_directory(copy).ours(origin=str(copy))
+    assert reads.call_count == 2
 
 
 MEASURED = """
