@@ -7,22 +7,28 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from regard.checkpoint import named_tensors, write_json
-from regard.convert.directory import Published, read_directory, write_directory
+from regard.checkpoint import named_tensors, read_json, write_json
+from regard.checkpoint.files import digest
+from regard.convert.directory import Published, read_config, read_directory, read_llama2c, write_directory
 from regard.convert.families import FAMILIES
 from regard.convert.run import saved
 from regard.convert.shape import Shape
-from regard.data.tokenizer import train
+from regard.data.corpus import find_texts, read_corpus
+from regard.data.lines import read_lines
+from regard.data.tokenizer import Tokenizer, train
+from regard.look.record import Record
 from regard.settings.errors import UserError
+from regard.settings.files import parsed
 from regard.settings.schema import Run, Tower
 
 ENCODER: dict[str, Any] = {"segments": 2, "activation": "gelu"}
@@ -141,8 +147,10 @@ def test_a_generator_within_a_generator_is_not_looked_for(directories: list[Path
     copy = shutil.copytree(directories[0].parent / "electra-mask", tmp_path / "electra")
     changed(copy, "config.json", "architectures", ["ElectraForPreTraining"])
     (copy / "generator").symlink_to(copy, target_is_directory=True)
-    with pytest.raises(UserError, match=r"generator/?: is no generator for the model beside it|does not fit"):
+    with (patch("regard.convert.directory.read_config", wraps=read_config) as reads,
+          pytest.raises(UserError, match=r"generator/?: is no generator for the model beside it|does not fit")):
         read_directory(copy).ours(origin=str(copy))
+    assert reads.call_count == 2
 
 
 MEASURED = """
@@ -150,6 +158,7 @@ import re, sys
 from pathlib import Path
 from regard.convert.directory import read_directory
 from regard.settings.errors import UserError
+from regard.settings.files import parsed
 from regard.settings.schema import Run, Tower
 def peak():
     return int(re.search("VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1])
@@ -180,3 +189,21 @@ def test_a_run_whose_settings_do_not_fit_its_weights_is_refused_before_it_is_bui
                           ({"head_width": 10**9}, "heads=4: too large"), ({"hidden_width": 129}, "hidden_width=129")):
         with pytest.raises(UserError, match=rf"run\.json: model\.{said}"):
             saved(tmp_path, replace(run, model=replace(run.model, **changes)))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+@pytest.mark.parametrize("read", [
+    parsed, Tokenizer.load, Record.load, lambda path: list(read_lines(path, str(path))), read_json, digest,
+    lambda path: read_llama2c(path, path), lambda path: read_corpus(find_texts([path]), key="text", held_out=0.1),
+    lambda path: read_directory(path.parent)])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_whatever_reads_a_file_refuses_a_pipe_and_a_device_at_once(read: Callable[[Path], object], kind: str,
+                                                                   tmp_path: Path) -> None:
+    for name in ("it.json", "model.safetensors"):
+        if kind == "pipe":
+            os.mkfifo(tmp_path / name)
+        else:
+            (tmp_path / name).symlink_to("/dev/zero")
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"where a regular file is wanted|not a plain file|has no model\.safetensors"):
+        read(tmp_path / "it.json")

@@ -1,6 +1,7 @@
 """Self- and cross-attention: many heads, shared keys, shared sources, and shuffled tokens."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from regard.models.encoder import Encoder
 from regard.nn.attention import Attention, CrossAttention, Memory
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
+from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary
 from regard.settings.schema import Tower
 
 WIDTH = 12
@@ -138,6 +140,17 @@ def test_with_positions_it_does_not(positions: str) -> None:
     order = [3, 0, 5, 1, 6, 2, 4]
     states = model(model.embed(tokens))
     assert (model(model.embed(tokens[:, order])) - states[:, order]).abs().max() > 1e-3
+
+
+@in_every_way
+@pytest.mark.parametrize("kind", [lambda: Rotary(4), lambda: Alibi(4), lambda: RelativeBias(4, causal=True)])
+def test_only_the_distance_counts_where_positions_are_relative(kind: Callable[[], Positions]) -> None:
+    """Queries and keys are turned the same way: all of them further on is the same."""
+    attention, x, here = ready(Attention(16, heads=4, positions=kind())), torch.randn(2, 5, 16), torch.arange(5)[None]
+    states = attention(x, mask=Mask(causal=True), positions=here)
+    there = attention(x, mask=Mask(causal=True), positions=here + 7)
+    torch.testing.assert_close(there, states, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(attention(x, mask=Mask(causal=True), positions=2 * here), states, atol=1e-3)
 
 
 @in_every_way

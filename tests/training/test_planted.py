@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from regard.checkpoint import save_checkpoint
+from regard.checkpoint.files import write
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Run
@@ -106,3 +107,10 @@ def test_a_pipe_in_place_of_a_file_of_a_run_is_refused_at_once(run: Run, tmp_pat
         os.mkfifo(tmp_path / name / name)
         with pytest.raises(UserError, match=f"{name}: is a pipe, where a regular file is wanted"):
             train(run, tmp_path / name, quiet=True)
+
+
+def test_a_new_file_is_never_written_through_a_link_that_appears_in_its_place(tmp_path: Path, precious: Path) -> None:
+    (tmp_path / "link").symlink_to(precious)
+    with pytest.raises(UserError, match="link: is a symbolic link"):
+        write(tmp_path / "link", [b"new"])
+    assert precious.read_bytes() == KEPT
