@@ -50,6 +50,8 @@ FromOption = Annotated[Path | None, typer.Option(
                                   "its tokens are taken over; the output is new.")]
 TuneOption = Annotated[Literal["all", "head", "lora"] | None, typer.Option(
     "--tune", help="With --from: what learns (train.tune): all, the head alone, or that and low-rank adapters.")]
+VerifyOption = Annotated[bool, typer.Option(
+    "--verify/--no-verify", help="Compare the run's files with its MANIFEST.json first; about a second per GB.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where it runs.")]
 
 
@@ -121,7 +123,7 @@ def evaluate(
         "--plot", metavar="FILE.png", help="Draw which labels are taken for which in what is measured first, without "
                                            "any shift; with --shots the accuracy.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
-    json: JsonOption = False,
+    verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Measure a trained model on its test data, on other data, or on shifted texts."""
     paths = data or []
@@ -133,12 +135,12 @@ def evaluate(
         from regard.verbs.evaluate import Others, main
 
         main(run, split or [], limit, device, precision, quantize, json, Others(paths, source, target, shift, seed),
-             plot)
+             plot, verify=verify)
     else:
         from regard.verbs import shots as few
 
         few.main(shots, next(iter(paths), None), source, target, run, limit, seed, plot, device, precision, quantize,
-                 json)
+                 json, verify=verify)
 
 
 @app.command()
@@ -174,7 +176,7 @@ def predict(
         "--embed", metavar="FILE", help="Do not answer: write a vector of each input, by an encoder. A .npy is numpy; "
                                         "a .jsonl, or - for stdout, has a line of JSON for each.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
-    json: JsonOption = False,
+    verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Answer: translate each text, go on with it, or label it. A language model's answer to a single text streams."""
     from regard.verbs.predict import main
@@ -187,9 +189,10 @@ def predict(
 
         if unused := [*(setting or []), *short, *(f"--stop {text}" for text in stop or []), *["--score"] * score]:
             raise UserError(f"{unused[0]}: --embed writes vectors, which are not searched for")
-        vectors.main(inputs or [], run, embed, device, precision, quantize, json)
+        vectors.main(inputs or [], run, embed, device, precision, quantize, json, verify=verify)
         return
-    main(inputs or [], run, [*(setting or []), *short], stop or [], score, device, precision, quantize, json)
+    main(inputs or [], run, [*(setting or []), *short], stop or [], score, device, precision, quantize, json,
+         verify=verify)
 
 
 @app.command()
@@ -203,7 +206,7 @@ def convert(
         "--data", help="Text that `regard eval` measures the new run on; if not given, the built-in text.")] = None,
     precision: Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
         "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
-    json: JsonOption = False,
+    verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Turn published weights into a run, or a run into a directory that transformers opens.
 
@@ -214,7 +217,7 @@ def convert(
     """
     from regard.verbs.convert import main
 
-    main(source, out, tokens, data or [], precision, json)
+    main(source, out, tokens, data or [], precision, json, verify=verify)
 
 
 @app.command()
@@ -256,20 +259,22 @@ def measure(
     over_training: Annotated[bool, typer.Option(
         "--over-training", help="Also for every checkpoint that was kept; --set train.keep=20 keeps so many.")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it, too.")] = None,
-    device: DeviceOption = "auto", json: JsonOption = False,
+    device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Measure every attention head: how spread out it is, how far it looks, and whether a translator's aligns words."""
     from regard.verbs.measure import main
 
-    main(run, split, limit, ablate, over_training, plot, device, json)
+    main(run, split, limit, ablate, over_training, plot, device, json, verify=verify)
 
 
 @app.command()
-def check(run: RunOption = None, device: DeviceOption = "auto", json: JsonOption = False) -> None:
+def check(
+    run: RunOption = None, device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False
+) -> None:
     """Prove on this checkpoint that batch, padding, cache, beam and the fast kernels change nothing."""
     from regard.verbs.check import main
 
-    main(run, device, json)
+    main(run, device, json, verify=verify)
 
 
 @app.command()
@@ -287,7 +292,7 @@ def explain(
         "--word", help="The word it writes or reads, or its number from 0 on; the first if not given.")] = None,
     plot: Annotated[Path | None, typer.Option(
         "--plot", metavar="FILE.png", help="With several texts: draw the way of the word's vector.")] = None,
-    device: DeviceOption = "auto", json: JsonOption = False,
+    device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Show the six steps of attention for one head and one word, with the model's own numbers.
 
@@ -296,13 +301,14 @@ def explain(
     if texts and len(texts) > 1 and not example:
         from regard.verbs import context
 
-        context.main(texts, word, run, plot, device, json)
+        context.main(texts, word, run, plot, device, json, verify=verify)
         return
     if plot is not None:
         raise UserError("--plot goes with several texts, as in --word bank \"the river bank\" \"the bank's money\"")
     from regard.verbs.explain import main
 
-    main(texts[0] if texts else None, example, run, site, head, "0" if word is None else word, device, json)
+    main(texts[0] if texts else None, example, run, site, head, "0" if word is None else word, device, json,
+         verify=verify)
 
 
 @app.command()
@@ -319,12 +325,12 @@ def look(
     terminal: Annotated[bool, typer.Option(
         "--terminal", help="Print a heat map instead of writing a page.")] = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page, where there is a screen.")] = True,
-    device: DeviceOption = "auto", json: JsonOption = False,
+    device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """See what a model attends to: one page that needs no network. Prints where it is."""
     from regard.verbs.look import main
 
-    main(text, run, output, only, out, show, device, json, head=head, terminal=terminal)
+    main(text, run, output, only, out, show, device, json, head=head, terminal=terminal, verify=verify)
 
 
 @app.command()
@@ -335,12 +341,12 @@ def wrong(
     worst: Annotated[int, typer.Option("--worst", min=1, help="How many mistakes the page shows at the most.")] = 50,
     out: Annotated[Path | None, typer.Option(
         "--out", metavar="FILE.html", help="Where the page goes; into the run if not given.")] = None,
-    device: DeviceOption = "auto", json: JsonOption = False,
+    device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Write a page of the worst mistakes, each with its attention beside it, and print where."""
     from regard.verbs.wrong import main
 
-    main(run, split, limit, worst, out, device, json)
+    main(run, split, limit, worst, out, device, json, verify=verify)
 
 
 def _settings(given: list[str] | None, start: Path | None, tune: str | None) -> list[str]:

@@ -23,6 +23,7 @@ import pytest
 import torch
 
 from heeding import signals_heeded
+from regard import manifest
 from regard.checkpoint import Checkpoint
 from regard.cli import main
 from regard.settings.load import load
@@ -207,6 +208,7 @@ def assert_same(folder: Path, whole: Path) -> None:
 def copy_data(run: Path, folder: Path) -> Path:
     """A run that has prepared its data, as another has, and no more."""
     shutil.copytree(run, folder, ignore=lambda place, _: WRITTEN if place == str(run) else ())
+    manifest.forget(folder, *manifest.SETTINGS, *manifest.MODEL, *manifest.SCORES)
     return folder
 
 

@@ -97,6 +97,7 @@ def logits(predictor: Predictor, batch: LabelBatch) -> Tensor:
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_the_loss_of_one_label_is_its_cross_entropy(one: Path, smoothing: float) -> None:
     predictor = load(one)
+    predictor.read_data()
     predictor.task.run = run_of(one.parent / "colours.tsv", f"train.smoothing={smoothing}")
     batch = a_batch(predictor.task)
     logs = logits(predictor, batch).log_softmax(-1)
@@ -112,6 +113,7 @@ def test_the_loss_of_one_label_is_its_cross_entropy(one: Path, smoothing: float)
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_the_loss_of_several_labels_is_the_sum_of_their_decisions(many: Path, smoothing: float) -> None:
     predictor = load(many)
+    predictor.read_data()
     predictor.task.run = run_of(many.parent / "colours.jsonl", "data.several_labels=true",
                                 f"train.smoothing={smoothing}")
     batch = a_batch(predictor.task)
@@ -168,6 +170,7 @@ def test_of_several_labels_matches_are_whole_and_f1_counts_each() -> None:
 @torch.no_grad()
 def test_the_loss_of_a_split_is_the_one_that_training_reports(one: Path) -> None:
     predictor = load(one)
+    predictor.read_data()
     batch = a_batch(predictor.task)
     terms = {term.name: float(term.total) for term in predictor.task.loss(predictor.model, batch)}
     assert predictor.evaluate("val")["loss"] == pytest.approx(terms["nll"] / batch.counts["nll"], rel=1e-4)
@@ -274,7 +277,9 @@ def test_other_labels_than_those_learned_are_refused(one: Path, tmp_path: Path) 
 
 
 def test_a_shifted_copy_keeps_its_labels(one: Path) -> None:
-    task = load(one).task
+    predictor = load(one)
+    predictor.read_data()
+    task = predictor.task
     name = task.shift("val", "length", seed=0)
     assert name == "val length"
     for before, after in zip(task.of("val"), task.of(name), strict=True):

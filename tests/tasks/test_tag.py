@@ -23,6 +23,7 @@ from regard.tasks.checks import checks
 from regard.tasks.labelled import IGNORED
 from regard.tasks.mistakes import mistakes
 from regard.tasks.predictor import load as load_predictor
+from regard.tasks.prepared import restored as restore
 from regard.tasks.tag import Tag
 from regard.training.loop import train
 
@@ -290,6 +291,7 @@ def test_what_must_hold_of_every_model_holds(trained: Path) -> None:
 
 def test_mistakes_have_their_attention(trained: Path) -> None:
     predictor = load_predictor(trained)
+    predictor.read_data()
     found = mistakes(predictor.task, predictor.model, "val")
     assert found.sentences == 16
     gerund = next(mistake for mistake in found.worst if mistake.reference == "GERUND")
@@ -312,7 +314,7 @@ def test_the_same_data_is_not_read_twice(data: Path, tmp_path: Path) -> None:
         again.prepare(tmp_path)
     assert again.score(model, "val") == task.score(model, "val")
     restored = Tag(tiny(data))
-    restored.restore(tmp_path)
+    restore(restored, tmp_path)
     assert restored.usual == task.usual
 
 

@@ -23,6 +23,7 @@ from regard.tasks import pairs as module
 from regard.tasks.base import Example
 from regard.tasks.pairs import PairBatch
 from regard.tasks.predictor import load as load_predictor
+from regard.tasks.prepared import restored
 from regard.tasks.translate import Translate
 from regard.training.loop import train
 
@@ -280,7 +281,7 @@ def test_a_run_that_was_told_one_language_knows_the_other_by_its_data(tmp_path: 
     prepared(run, tmp_path / "run")
     (tmp_path / "old").rename(tmp_path / "gone")
     task = Translate(run)
-    task.restore(tmp_path / "run")
+    restored(task, tmp_path / "run")
     (name,) = task.more([tmp_path / "new"])
     assert task.examples(name, 1) == [Example("de new", "en new")]
     (name,) = task.more([tmp_path / "new"], source="cs")
@@ -297,7 +298,7 @@ def test_a_run_from_before_languages_were_kept_is_measured_as_it_was(tmp_path: P
     key = tmp_path / "run" / "data" / "key.json"
     key.write_text(json.dumps({name: value for name, value in json.loads(key.read_text()).items() if name != "sides"}))
     task = Translate(run)
-    task.restore(tmp_path / "run")
+    restored(task, tmp_path / "run")
     (name,) = task.more([tmp_path / "data"])
     assert task.examples(name) == [Example("de", "en")]
 

@@ -17,6 +17,7 @@ from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.checks import checks
 from regard.tasks.predictor import load as load_run
+from regard.tasks.prepared import restored
 from regard.tasks.rows import IGNORED
 from regard.training.loop import train
 from regard.verbs.train import settled
@@ -84,7 +85,7 @@ def test_the_loss_is_that_of_both_ways_and_the_perplexity_that_of_the_way_forth(
 ) -> None:
     """`start`: where another text begins. What stands before it is not to be told."""
     task = make(load(source / "run.json"))
-    model = task.build(task.restore(source)).eval()
+    model = task.build(restored(task, source)).eval()
     model.load_state_dict(tensors(source), strict=False)
     batch = task.collate("train", Chosen(np.arange(3), 4, 16))  # one row is missing
     if start is not None:

@@ -38,7 +38,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def predictor(run: Path) -> Predictor:
-    return regard.load(run, device="cpu")
+    predictor = regard.load(run, device="cpu")
+    predictor.read_data()
+    return predictor
 
 
 def told(capsys: Say, verb: Callable[..., None], *arguments: object) -> dict:

@@ -76,6 +76,7 @@ def test_the_table_holds_the_same(run: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_answers_that_change_are_those_a_greedy_search_would_change(run: Path) -> None:
     predictor: Predictor = regard.load(run, device="cpu")
+    predictor.read_data()
     examples = Examples(predictor.task.examples("test", 12), None)
     inputs, effects = examples.inputs, ablation(predictor, examples)
     before = predictor.predict(inputs)
@@ -96,6 +97,7 @@ class Terminal(io.StringIO):
 
 def test_on_a_terminal_a_bar_says_how_many_heads_were_removed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor: Predictor = regard.load(run, device="cpu")
+    predictor.read_data()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Terminal())
     ablation(predictor, Examples(predictor.task.examples("test", 2), None))

@@ -6,10 +6,11 @@
 `files.py` writes one file, `folder.py` one checkpoint, `saver.py` many of them while the training goes on.
 """
 
-from regard.checkpoint.files import read_json, read_list, write_json, write_tensors
+from regard.checkpoint.files import read_json, read_labels, read_list, write_json, write_tensors
 from regard.checkpoint.folder import PARTS, Checkpoint, average, newest, prune, save_checkpoint, versions
 from regard.checkpoint.saver import Saver
-from regard.checkpoint.weights import load_weights, named_tensors, refuse_misfits, write_model
+from regard.checkpoint.weights import load_weights, named_tensors, refuse_misfits, refuse_not_finite, write_model
 
 __all__ = ["PARTS", "Checkpoint", "Saver", "average", "load_weights", "named_tensors", "newest", "prune", "read_json",
-           "read_list", "refuse_misfits", "save_checkpoint", "versions", "write_json", "write_model", "write_tensors"]
+           "read_labels", "read_list", "refuse_misfits", "refuse_not_finite", "save_checkpoint", "versions",
+           "write_json", "write_model", "write_tensors"]

@@ -7,19 +7,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.manifest import CHUNK, Written, digest, text_of
 from regard.settings.errors import Failure, UserError, amount
 from regard.settings.opening import remove, to_read, to_write
 
-__all__ = ["Written", "digest", "failing", "read_json", "read_list", "safetensors", "sync", "write", "write_json",
-           "write_tensors"]
+__all__ = ["Written", "digest", "failing", "read_json", "read_labels", "read_list", "safetensors", "sync", "write",
+           "write_json", "write_tensors"]
 
-# Large, because a thread that hashes waits for Python's lock between two of them.
-CHUNK = 1 << 24
 LARGEST_JSON = 1 << 26  # bytes; parsed, they take twenty times as many
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -30,13 +29,6 @@ DTYPES = {
     torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
     torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
 }  # fmt: skip
-
-
-class Written(TypedDict):
-    """What the bytes of a file came to."""
-
-    size: int
-    sha256: str
 
 
 def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Written:
@@ -55,15 +47,6 @@ def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Written:
         if hasattr(os, "posix_fadvise"):  # so that reading it back reads the disk, not the memory
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return Written(size=size, sha256=sha256.hexdigest())
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    sha256, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
-    with open(path, "rb", buffering=0, opener=to_read) as file:
-        while count := file.readinto(buffer):
-            sha256.update(buffer[:count])
-    return sha256.hexdigest()
 
 
 def safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
@@ -112,7 +95,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
-    _replace(path, [(json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()])
+    _replace(path, [text_of(content).encode()])
 
 
 def _replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
@@ -141,6 +124,15 @@ def read_list(path: Path) -> list[Any]:
     if not isinstance(content, list):
         raise UserError(f"{path}: holds no JSON list")
     return content
+
+
+def read_labels(path: Path) -> list[str]:
+    """The names of a run's labels, in the order of the model's outputs."""
+    match read_json(path):
+        case {"labels": [*labels]} if labels and all(isinstance(label, str) for label in labels):
+            if len(set(labels)) == len(labels):
+                return labels
+    raise UserError(f"{path}: damaged: wants the names of the labels, no two alike")
 
 
 def _parsed(path: Path) -> Any:

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regard.checkpoint.files import write_json, write_tensors
 from regard.settings.errors import UserError
 
-__all__ = ["load_weights", "named_tensors", "refuse_misfits", "write_model"]
+__all__ = ["load_weights", "named_tensors", "refuse_misfits", "refuse_not_finite", "write_model"]
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -30,11 +31,22 @@ def refuse_misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], 
     """What is missing, left over or of another shape is named."""
     wrong = [f"{name}: {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
              for name in wanted.keys() & tensors.keys() if tensors[name].shape != wanted[name].shape]
+    wrong += [f"{name}: {str(tensors[name].dtype).removeprefix('torch.')}, which is no kind of weight"
+              for name in wanted.keys() & tensors.keys()
+              if tensors[name].is_floating_point() != wanted[name].is_floating_point()]
     wrong += [f"{name}: missing" for name in wanted.keys() - tensors.keys()]
     wrong += [f"{name}: unknown" for name in tensors.keys() - wanted.keys()]
     if wrong:
         more = f" (and {len(wrong) - 8} more)" if len(wrong) > 8 else ""
         raise UserError(f"{origin} does not fit the model: {'; '.join(sorted(wrong)[:8])}{more}")
+
+
+def refuse_not_finite(tensors: Mapping[str, Tensor], *, origin: str) -> None:
+    """A number that is none makes every answer worthless, and is noticed in none."""
+    for name, tensor in tensors.items():
+        # A sum is finite faster than each number is; where it is not, it may only have overflowed.
+        if tensor.is_floating_point() and not (tensor.sum(dtype=torch.float32).isfinite() or tensor.isfinite().all()):
+            raise UserError(f"{origin}: damaged: {name} has values that are not finite; train or convert it anew")
 
 
 def write_model(run: Path, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from regard import manifest
 from regard.checkpoint import read_json
 from regard.convert.directory import read_directory
 from regard.convert.run import saved
@@ -41,6 +42,7 @@ def body_of(place: Path) -> Body:
         task = "mask" if published.shape.kind == "sentences" else published.shape.kind
         return Body(task, published.tower, place, published.longest or published.tower.longest,
                     published.ours(origin=str(place)))
+    manifest.check(place, *manifest.ANSWERING)
     run = from_json(read_json(place / "run.json"))
     if not (place / "config.json").is_file():
         raise UserError(f"{place}: the run has not ended yet (it has no config.json); start the same `regard train` "

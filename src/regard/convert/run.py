@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regard.checkpoint import read_json, write_json, write_model
+from regard import manifest
+from regard.checkpoint import read_json, read_labels, write_json, write_model
 from regard.convert.directory import (
     Published,
     pad_of,
@@ -94,6 +95,7 @@ def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Seq
             write_json(folder / LABELS, {"labels": list(published.labels)})
         write_directory(folder, published)
         write_json(folder / "run.json", to_json(_run(published, out, data)))
+        manifest.seal(folder, *manifest.EVERYTHING)
     return published
 
 
@@ -108,8 +110,10 @@ def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
         blanks=Blanks(next_sentence=shape.kind == "sentences", generator=shape.generator))
 
 
-def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None) -> Published:
+def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None, verify: bool = True) -> Published:
     """The model and the tokenizer of a run, without the rest of it."""
+    if verify:
+        manifest.check(source, *manifest.ANSWERING)
     run = from_json(read_json(source / "run.json"))
     if run.task not in KNOWN:
         raise UserError(f"{source}: is of the task {run.task}; regard knows families of models that "
@@ -132,7 +136,7 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None)
 
 
 def _labels(folder: Path) -> tuple[str, ...]:
-    return tuple(read_json(folder / LABELS)["labels"]) if (folder / LABELS).is_file() else ()
+    return tuple(read_labels(folder / LABELS)) if (folder / LABELS).is_file() else ()
 
 
 def _in(published: Published, precision: torch.dtype | None) -> Published:

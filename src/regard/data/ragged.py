@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.settings.errors import UserError
 from regard.settings.opening import refuse_irregular, replacing
 
-__all__ = ["Ragged"]
+__all__ = ["Ragged", "damaged", "mapped"]
 
 
 class Ragged(Sequence[NDArray[np.int32]]):
@@ -46,9 +48,28 @@ class Ragged(Sequence[NDArray[np.int32]]):
                 np.save(file, array, allow_pickle=False)
 
     @classmethod
-    def load(cls, path: Path) -> "Ragged":
+    def load(cls, path: Path, *, least: int, below: int) -> "Ragged":
+        """What `save` wrote, with ids from `least` to just `below`."""
         files = [path.with_name(f"{path.name}.{name}.npy") for name in ("ids", "ends")]
-        for file in files:
-            refuse_irregular(file)
-        ids, ends = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
+        ids, ends = mapped(files[0], np.int32), mapped(files[1], np.int64)
+        if len(ids) and not (least <= ids.min() and ids.max() < below):
+            raise damaged(files[0], f"it has ids beyond {least} … {below - 1}")
+        if int(ends[-1] if len(ends) else 0) != len(ids) or (np.diff(ends, prepend=0) < 0).any():
+            raise damaged(files[1], "its rows are not those of the ids beside it")
         return cls(ids, ends)
+
+
+def mapped(path: Path, *kinds: type[np.integer[Any]]) -> NDArray[Any]:
+    """The array of whole numbers in a .npy file, not read but mapped."""
+    try:
+        refuse_irregular(path)
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, EOFError, ValueError, TypeError, SyntaxError, OverflowError, MemoryError) as error:
+        raise damaged(path, str(getattr(error, "strerror", None) or error).splitlines()[0]) from error
+    if array.ndim != 1 or array.dtype.type not in kinds:
+        raise damaged(path, f"it holds {array.dtype} in {array.ndim} dimensions")
+    return array
+
+
+def damaged(path: Path, why: str) -> UserError:
+    return UserError(f"{path}: damaged: {why}; delete {path.parent} to have the data prepared again")

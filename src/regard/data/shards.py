@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.corpus import Document, pieces
+from regard.data.ragged import damaged, mapped
 from regard.data.tokenizer import Tokenizer
-from regard.settings.errors import UserError
-from regard.settings.opening import refuse_irregular, replacing
+from regard.settings.opening import replacing
 
 __all__ = ["Counts", "Shards", "write_shards"]
 
@@ -118,18 +118,15 @@ class Shards:
         return found
 
     @classmethod
-    def load(cls, path: Path, count: int) -> "Shards":
-        """What `write_shards` wrote, and counted."""
+    def load(cls, path: Path, count: int, *, below: int) -> "Shards":
+        """What `write_shards` wrote, and counted; its ids are less than `below`."""
         files = list(itertools.takewhile(Path.exists, (_file(path, number) for number in itertools.count())))
-        for file in files:
-            refuse_irregular(file)
-        try:
-            parts = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
-        except (ValueError, EOFError) as error:
-            raise UserError(f"{path}: its files of ids are damaged: {error}; train anew with --out DIR") from error
-        if (found := sum(map(len, parts))) != count:
-            raise UserError(f"{path}: its files of ids are damaged: {found:,} of {count:,} ids are there; train anew "
-                            "with --out DIR")
+        parts = [mapped(file, np.uint16, np.uint32) for file in files]
+        if not count or (found := sum(map(len, parts))) != count:
+            raise damaged(_file(path, 0), f"{found if count else 0:,} of {count:,} ids are there")
+        for file, part in zip(files, parts, strict=True):
+            if len(part) and part.max() >= below:
+                raise damaged(file, f"it has ids beyond {below - 1}")
         return cls([part for part in parts if len(part)])
 
 

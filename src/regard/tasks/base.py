@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from regard.settings.errors import UserError
 from regard.settings.knobs import written
 from regard.settings.schema import Run, Search, Tower
 from regard.tasks.notes import Notes
+from regard.tasks.prepared import prepare
 from regard.tasks.subject import MOST, Subject
 
 __all__ = ["FIRST_SHOWN", "Answer", "Confusion", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
@@ -136,13 +137,28 @@ class Task(ABC, Generic[B]):
         self.first = ""
         """The first training example as it was read, for a person to see that it was read rightly."""
 
-    @abstractmethod
     def prepare(self, folder: Path) -> Sizes:
-        """Read the data, learn the vocabulary, encode, and keep what `restore` needs in `folder`."""
+        """The data in `folder`, ready to be learned from: as it was kept there, or else prepared now."""
+        return prepare(self, folder)
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Changes when the data files or what is made of them change."""
+
+    @abstractmethod
+    def make_data(self, folder: Path) -> dict[str, Any]:
+        """Read the data, learn the vocabulary, encode, and keep what `restore` and `restore_data` need in `folder`.
+
+        What is returned is kept with it, and given to `restore_data`: "splits" and "notes" at the least.
+        """
 
     @abstractmethod
     def restore(self, folder: Path) -> Sizes:
-        """What `prepare` kept, without the data: enough to answer."""
+        """What was kept, without the data: enough to answer."""
+
+    @abstractmethod
+    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
+        """The splits that were kept."""
 
     @abstractmethod
     def build(self, sizes: Sizes) -> nn.Module:

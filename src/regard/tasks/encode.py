@@ -1,9 +1,9 @@
 """encode: a text to its vector, by an encoder that came without anything on it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -31,7 +31,13 @@ class Encode(Task[Batch]):
 
     reads_only = True
 
-    def prepare(self, folder: Path) -> Sizes:
+    def fingerprint(self) -> str:
+        raise _learns_nothing()
+
+    def make_data(self, folder: Path) -> dict[str, Any]:
+        raise _learns_nothing()
+
+    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
         raise _learns_nothing()
 
     def restore(self, folder: Path) -> Sizes:

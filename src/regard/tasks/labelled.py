@@ -3,33 +3,33 @@
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.checkpoint import read_json, write_json
+from regard.checkpoint import read_labels, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, Chosen
 from regard.data.labelled import Sample, some
-from regard.data.ragged import Ragged
+from regard.data.ragged import Ragged, damaged
 from regard.data.shift import shifted
 from regard.data.tokenizer import Tokenizer
 from regard.look.record import Record
 from regard.settings.errors import UserError, count
-from regard.settings.opening import own_folder, replacing, to_read
+from regard.settings.opening import to_read
 from regard.settings.schema import Data, Run, Search
 from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
-from regard.tasks.notes import Notes
+from regard.tasks.prepared import keep_lines, kept_lines, refuse_uneven
 from regard.tasks.reading import attention, padded, rows_of, vectors
 
 __all__ = ["IGNORED", "LabelBatch", "Labelled", "Sample"]
 
-KEY = "key.json"  # of the cache: what it was made from
 LABELS = "labels.json"
 IGNORED = -1  # a target that counts nothing
 FEW = 100  # built-in examples, among which every label is
@@ -89,20 +89,13 @@ class Labelled(Task[LabelBatch]):
 
     # Files -> ids
 
-    def prepare(self, folder: Path) -> Sizes:
-        cache, key = folder / "data", self._digest()
-        if (cache / KEY).exists() and read_json(cache / KEY)["key"] == key:
-            return self.restore(folder)
-        if (folder / "checkpoints").exists():
-            raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
+    def make_data(self, folder: Path) -> dict[str, Any]:
         if self.labels and not self.run.data.paths:
             self._refuse_built_in()
-        splits = self.read()
+        splits, cache = self.read(), folder / "data"
         self._learn_labels(splits)
         self.first = self.first or self.told(splits["train"][0])
         self.tokens = self._tokens(splits["train"])
-        own_folder(cache)
-        (cache / KEY).unlink(missing_ok=True)
         self.tokens.save(folder / "tokenizer.json")
         write_json(folder / LABELS, {"labels": self.labels})
         for split, samples in splits.items():
@@ -110,27 +103,26 @@ class Labelled(Task[LabelBatch]):
             for ragged, what in zip(self.ids[split], ("ids", "targets"), strict=True):
                 ragged.save(cache / f"{split}.{what}")
             if split != "train":
-                lines = (json.dumps([sample.text, sample.labels], ensure_ascii=False) for sample in samples)
-                with replacing(cache / f"{split}.jsonl") as file:
-                    file.writelines(f"{line}\n".encode() for line in lines)
+                keep_lines(cache / f"{split}.jsonl", ([sample.text, sample.labels] for sample in samples))
         self.keep(cache, splits)
-        del self.samples["train"]
-        # Last: where it is, the cache is whole.
-        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes,
-                                 "first": self.first})
-        return self._sizes()
+        return {"splits": list(splits), "notes": self.notes, "first": self.first}
 
     def restore(self, folder: Path) -> Sizes:
         self.tokens = Tokenizer.load(folder / "tokenizer.json")
-        self.labels = read_json(folder / LABELS)["labels"]
-        cache = folder / "data"
-        if (cache / KEY).exists():
-            about = read_json(cache / KEY)
-            self.notes, self.first = Notes(about["notes"]), about.get("first", "")
-            self.samples = {split: _kept(cache / f"{split}.jsonl") for split in about["splits"] if split != "train"}
-            self.ids = {split: (Ragged.load(cache / f"{split}.ids"), Ragged.load(cache / f"{split}.targets"))
-                        for split in about["splits"]}
+        self.labels = read_labels(folder / LABELS)
         return self._sizes()
+
+    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
+        cache = folder / "data"
+        texts = {split: cache / f"{split}.jsonl" for split in about["splits"] if split != "train"}
+        self.samples = {split: [_sample(kept, file) for kept in kept_lines(file)] for split, file in texts.items()}
+        self.ids = {split: (Ragged.load(cache / f"{split}.ids", least=0, below=len(self.tokens)),
+                            Ragged.load(cache / f"{split}.targets", least=IGNORED, below=max(2, len(self.labels))))
+                    for split in about["splits"]}
+        for split, (ids, targets) in self.ids.items():
+            refuse_uneven(cache / f"{split}.ids.ends.npy", len(ids), len(targets), len(self.samples.get(split, ids)))
+            if targets.lengths.tolist() != [self.target_places(length) for length in ids.lengths.tolist()]:
+                raise damaged(cache / f"{split}.targets.ends.npy", "its rows are not those of the ids")
 
     def splits(self) -> Sequence[str]:
         return list(self.ids)
@@ -205,8 +197,7 @@ class Labelled(Task[LabelBatch]):
         # Matrix units want multiples of 64; the ids beyond the real ones never occur.
         return {"vocabulary": -(-len(self.tokens) // 64) * 64, "labels": len(self.labels)}
 
-    def _digest(self) -> str:
-        """Changes when the data files or what is made of them change."""
+    def fingerprint(self) -> str:
         digest = hashlib.sha256(json.dumps([asdict(self.run.data), asdict(self.run.tokens)]).encode())
         for file in self.files():
             digest.update(file.name.encode(errors="surrogateescape"))
@@ -254,6 +245,8 @@ class Labelled(Task[LabelBatch]):
         return rows_of(self.tokens, texts, longest=self.run.data.longest, notes=self.notes)
 
 
-def _kept(path: Path) -> list[Sample]:
-    with open(path, encoding="utf-8", newline="\n", opener=to_read) as file:
-        return [Sample(text, tuple(labels)) for text, labels in map(json.loads, file)]
+def _sample(kept: object, path: Path) -> Sample:
+    match kept:
+        case [str(text), [*labels]] if all(isinstance(label, str) for label in labels):
+            return Sample(text, tuple(map(str, labels)))
+    raise damaged(path, "a line is no text with its labels")

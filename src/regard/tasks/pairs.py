@@ -3,9 +3,10 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,23 +14,21 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, Chosen
 from regard.data.layout import Sides, find_files, sides_of
-from regard.data.ragged import Ragged
+from regard.data.ragged import Ragged, damaged
 from regard.data.text import Pair, read_pairs, read_test_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.look.alignment import Links
 from regard.settings.errors import UserError, out_of
-from regard.settings.opening import own_folder, replacing, to_read
+from regard.settings.opening import to_read
 from regard.settings.schema import Run
 from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
-from regard.tasks.notes import Notes
+from regard.tasks.prepared import KEY, keep_lines, kept_lines, refuse_uneven
 
 __all__ = ["Ids", "PairBatch", "Pairs", "round_up"]
 
-KEY = "key.json"  # of the cache: what it was made from
 BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
 BUILT_IN_SIDES = "fr", "en"
 TOGETHER = 1 << 15  # weights of one head that are watched at once: many short sentences, or a long one by itself
@@ -61,50 +60,56 @@ class Pairs(Task[PairBatch]):
 
     # Files -> examples
 
-    def prepare(self, folder: Path) -> Sizes:
-        cache = folder / "data"
-        key = _digest(self.run)
-        if (cache / KEY).exists() and read_json(cache / KEY)["key"] == key:
-            sizes = self.restore(folder)
-            self._load_ids(cache)
-            return sizes
-        if (folder / "checkpoints").exists():
-            raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
-        splits = self._read()
+    def make_data(self, folder: Path) -> dict[str, Any]:
+        if self.run.tokens.file is not None:
+            raise UserError("the prepared data of this run is gone, and its tokens cannot be learned anew without "
+                            "changing what the model reads; measure it on other data with --data")
+        splits, cache = self._read(), folder / "data"
         self.first = self.first or _told(splits["train"][0])  # of the built-in data
         self._learn_tokens(splits["train"])
-        own_folder(cache)
-        (cache / KEY).unlink(missing_ok=True)
         self.source_tokens.save(folder / "source_tokenizer.json")
         self.target_tokens.save(folder / "tokenizer.json")
         for split, pairs in splits.items():
-            self.ids[split] = (self.encode(self.source_tokens, [p.source for p in pairs], "source", split),
-                               self.encode(self.target_tokens, [p.target for p in pairs], "target", split))
-            self.ids[split][0].save(cache / f"{split}.source")
-            self.ids[split][1].save(cache / f"{split}.target")
+            self.encode(self.source_tokens, [p.source for p in pairs], "source", split).save(cache / f"{split}.source")
+            self.encode(self.target_tokens, [p.target for p in pairs], "target", split).save(cache / f"{split}.target")
             if split != "train":
-                lines = (json.dumps({"source": p.source, "target": p.target}, ensure_ascii=False) for p in pairs)
-                with replacing(cache / f"{split}.jsonl") as file:
-                    file.writelines(f"{line}\n".encode() for line in lines)
-        self.pairs = {split: pairs for split, pairs in splits.items() if split != "train"}
-        # Last: where it is, the cache is whole.
-        write_json(cache / KEY, {"key": key, "splits": list(splits), "notes": self.notes, "sides": self.sides,
-                                 "first": self.first})
-        return self._sizes()
+                keep_lines(cache / f"{split}.jsonl", ({"source": p.source, "target": p.target} for p in pairs))
+        return {"splits": list(splits), "notes": self.notes, "first": self.first, "sides": self.sides}
 
     def restore(self, folder: Path) -> Sizes:
         self.source_tokens = Tokenizer.load(folder / "source_tokenizer.json")
         self.target_tokens = Tokenizer.load(folder / "tokenizer.json")
-        if (folder / "data" / KEY).exists():
-            about = read_json(folder / "data" / KEY)
-            self.notes, self.first = Notes(about["notes"]), about.get("first", "")
-            self.sides = tuple(about.get("sides", self.sides))  # which runs of before have not kept
-            self.pairs = {split: _read_kept(folder / "data" / f"{split}.jsonl")
-                          for split in about["splits"] if split != "train"}
         return self._sizes()
 
+    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
+        cache = folder / "data"
+        match about.get("sides", self.sides):  # which older runs have not kept
+            case [str() | None as source, str() | None as target]:
+                self.sides = source, target
+            case _:
+                raise damaged(cache / KEY, "sides: wants two languages")
+        self.pairs = {split: [_pair(kept, cache / f"{split}.jsonl") for kept in kept_lines(cache / f"{split}.jsonl")]
+                      for split in about["splits"] if split != "train"}
+        self.ids = {split: (Ragged.load(cache / f"{split}.source", least=0, below=len(self.source_tokens)),
+                            Ragged.load(cache / f"{split}.target", least=0, below=len(self.target_tokens)))
+                    for split in ["train", *self.pairs]}
+        for split, (sources, targets) in self.ids.items():
+            refuse_uneven(cache / f"{split}.source.ends.npy", len(sources), len(targets),
+                          len(self.pairs.get(split, sources)))
+
+    def fingerprint(self) -> str:
+        run = self.run
+        digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
+        if run.data.paths:
+            layout = find_files([Path(path) for path in run.data.paths], source=run.data.source, target=run.data.target)
+            for file in itertools.chain(*layout.files.values()):  # with the splits that lie beside those named
+                digest.update(file.name.encode(errors="surrogateescape"))
+                with open(file, "rb", opener=to_read) as content:
+                    digest.update(hashlib.file_digest(content, "sha256").digest())
+        return digest.hexdigest()
+
     def splits(self) -> Sequence[str]:
-        return ["train", *self.pairs]
+        return ["train", *self.pairs] if self.ids or self.pairs else []
 
     def lengths(self, split: str) -> NDArray[np.int64]:
         source, target = self.ids[split]
@@ -170,10 +175,6 @@ class Pairs(Task[PairBatch]):
             f"{out_of(part, whole, thing)}{of_split} cut to data.longest={self.run.data.longest} tokens"))
         return Ragged.of([*row[:longest], tokens.end] for row in rows)
 
-    def _load_ids(self, cache: Path) -> None:
-        for split in self.splits():
-            self.ids[split] = Ragged.load(cache / f"{split}.source"), Ragged.load(cache / f"{split}.target")
-
     def _sizes(self) -> Sizes:
         # Matrix units want multiples of 64; the ids beyond the real ones never occur.
         return {"sources": round_up(len(self.source_tokens), 64), "targets": round_up(len(self.target_tokens), 64)}
@@ -218,25 +219,15 @@ class Pairs(Task[PairBatch]):
                          whole[:, :-1].contiguous(), whole[:, 1:].contiguous())
 
 
-def _digest(run: Run) -> str:
-    """Changes when the data files or what is made of them change."""
-    digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
-    if run.data.paths:
-        layout = find_files([Path(path) for path in run.data.paths], source=run.data.source, target=run.data.target)
-        for file in itertools.chain(*layout.files.values()):  # with the splits that lie beside those named
-            digest.update(file.name.encode(errors="surrogateescape"))
-            with open(file, "rb", opener=to_read) as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()
-
-
 def _told(pair: Pair) -> str:
     return f"{pair.source[:FIRST_SHOWN]} → {pair.target[:FIRST_SHOWN]}"
 
 
-def _read_kept(path: Path) -> list[Pair]:
-    with open(path, encoding="utf-8", newline="\n", opener=to_read) as file:
-        return [Pair(**json.loads(line)) for line in file]
+def _pair(kept: object, path: Path) -> Pair:
+    match kept:
+        case {"source": str(source), "target": str(target), **more} if not more:
+            return Pair(source, target)
+    raise damaged(path, "a line is no pair of texts")
 
 
 def round_up(number: int, multiple: int) -> int:

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
-from regard.checkpoint import load_weights, read_json
+from regard import manifest
+from regard.checkpoint import load_weights, refuse_not_finite
 from regard.convert.run import saved
 from regard.data.tokenizer import checked_length
 from regard.kernels.quantize import quantize as narrow
@@ -20,11 +21,13 @@ from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.knobs import KNOBS, checked
-from regard.settings.load import from_json
+from regard.settings.load import load as load_settings
 from regard.settings.schema import Run, Search
+from regard.stdio import print_message
 from regard.tasks import make
 from regard.tasks.base import Answer, Likelihood, Scores, Task
 from regard.tasks.device import choose_device, large_pages
+from regard.tasks.prepared import is_kept, restored
 
 __all__ = ["Predictor", "load"]
 
@@ -38,8 +41,8 @@ class Predictor:
     Several threads may ask at once, each with settings of its own.
     """
 
-    def __init__(self, run: Run, task: Task[Any], model: nn.Module, folder: Path) -> None:
-        self.run, self.task, self.model, self.folder = run, task, model, folder
+    def __init__(self, run: Run, task: Task[Any], model: nn.Module, folder: Path, *, verify: bool = True) -> None:
+        self.run, self.task, self.model, self.folder, self.verify = run, task, model, folder, verify
         self._reading = Lock()  # the data is read once
 
     def predict(self, inputs: Sequence[str], **search: object) -> list[str]:
@@ -87,20 +90,49 @@ class Predictor:
         return self.task.score(self.model, split, limit=limit, search=how)
 
     def read_data(self) -> None:
-        """If it is not there yet: what was trained elsewhere comes without any, but with its tokens.
+        """The data that the run was trained with, if it has not been read yet.
 
-        A second task reads it and then takes the place of the first, which others may be asking meanwhile.
+        What was trained elsewhere comes without any, but with its tokens: it is prepared now. So is data that is
+        damaged, with a note. A second task reads it and then takes the place of the first, which others may be asking
+        meanwhile.
         """
         with self._reading:
             if self.task.splits():
                 return
-            tokens = replace(self.run.tokens, file=str(self.folder / "tokenizer.json"))
-            task = make(replace(self.run, tokens=tokens))
-            task.restore(self.folder)
-            task.notes = self.task.notes
-            task.prepare(self.folder)
-            task.run = self.run
+            task = make(self.run)
+            wrong = manifest.damage(self.folder, "data/*") if self.verify else None
+            if wrong is None and is_kept(self.folder):
+                try:
+                    restored(task, self.folder)
+                except UserError as error:
+                    wrong = str(error)
+            if wrong is not None or not task.splits():
+                task = self._prepared(wrong)
             self.task = task
+
+    def read_kept_data(self) -> None:
+        """The same, of a run that has any."""
+        if (self.folder / "data").is_dir():
+            self.read_data()
+
+    def _prepared(self, wrong: str | None) -> Task[Any]:
+        """A task whose data was prepared now, because there was none or something was wrong with it."""
+        if wrong is not None and not manifest.listed(self.folder, "data/*"):
+            raise UserError(wrong)  # its tokens learned again might be others than the model's
+        task: Task[Any] = make(self.run)
+        tokens = self.run.tokens
+        if wrong is None or tokens.file is not None:
+            tokens = replace(tokens, file=str(self.folder / "tokenizer.json"))
+        task.restore(self.folder)
+        task.run = replace(self.run, tokens=tokens)
+        try:
+            task.prepare(self.folder)
+        except UserError as error:
+            if wrong is not None:
+                error.add_note(wrong)
+            raise
+        task.run = self.run
+        return task
 
     def _settled(self, given: Mapping[str, object]) -> Search:
         """The search of the run, with these settings in place of its own."""
@@ -121,17 +153,22 @@ def _checked(texts: Sequence[str]) -> list[str]:
 
 
 def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
-         quantize: str | None = None) -> Predictor:
+         quantize: str | None = None, verify: bool = True) -> Predictor:
     """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three.
 
-    `quantize` narrows its weights: to `int8`, or on a CPU to `float16`.
+    `quantize` narrows its weights: to `int8`, or on a CPU to `float16`. `verify` first compares the files that are
+    read with the run's manifest, which takes about a second per gigabyte.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision={precision}: there are {' and '.join(PRECISIONS)}")
     folder = Path(path)
     if not (folder / "run.json").is_file():
         raise UserError(f"{folder}: not a run directory (it has no run.json)")
-    run = from_json(read_json(folder / "run.json"))
+    if verify:
+        manifest.check(folder, *manifest.ANSWERING)
+        if not manifest.exists(folder):
+            print_message(f"note: {folder} has no {manifest.NAME}: its files are read unchecked")
+    run = load_settings(folder / "run.json")
     for part in ("model.safetensors", "config.json"):
         if not (folder / part).is_file():
             raise UserError(f"{folder}: the run has not ended yet (it has no {part}); "
@@ -141,6 +178,8 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
         large_pages(3 * (folder / "model.safetensors").stat().st_size)
     task = make(run)
     sizes, weights = saved(folder, run)
+    if verify:
+        refuse_not_finite(weights, origin=str(folder / "model.safetensors"))
     model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
     model.to(place).eval()
@@ -149,4 +188,4 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     model.to(PRECISIONS[precision])
     if quantize is not None and next(model.parameters()).is_cuda:
         narrow(model, quantize)  # the scales stay in float32
-    return Predictor(run, task, model, folder)
+    return Predictor(run, task, model, folder, verify=verify)

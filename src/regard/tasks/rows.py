@@ -5,27 +5,27 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from regard.checkpoint import read_json, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.corpus import Corpus, Found, Text, find_texts, pieces, read_corpus, read_tests
 from regard.data.layout import kind
 from regard.data.progress import progress
+from regard.data.ragged import damaged
 from regard.data.shards import Counts, Shards, write_shards
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import Failure, UserError
-from regard.settings.opening import own_folder, to_read
+from regard.settings.opening import to_read
 from regard.settings.schema import Run
 from regard.tasks.base import FIRST_SHOWN, B, Sizes, Task
-from regard.tasks.notes import Notes
+from regard.tasks.prepared import KEY
 
 __all__ = ["BROKEN", "CONTEXT", "IGNORED", "Rows"]
 
-KEY = "key.json"  # of the cache: what it was made from
 LEARN_FROM = 1 << 27  # characters that tokens are learned from, at the most: more text would not give others
 IGNORED = -1  # a target that counts nothing
 CONTEXT = 48  # tokens of an example that are read
@@ -45,36 +45,28 @@ class Rows(Task[B]):
 
     # Files -> ids
 
-    def prepare(self, folder: Path) -> Sizes:
-        cache = folder / "data"
-        found = self._files()
-        key = _digest(self.run, found)
-        if (cache / KEY).exists() and read_json(cache / KEY)["key"] == key:
-            return self.restore(folder)
-        if (folder / "checkpoints").exists():
-            raise UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
-        corpus = self.corpus(found)
+    def make_data(self, folder: Path) -> dict[str, Any]:
+        corpus = self.corpus(self._files())
         self.notes += corpus.notes
         self.first = _first_line(corpus.splits["train"])
         self.tokens = self._tokens(corpus.splits["train"])
-        own_folder(cache)
-        for old in [cache / KEY, *cache.glob("*.npy")]:
-            old.unlink(missing_ok=True)
         self.tokens.save(folder / "tokenizer.json")
-        self._write(corpus, cache)
-        # Last: where it is, the cache is whole.
-        write_json(cache / KEY, {"key": key, "splits": {name: asdict(counts) for name, counts in self.counts.items()},
-                                 "notes": self.notes, "first": self.first})
-        return self._sizes()
+        total = sum(text.characters for text in corpus.splits.values())
+        with progress("encoding the text", total) as tell:
+            counts = {split: asdict(write_shards(folder / "data" / split, text.documents(), self.tokens, tell))
+                      for split, text in corpus.splits.items()}
+        return {"splits": counts, "notes": self.notes, "first": self.first}
 
     def restore(self, folder: Path) -> Sizes:
         self.tokens = Tokenizer.load(folder / "tokenizer.json")
-        if (folder / "data" / KEY).exists():
-            about = read_json(folder / "data" / KEY)
-            self.notes, self.first = Notes(about["notes"]), about.get("first", "")
-            self.counts = {split: Counts(**counts) for split, counts in about["splits"].items()}
-            self.ids = {split: Shards.load(folder / "data" / split, each.ids) for split, each in self.counts.items()}
         return self._sizes()
+
+    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
+        if not isinstance(about["splits"], dict):
+            raise damaged(folder / "data" / KEY, "splits: wants the counts of each")
+        self.counts = {split: _counts(counts, folder / "data" / KEY) for split, counts in about["splits"].items()}
+        self.ids = {split: Shards.load(folder / "data" / split, each.ids, below=len(self.tokens))
+                    for split, each in self.counts.items()}
 
     def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
         """A split for each path, or for each test of a folder. `source` is the key of JSON."""
@@ -93,8 +85,19 @@ class Rows(Task[B]):
                 except OSError as error:
                     raise Failure(f"{folder}: the ids of {name} cannot be written there: {error.strerror or error}; "
                                   "TMPDIR may name another place") from None
-                self.ids[name] = Shards.load(ids, self.counts[name].ids)
+                self.ids[name] = Shards.load(ids, self.counts[name].ids, below=len(self.tokens))
         return list(texts)
+
+    def fingerprint(self) -> str:
+        run = self.run
+        digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
+        published = [] if run.tokens.file is None else find_texts([Path(run.tokens.file)])
+        for text in [*self._files(), *published]:
+            digest.update(f"{text.path.name}\0{text.split}".encode(errors="surrogateescape"))
+            if os.access(text.path, os.R_OK):  # else it will be left out with a note
+                with open(text.path, "rb", opener=to_read) as content:
+                    digest.update(hashlib.file_digest(content, "sha256").digest())
+        return digest.hexdigest()
 
     def splits(self) -> Sequence[str]:
         return list(self.ids)
@@ -128,13 +131,6 @@ class Rows(Task[B]):
                               f"{len(learned)} tokens are used")
         return learned
 
-    def _write(self, corpus: Corpus, cache: Path) -> None:
-        total = sum(text.characters for text in corpus.splits.values())
-        with progress("encoding the text", total) as tell:
-            for split, text in corpus.splits.items():
-                self.counts[split] = write_shards(cache / split, text.documents(), self.tokens, tell)
-                self.ids[split] = Shards.load(cache / split, self.counts[split].ids)
-
     def _sizes(self) -> Sizes:
         # Matrix units want multiples of 64; the ids beyond the real ones never occur.
         return {"vocabulary": -(-len(self.tokens) // 64) * 64}
@@ -161,13 +157,9 @@ def _told(texts: Iterator[str], tell: Callable[[int], None]) -> Iterator[str]:
         tell(len(text))
 
 
-def _digest(run: Run, found: Sequence[Found]) -> str:
-    """Changes when the files or what is made of them change."""
-    digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
-    published = [] if run.tokens.file is None else find_texts([Path(run.tokens.file)])
-    for text in [*found, *published]:
-        digest.update(f"{text.path.name}\0{text.split}".encode(errors="surrogateescape"))
-        if os.access(text.path, os.R_OK):  # else it will be left out with a note
-            with open(text.path, "rb", opener=to_read) as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()
+def _counts(kept: object, place: Path) -> Counts:
+    match kept:
+        case {"documents": int(documents), "bytes": int(size), "ids": int(ids), **more} if not more:
+            if min(documents, size) >= 0 and ids > 0:
+                return Counts(documents, size, ids)
+    raise damaged(place, "splits: wants the counts of each")

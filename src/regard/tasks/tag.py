@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint import read_json, write_json
 from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, read_treebank
+from regard.data.ragged import damaged
 from regard.data.splits import find_tests
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
@@ -122,11 +123,14 @@ class Tag(Labelled):
         self.most_usual = Counter(self.usual.values()).most_common(1)[0][0]  # a new word is like most words, not tokens
         write_json(cache / USUAL, {"words": self.usual, "otherwise": self.most_usual})
 
-    def restore(self, folder: Path) -> Sizes:
-        if (folder / "data" / USUAL).exists():
-            kept = read_json(folder / "data" / USUAL)
-            self.usual, self.most_usual = kept["words"], kept["otherwise"]
-        return super().restore(folder)
+    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
+        super().restore_data(folder, about)
+        place = folder / "data" / USUAL
+        match read_json(place):
+            case {"words": dict(words), "otherwise": str(otherwise)} if all(isinstance(t, str) for t in words.values()):
+                self.usual, self.most_usual = words, otherwise
+            case _:
+                raise damaged(place, "wants the usual tag of each word")
 
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         rows = self._encoded([sample.text.split(" ") for sample in samples], [sample.labels for sample in samples])

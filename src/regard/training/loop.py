@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard import manifest
 from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, read_json, write_json
 from regard.convert.peft import write_adapter
 from regard.convert.run import finish
@@ -31,6 +32,7 @@ from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.cores import Waiting, threads_kept
 from regard.tasks.device import choose_device, fits
+from regard.tasks.prepared import restored
 from regard.training.capacity import refuse_too_large
 from regard.training.estimate import Parameters, outlook, precision_of
 from regard.training.evaluate import validation_loss
@@ -39,13 +41,16 @@ from regard.training.log import Log, check_tracking
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
 from regard.training.rehearsal import measure, rehearse
-from regard.training.resume import Progress, resume, room_for, state_of, tensors_of
+from regard.training.resume import Progress, refuse_foreign, resume, room_for, state_of, tensors_of
 from regard.training.start import take_over, taken
 from regard.training.stop import Stop
 from regard.training.tune import learner, scale_of
 from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
+
+# The tokenizer's file is told what the model reads.
+WRITTEN_LAST = (*manifest.MODEL, *manifest.ADAPTER, "tokenizer_config.json")
 
 
 def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any]:
@@ -55,6 +60,8 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     the scores.
     """
     folder = Path(folder)
+    if manifest.listed(folder, *manifest.SETTINGS) and (wrong := manifest.damage(folder, *manifest.SETTINGS)):
+        raise UserError(f"{wrong}; train anew with --out DIR, or put a copy of it there")
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
@@ -76,7 +83,9 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     if world.rank == 0:  # what cannot be read, or does not fit, leaves no run behind
         if run.train.start is not None and not (folder / "run.json").exists():
             taken(model, run, sizes)
+        manifest.forget(folder, *manifest.SETTINGS)
         write_json(folder / "run.json", to_json(run))
+        manifest.seal(folder, *manifest.SETTINGS)
     initialize(model, seed=run.seed)
     model.to(device).train()
     world.parallelize(model, run.train, precision=precision_of(run.train, device))
@@ -103,7 +112,9 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         log.say("scoring the answers to the validation and test data …")
         with stop.at_once("stopped before the scores were known; the same command goes on from there"):
             scores = _scores(task, model, log, run.search)
+        manifest.forget(folder, *manifest.SCORES)
         write_json(folder / "scores.json", scores)
+        manifest.seal(folder, *manifest.SCORES)
         log.say(f"trained in {time.monotonic() - began:.0f} s; the run is in {folder}")
     return scores
 
@@ -118,7 +129,7 @@ def _prepare(task: Task[Any], folder: Path, stop: Stop, world: World, *, quiet: 
         print_message("reading the data and learning its tokens …")
     if world.rank:
         world.wait()
-        return task.prepare(folder)
+        return restored(task, folder)
     if world.size == 1:
         with stop.at_once("stopped before the first step; the same command starts again"):
             return task.prepare(folder)
@@ -276,6 +287,7 @@ class Learning:
             raise Failure(f"{self.folder} was deleted or moved during the training, and its data has changed since "
                           "this run began: nothing more is saved")
         write_json(self.folder / "run.json", to_json(self.run))
+        manifest.seal(self.folder, *manifest.SETTINGS)
         if progress.best_step != progress.step:  # the best checkpoint is gone: the next evaluation is the best so far
             progress.best, progress.best_step, progress.evaluated = None, 0, 0
 
@@ -328,12 +340,16 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
         log.say(f"note: {len(steps) - len(whole)} of {len(steps)} checkpoints to be averaged are missing or damaged")
     if (made_of := _made_of(sorted(checkpoint.step for checkpoint in whole), progress.step)) is not None:
         log.say(made_of)
+    for checkpoint in whole:
+        refuse_foreign(checkpoint, run)
     weights = average(whole)
+    manifest.forget(folder, *WRITTEN_LAST)
     if run.train.tune == "lora":
         if not write_adapter(folder, run, sizes, weights):
             log.say("note: no family that PEFT knows has such a model; the adapters are in model.safetensors alone")
         weights = merged(weights, scale=scale_of(run.train))
     finish(folder, run, sizes, weights)
+    manifest.seal(folder, *WRITTEN_LAST)
     return weights
 
 

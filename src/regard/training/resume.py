@@ -1,23 +1,24 @@
 """Where a run stands, and how it goes on from there."""
 
-import hashlib
-import json
+import math
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import Checkpoint, load_weights, named_tensors, newest, versions
+from regard.checkpoint import Checkpoint, load_weights, named_tensors, newest, refuse_misfits, versions
 from regard.settings.errors import Failure, UserError
-from regard.settings.load import to_json
+from regard.settings.load import conflicts, from_json, to_json
 from regard.settings.schema import Run
 from regard.tasks.cores import choose_threads, is_chosen
+from regard.training.muon import Muon
 from regard.training.parallel import World
 
-__all__ = ["Progress", "resume", "room_for", "state_of", "tensors_of"]
+__all__ = ["Progress", "refuse_foreign", "resume", "room_for", "state_of", "tensors_of"]
 
 MOST_THREADS = 1024  # that a checkpoint is believed to have been trained with
 
@@ -43,6 +44,20 @@ class Progress:
     goal: int = 0
     """The step at which the run was to end when this was written."""
 
+    def wrong(self, step: int, steps: int) -> str | None:
+        """What cannot be so in a checkpoint of this step, in a run of so many, or None."""
+        if self.step != step:
+            return f"step={self.step}: in the folder of step {step}"
+        for name, most, of in (("goal", steps, "the run's steps"), ("step", self.goal, "goal"),
+                               ("evaluated", self.step, "step"), ("best_step", self.evaluated, "evaluated"),
+                               ("skipped", self.step, "step"), ("skipped_in_row", self.skipped, "skipped"),
+                               ("waited", self.step, "step")):
+            if getattr(self, name) > most:
+                return f"{name}={getattr(self, name)}: more than {of}, {most}"
+        if (self.best is None) != (self.best_step == 0):
+            return f"best_step={self.best_step}: with a best loss of {self.best}"
+        return None
+
     def judge(self, loss: float) -> bool:
         """Take in a validation loss; whether it is the best so far."""
         self.evaluated = self.step
@@ -67,16 +82,24 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
     if checkpoint is None:
         raise Failure(f"{folder}: process {world.rank} does not see the checkpoint of step {step:,} that the first one "
                       "goes on from: all machines need the same folder, on a file system they share")
-    load_weights(model, world.spread(checkpoint.weights(), named_tensors(model)), origin=str(checkpoint.folder))
-    _restore(optimizer, checkpoint.optimizer(), world)
-    state = checkpoint.state()
+    state = refuse_foreign(checkpoint, run)
+    place = checkpoint.folder / "state.json"
     if on_cpu and not is_chosen():
         _take_threads(state)
     try:
+        _refuse_kinds(state["progress"], place)
         progress, changes = Progress(**state["progress"]), _changes(state, world)
-    except (KeyError, TypeError) as error:  # whole, but not of this kind
-        raise UserError(f"{checkpoint.folder / 'state.json'}: written by another version of regard ({error}); train "
-                        "anew with --out DIR") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # whole, but not of this kind
+        raise UserError(f"{place}: written by another version of regard ({error}); train anew with --out "
+                        "DIR") from error
+    if wrong := progress.wrong(checkpoint.step, run.train.steps):
+        raise UserError(f"{place}: progress.{wrong}: the checkpoint is damaged; delete {checkpoint.folder} to go on "
+                        "from an older one")
+    weights, averages = checkpoint.weights(), checkpoint.optimizer()
+    refuse_unusable(named_tensors(model), weights, origin=checkpoint.folder / "model.safetensors")
+    refuse_unusable(layout(optimizer), averages, origin=checkpoint.folder / "optimizer.safetensors", most=progress.step)
+    load_weights(model, world.spread(weights, named_tensors(model)), origin=str(checkpoint.folder))
+    _restore(optimizer, averages, world)
     for sentence in changes:
         say(f"note: {sentence}")
     if progress.goal != run.train.steps:  # lengthened: its patience begins anew
@@ -91,10 +114,67 @@ def _take_threads(state: Mapping[str, Any]) -> None:
         torch.set_num_threads(recorded)
 
 
+def _refuse_kinds(kept: Any, place: Path) -> None:
+    """Refuse progress of anything but numbers."""
+    for name, value in dict(kept).items():
+        is_loss = type(value) in (int, float) and math.isfinite(value)
+        if not (is_loss or value is None if name == "best" else type(value) is int and value >= 0):
+            raise UserError(f"{place}: progress.{name}={value!r}: wants {'a loss' if name == 'best' else 'a number'}; "
+                            f"delete {place.parent} to go on from an older one")
+
+
+def refuse_foreign(checkpoint: Checkpoint, run: Run) -> dict[str, Any]:
+    """Refuse a checkpoint of a run with other settings; its state. Only the number of steps may have grown."""
+    state, place = checkpoint.state(), checkpoint.folder / "state.json"
+    settings = state.get("settings")
+    if isinstance(settings, str) and re.fullmatch(r"[0-9a-f]{64}", settings):
+        return state  # of an older version, which kept only their digest
+    try:
+        other = from_json(settings)
+    except UserError as error:
+        raise UserError(f"{place}: settings: {error}; delete {checkpoint.folder} to go on from an older one") from None
+    if changed := conflicts(replace(other, train=replace(other.train, steps=run.train.steps)), run):
+        raise UserError(f"{checkpoint.folder} is of another run. What differs:\n  " + "\n  ".join(changed)
+                        + "\nDelete it to go on from an older one, or put this run's own checkpoint there.")
+    return state
+
+
+def layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The tensors that an optimiser keeps once it has made a step, by number and name, each as one like it."""
+    found: dict[str, Tensor] = {}
+    for number, p in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+        is_matrix = isinstance(optimizer, Muon) and p in optimizer.parts
+        found |= {f"{number}.{name}": p for name in (("momentum",) if is_matrix else ("exp_avg", "exp_avg_sq"))}
+        if not is_matrix:
+            found[f"{number}.step"] = torch.zeros((), dtype=torch.float32)
+    return found
+
+
+def refuse_unusable(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, origin: Path,
+                    most: int | None = None) -> None:
+    """Refuse tensors that are not those of the model or the optimiser by name, shape, type and range."""
+    refuse_misfits(wanted, tensors, origin=str(origin))
+    wrong = [f"{name}: {tensor.dtype} instead of {wanted[name].dtype}" for name, tensor in tensors.items()
+             if tensor.dtype != wanted[name].dtype]
+    wrong += [f"{name}: {reason}" for name, tensor in tensors.items() if (reason := _unusable(name, tensor, most))]
+    if wrong:
+        named = "; ".join(sorted(wrong)[:8]).replace("torch.", "")
+        raise UserError(f"{origin} is damaged: {named}; delete {origin.parent} to go on from an older one")
+
+
+def _unusable(name: str, tensor: Tensor, most: int | None) -> str | None:
+    if not tensor.is_floating_point():
+        return None
+    if name.endswith(".exp_avg_sq"):  # a mean of squares, which may have overflowed: its weight just rests
+        return None if bool((tensor >= 0).all()) else "not all of it is at least 0"
+    if most is not None and name.endswith(".step"):
+        return None if 1 <= float(tensor) <= most and float(tensor).is_integer() else f"{float(tensor)} of {most} steps"
+    return None if bool(tensor.isfinite().all()) else "not all of it is finite"
+
+
 def state_of(progress: Progress, run: Run, world: World) -> dict[str, Any]:
     """What a checkpoint says besides its tensors."""
-    digest = hashlib.sha256(json.dumps(to_json(run), sort_keys=True).encode()).hexdigest()
-    return {"progress": asdict(progress), "seed": run.seed, "settings": digest, **_surroundings(world)}
+    return {"progress": asdict(progress), "settings": to_json(run), **_surroundings(world)}
 
 
 def _surroundings(world: World) -> dict[str, Any]:

@@ -17,13 +17,14 @@ __all__ = ["main"]
 WIDTH = 31
 
 
-def main(run: Path | None, device: str, json: bool) -> None:
+def main(run: Path | None, device: str, json: bool, *, verify: bool = True) -> None:
     folder = chosen(run)
 
     from regard.tasks.checks import checks
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, verify=verify)
+    predictor.read_kept_data()
     found = []
     if not json:
         print_result(f"{'':{WIDTH}}{'largest difference':>18}{'at most':>10}")

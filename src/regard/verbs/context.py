@@ -18,7 +18,7 @@ __all__ = ["main", "places"]
 
 
 def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | None, device: str,
-         json: bool) -> None:
+         json: bool, *, verify: bool = True) -> None:
     if word is None:
         raise UserError(f"{len(texts)} texts: --word says which word of theirs to look at")
     for number, text in enumerate(texts, 1):
@@ -26,7 +26,7 @@ def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | 
     if plot is not None:
         prepare_to_draw(plot)
     folder = chosen(run)
-    found = _word(word, texts, folder, device)
+    found = _word(word, texts, folder, device, verify)
     if plot is not None:
         from regard.look.heatmap import save
         from regard.verbs.ways import picture
@@ -40,14 +40,14 @@ def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | 
         print_result(table(found))
 
 
-def _word(word: str, texts: Sequence[str], folder: Path, device: str) -> "Word":
+def _word(word: str, texts: Sequence[str], folder: Path, device: str, verify: bool) -> "Word":
     import numpy as np
 
     from regard.look.context import Word
     from regard.tasks.predictor import load
     from regard.tasks.reading import layers, rows_of
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, verify=verify)
     task: Any = predictor.task
     if not task.reads_only:
         raise UserError(f"{folder}: a model of {predictor.run.task} is no encoder alone; one of classify, tag, mask, "

@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 
 def main(source: Path, out: Path, tokens: Path | None, data: Sequence[Path], precision: str | None,
-         json: bool) -> None:
+         json: bool, *, verify: bool = True) -> None:
     for path in (source, *([tokens] if tokens else []), *data):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
@@ -25,7 +25,7 @@ def main(source: Path, out: Path, tokens: Path | None, data: Sequence[Path], pre
 
     kind: torch.dtype | None = None if precision is None else getattr(torch, precision)
     if is_run:
-        published = export_run(source, out, precision=kind)
+        published = export_run(source, out, precision=kind, verify=verify)
     else:
         published = import_run(source, out, tokens=tokens, data=data, precision=kind)
     parameters = sum(tensor.numel() for tensor in published.weights.values())

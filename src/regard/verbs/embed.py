@@ -32,7 +32,7 @@ class Sink(Protocol):
 
 
 def main(inputs: Sequence[str], run: Path | None, where: str, device: str, precision: str, quantize: str | None,
-         json: bool) -> None:
+         json: bool, *, verify: bool = True) -> None:
     check_stdin(inputs)
     folder, place = chosen(run), Path(where)
     if where != STDOUT and place.suffix not in (".npy", ".jsonl"):
@@ -42,7 +42,7 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
 
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device, precision=precision, quantize=quantize)
+    predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
     width, count = len(predictor.embed([""])[0]), 0  # and a run without vectors says so before a file is there
     with _lines(sys.stdout.buffer) if where == STDOUT else _file(place, width) as sink:
         for some in batched(texts_of(inputs), TOGETHER):

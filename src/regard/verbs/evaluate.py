@@ -35,7 +35,8 @@ OWN_TESTS = Others()
 
 
 def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, precision: str,
-         quantize: str | None, json: bool, others: Others = OWN_TESTS, plot: Path | None = None) -> None:
+         quantize: str | None, json: bool, others: Others = OWN_TESTS, plot: Path | None = None, *,
+         verify: bool = True) -> None:
     from regard.data.shift import shifts
 
     folder, how = chosen(run), shifts(others.shift)  # what is wrong is said at once: importing torch takes seconds
@@ -44,10 +45,12 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
 
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device, precision=precision)
+    predictor = load(folder, device=device, precision=precision, verify=verify)
     print_message(f"evaluating {folder}")
     if splits or not others.data:  # what was trained elsewhere may have no data of its own, and be measured on others
         predictor.read_data()  # before that, it does not know its tests
+    else:
+        predictor.read_kept_data()  # which knows the languages of a translator
     predictor.task.notes.take()  # what its training has told
     against = _asked(predictor, splits, others, how)
     scores = {split: predictor.evaluate(split, limit=limit) for split in against}
@@ -58,7 +61,7 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
         scores = _with_drops(scores, against)
     wanted, first = list(scores), next(iter(scores.values()))
     if quantize is not None:  # what it costs is seen beside what there was
-        narrow = load(folder, device=device, precision=precision, quantize=quantize)
+        narrow = load(folder, device=device, precision=precision, quantize=quantize, verify=False)
         scores |= {f"{split} {quantize}": predictor.task.score(narrow.model, split, limit=limit) for split in wanted}
         first = {**scores[f"{wanted[0]} {quantize}"], "quantize": quantize}
     confusion = predictor.task.confusion(predictor.model, wanted[0], limit=limit) if json or plot else None

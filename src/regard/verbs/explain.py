@@ -37,11 +37,11 @@ class Explained:
 
 
 def main(text: str | None, example: bool, run: Path | None, site: str | None, head: int, word: str, device: str,
-         json: bool) -> None:
+         json: bool, *, verify: bool = True) -> None:
     if (text is None) != example:
         raise UserError("a TEXT to explain is wanted, or --example" if text is None else
                         f"{text}: --example takes no text; it is the lecture's own two words")
-    explained = _example() if text is None else _of_run(text, chosen(run), site, head, word, device)
+    explained = _example() if text is None else _of_run(text, chosen(run), site, head, word, device, verify)
     if json:
         print_result(jsons.dumps(_record(explained), ensure_ascii=False))
     else:
@@ -54,12 +54,13 @@ def _example() -> Explained:
     return Explained("two words whose scores are 102 and 99; d_k = 3", ["first", "second"], example(), None, {})
 
 
-def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, device: str) -> Explained:
+def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, device: str,
+            verify: bool) -> Explained:
     from regard.look.explain import catch
     from regard.look.watch import matching, sites
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, verify=verify)
     where = site or matching(sites(predictor.model), predictor.task.acting)[-1]
     # An answer is found step by step; the newest call is that of the one pass over all of it.
     with catch(predictor.model, where) as caught:

@@ -16,19 +16,19 @@ __all__ = ["main"]
 
 
 def main(text: str, run: Path | None, output: str | None, only: str, out: Path | None, show: bool, device: str,
-         json: bool, *, head: int | None = None, terminal: bool = False) -> None:
+         json: bool, *, head: int | None = None, terminal: bool = False, verify: bool = True) -> None:
     folder = chosen(run)
     if not text.strip():
         raise UserError("the text is empty: there is nothing to look at")
     if terminal:
         if unused := "--out" if out is not None else "--json" if json else None:
             raise UserError(f"{unused}: --terminal prints a picture, and nothing else")
-        _print(text, folder, output, only, head, device)
+        _print(text, folder, output, only, head, device, verify)
     else:
-        _page(text, folder, output, only, head, out or Path("look.html"), show, device, json)
+        _page(text, folder, output, only, head, out or Path("look.html"), show, verify, device, json)
 
 
-def _page(text: str, folder: Path, output: str | None, only: str, head: int | None, out: Path, show: bool,
+def _page(text: str, folder: Path, output: str | None, only: str, head: int | None, out: Path, show: bool, verify: bool,
           device: str, json: bool) -> None:
     if out.is_dir() or not out.parent.is_dir():
         raise UserError(f"{out}: {'a folder, where a file is wanted' if out.is_dir() else 'no such folder'}")
@@ -38,7 +38,7 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
     from regard.look.vectors import vectors
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, verify=verify)
     told = predictor.choices(text, output)
     # An answer is found step by step; the newest call of each is that of the one watched pass over all of it.
     with catch_all(predictor.model, only) as caught:
@@ -57,12 +57,13 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
         webbrowser.open(out.resolve().as_uri())
 
 
-def _print(text: str, folder: Path, output: str | None, only: str, head: int | None, device: str) -> None:
+def _print(text: str, folder: Path, output: str | None, only: str, head: int | None, device: str,
+           verify: bool) -> None:
     """Heat maps in as many columns as the terminal has: of what was asked for, or of the most telling attention."""
     from regard.look.terminal import draw, telling
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, verify=verify)
     record = predictor.look(text, output, only=only, heads=None if head is None else [head])
     for note in predictor.task.notes.take():
         print_message(f"note: {note}")

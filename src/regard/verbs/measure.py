@@ -52,14 +52,14 @@ class Best:
 
 
 def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bool, plot: Path | None, device: str,
-         json: bool) -> None:
+         json: bool, *, verify: bool = True) -> None:
     folder = chosen(run)
     if plot is not None:
         prepare_to_draw(plot)
 
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, verify=verify)
     predictor.read_data()
     split = split or next((s for s in predictor.task.splits() if s.startswith("test")), "val")
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)

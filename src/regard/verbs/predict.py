@@ -31,7 +31,7 @@ SHOWN = 60  # characters at the end of an input, by which its answers are headed
 
 
 def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop: Sequence[str], score: bool,
-         device: str, precision: str, quantize: str | None, json: bool) -> None:
+         device: str, precision: str, quantize: str | None, json: bool, *, verify: bool = True) -> None:
     check_stdin(inputs)
     folder = chosen(run)
     load_settings(None, overrides)  # what is wrong in them is said before torch is imported, which takes seconds
@@ -45,7 +45,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
 
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device, precision=precision, quantize=quantize)
+    predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
     search = load_settings(None, overrides, base=predictor.run).search
     search = replace(search, stop=tuple(stop) or search.stop)
     # A person who types wants each answer at once; a file is worked off in batches.

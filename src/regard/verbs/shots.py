@@ -20,7 +20,8 @@ MOST_LABELS = 100  # more are no labels: each is read after each text
 
 
 def main(shots: str, data: Path | None, source: str | None, target: str | None, run: Path | None, limit: int | None,
-         seed: int, plot: Path | None, device: str, precision: str, quantize: str | None, json: bool) -> None:
+         seed: int, plot: Path | None, device: str, precision: str, quantize: str | None, json: bool, *,
+         verify: bool = True) -> None:
     wanted = counts(shots)
     if data is None:
         raise UserError("--shots: needs labelled texts, as in --data texts.tsv (text, tab, label)")
@@ -42,7 +43,7 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
     if not 1 < len(names) <= MOST_LABELS:
         there = count(len(names), "different label")
         raise UserError(f"{data}: {there}; two are the least, and {MOST_LABELS} the most")
-    predictor = load(folder, device=device, precision=precision, quantize=quantize)
+    predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
     texts = count(len(questions), "text")
     print_message(f"asking {folder} for the labels of {texts}: {', '.join(names[:12])}")
     found = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from regard import manifest
 from regard.lock import is_held
 from regard.settings.errors import UserError
 from regard.settings.files import parsed
@@ -15,7 +16,7 @@ from regard.settings.load import load
 from regard.settings.opening import to_read
 from regard.settings.schema import Run
 
-__all__ = ["Curves", "Score", "Summary", "summaries", "summary"]
+__all__ = ["Curves", "Score", "Summary", "read_scores", "summaries", "summary"]
 
 LARGEST_STEP = 2**53  # what a float holds exactly, and so a picture
 
@@ -96,6 +97,9 @@ def _what_is_missing(folder: Path) -> str | None:
 
 def _read(folder: Path, size: int, touched: float) -> Summary:
     is_running, names = is_held(folder), os.listdir(folder)
+    # Small files: to read the model would take too long. One that is at work may just be writing them.
+    if not is_running and (wrong := manifest.damage(folder, *manifest.SETTINGS, *manifest.SCORES)):
+        raise UserError(wrong)
     run = load(folder / "run.json") if "run.json" in names else None
     is_finished = {"scores.json", "model.safetensors"} <= set(names)
     state: Literal["finished", "converted", "running", "stopped"]
@@ -154,6 +158,28 @@ def _losses(file: Path) -> Iterator[tuple[str, int, float]]:
                 case {"kind": "step" | "evaluation" as kind, "step": int(step), "loss": float(loss)}:
                     if 0 < step < LARGEST_STEP:
                         yield kind, step, loss
+
+
+def read_scores(file: Path) -> dict[str, dict[str, float | str | dict[str, float]]]:
+    """The named figures of each split, whole tables of them, and the signatures they were computed under."""
+    scores = parsed(file)
+    if not isinstance(scores, dict) or not scores:
+        raise UserError(f"{file}: holds no JSON object")
+    for split, figures in scores.items():
+        if not isinstance(figures, dict) or not all(_is_figure(name, value) for name, value in figures.items()):
+            raise UserError(f"{file}: {split}: wants figures and their names")
+    if len({frozenset(name for name in each if isinstance(each[name], dict)) for each in scores.values()}) > 1:
+        raise UserError(f"{file}: its splits do not have the same tables")
+    return scores
+
+
+def _is_figure(name: str, value: object) -> bool:
+    """A number, a table of them, or the signature that one was computed under."""
+    if isinstance(value, dict):
+        return all(_is_figure(row, each) for row, each in value.items())
+    if name.endswith("signature"):
+        return isinstance(value, str)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _score(file: Path) -> Score | None:

@@ -1,6 +1,7 @@
 """`regard train`: settings and files become a run directory."""
 
 import glob
+import hashlib
 import json as jsons
 import os
 import re
@@ -11,15 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from regard import manifest
 from regard.lock import PREPARED, hold
 from regard.settings.errors import UserError, count
 from regard.settings.load import conflicts, load, refuse_another, said_of, task_of, text_of, to_json
-from regard.settings.opening import refuse_irregular, to_read
+from regard.settings.opening import refuse_irregular, remove
 from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.stdio import print_message, print_result
 from regard.verbs.runs import ROOT
 from regard.verbs.start import begun, refuse_another_shape
+from regard.verbs.summary import read_scores
 
 __all__ = ["main", "settled"]
 
@@ -35,14 +38,22 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     run = settled(task, data, source, target, recipe, overrides)
     folder = out or ROOT / f"{run.task}-{_name(run)}"
     asked = run.train.steps
+    if _is_first():
+        _mend_settings(folder, run)
     if extend is not None:
         run = _extended(run, folder, extend)
     elif said_of("train.steps", recipe, overrides) is None:
         run = _as_long_as_there(run, folder)
     _look_before(folder, run)
-    if extend is None and run.train.steps > asked and _is_first() and not _has_ended(folder):
+    scores = _scores(folder)
+    if extend is None and run.train.steps > asked and _is_first() and scores is None:
         print_message(f"note: the run in {folder} is one of {count(run.train.steps, 'step')}")
-    scores = _scores(folder, run) if _has_ended(folder) else _train(run, folder)
+    if scores is None:
+        scores = _train(run, folder)
+    elif _is_first():
+        steps = run.train.steps
+        print_message(f"the run in {folder} has ended, after {count(steps, 'step')}; --set train.steps={steps} "
+                      "--extend N goes on for N more; to train anew, delete it or choose another place with --out DIR")
     if not _is_first():
         return
     if json:
@@ -129,8 +140,10 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
         with _importing_torch():
             from regard.checkpoint import write_json
         with hold(folder):  # not under the hands of a process that trains it
+            manifest.forget(folder, SCORES, *manifest.SETTINGS)
             (folder / SCORES).unlink(missing_ok=True)  # first: a longer run that has scores would count as ended
             write_json(folder / "run.json", to_json(longer))
+            manifest.seal(folder, *manifest.SETTINGS)
     return longer
 
 
@@ -146,17 +159,40 @@ def _is_first() -> bool:
     return "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
-def _has_ended(folder: Path) -> bool:
-    return (folder / SCORES).exists() and (folder / "model.safetensors").exists()
+def _scores(folder: Path) -> dict[str, Any] | None:
+    """Those of a run that has ended, and is whole. One that is not is mended from its newest checkpoint."""
+    is_whole = (folder / SCORES).exists() and (folder / "model.safetensors").exists()
+    wrong = manifest.damage(folder, *manifest.EVERYTHING) if is_whole or manifest.listed(folder, SCORES) else None
+    if wrong is None and is_whole:
+        try:
+            return read_scores(folder / SCORES)
+        except UserError as error:
+            wrong = str(error)
+    if wrong is not None:
+        manifest.listed(folder)  # a damaged manifest mends nothing
+        has_checkpoint = any((folder / "checkpoints").glob("step-*"))
+        if not has_checkpoint and (folder / "model.safetensors").exists():
+            raise UserError(f"{wrong}; no checkpoint is left to mend the run from: put a copy of the file there, or "
+                            "train anew with --out DIR")
+        if has_checkpoint and _is_first():
+            print_message(f"note: {wrong}; the run is mended from its newest checkpoint")
+    return None
 
 
-def _scores(folder: Path, run: Run) -> dict[str, Any]:
-    if _is_first():
-        steps = run.train.steps
-        print_message(f"the run in {folder} has ended, after {count(steps, 'step')}; --set train.steps={steps} "
-                      "--extend N goes on for N more; to train anew, delete it or choose another place with --out DIR")
-    with open(folder / SCORES, encoding="utf-8", opener=to_read) as file:
-        return dict(jsons.load(file))
+def _mend_settings(folder: Path, run: Run) -> None:
+    """Write run.json again where it is damaged or gone, if these are the settings that it held."""
+    if not (listed := manifest.listed(folder, *manifest.SETTINGS)):
+        return
+    if (wrong := manifest.damage(folder, *manifest.SETTINGS)) is None:
+        return
+    text = manifest.text_of(to_json(run))
+    if hashlib.sha256(text.encode()).hexdigest() == listed["run.json"]["sha256"]:
+        print_message(f"note: {wrong}; written again from the settings of this command")
+        remove(folder / "run.json")
+        manifest.put_text(folder / "run.json", text)
+    elif (folder / "checkpoints").exists() or (folder / "run.json").exists():
+        raise UserError(f"{wrong}; the command with the settings that the run began with, and with its train.steps, "
+                        "writes it again")
 
 
 def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str | None) -> Data:

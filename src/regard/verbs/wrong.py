@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 
 def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path | None, device: str,
-         json: bool) -> None:
+         json: bool, *, verify: bool = True) -> None:
     folder = chosen(run)
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise UserError(f"--out {out}: " + ("a folder, where a file is wanted" if out.is_dir() else "no such folder"))
@@ -25,7 +25,7 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
     from regard.tasks.mistakes import mistakes
     from regard.tasks.predictor import load
 
-    predictor = load(folder, device=device)
+    predictor = load(folder, device=device, verify=verify)
     predictor.read_data()
     found = mistakes(predictor.task, predictor.model, split, limit=limit, worst=worst)
     summary = out_of(found.wrong, found.sentences, "answer", f"of {split} is not its reference",

@@ -1,0 +1,204 @@
+"""MANIFEST.json of a run directory: the size and SHA-256 of each file of the run outside of `checkpoints/`.
+
+A file is listed once it is whole and on the disk. It is taken off the list before it is written again, so a kill
+never leaves a listed file half written:
+
+    the prepared data, tokenizers and labels    when the data is prepared
+    run.json                                    before the first step
+    the model and its config.json               at the end; an older model stays listed while the run is lengthened
+    scores.json                                 last
+
+Each reader checks the files that it reads: `predict` those of the model, `train` the prepared data. Not listed are
+`metrics.jsonl`, `lock` and the pages that verbs leave in the directory. A checkpoint has a manifest of its own.
+A run of an older version has none; it is read as it is, and the next `regard train` that changes it lists its files.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TypedDict
+
+from regard.settings.errors import Failure, UserError
+from regard.settings.opening import replacing, to_read
+
+__all__ = ["ADAPTER", "ANSWERING", "CHUNK", "EVERYTHING", "MODEL", "NAME", "PREPARED", "SCORES", "SETTINGS", "Written",
+           "check", "damage", "digest", "exists", "forget", "listed", "put_text", "seal", "text_of"]
+
+NAME = "MANIFEST.json"
+FORMAT = 1
+LARGEST = 1 << 26  # bytes of a manifest: some 500,000 files
+CHUNK = 1 << 24  # large, because a thread that hashes waits for Python's lock between two of them
+
+# Which files are which, as patterns.
+SETTINGS = ("run.json",)
+TOKENS = ("tokenizer.json", "tokenizer_config.json", "source_tokenizer.json", "source_tokenizer_config.json",
+          "labels.json")
+PREPARED = ("data/*", *TOKENS)
+MODEL = ("config.json", "generation_config.json", "model.safetensors", "generator/config.json",
+         "generator/model.safetensors", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json")
+ADAPTER = ("adapter/adapter_config.json", "adapter/adapter_model.safetensors")
+SCORES = ("scores.json",)
+ANSWERING = (*SETTINGS, *TOKENS, *MODEL)
+"""What a run needs to answer: no data."""
+EVERYTHING = (*PREPARED, *SETTINGS, *MODEL, *ADAPTER, *SCORES)
+
+
+class Written(TypedDict):
+    """What the bytes of a file came to."""
+
+    size: int
+    sha256: str
+
+
+def exists(folder: Path) -> bool:
+    return (folder / NAME).exists()
+
+
+def check(folder: Path, *patterns: str) -> None:
+    """Refuse a run whose files, of those that fit the patterns, are not as they were written."""
+    if wrong := damage(folder, *patterns):
+        raise UserError(f"{wrong}; the same `regard train` (or `regard convert`) again mends it, and --no-verify reads "
+                        "it as it is")
+
+
+def damage(folder: Path, *patterns: str) -> str | None:
+    """What is wrong with the listed files that fit the patterns, or None. Every byte of them is read."""
+    try:
+        files = _read(folder)
+        if files is None:
+            return None
+        for name in sorted(name for name in files if _fits(name, patterns)):
+            _compare(folder / name, files[name])
+        for name in patterns:
+            if name not in files and (folder / name).is_file():
+                raise UserError(f"{folder / name}: not listed in {NAME}, as if it had not been written to its end")
+    except OSError as error:
+        return f"{error.filename or folder}: {error.strerror or error}"
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def listed(folder: Path, *patterns: str) -> dict[str, Written]:
+    """The entries that fit the patterns."""
+    return {name: about for name, about in (_read(folder) or {}).items() if _fits(name, patterns)}
+
+
+def seal(folder: Path, *patterns: str) -> None:
+    """List the files that fit the patterns, as they are now, once they are on the disk."""
+    files = _read(folder)
+    chosen = EVERYTHING if files is None else patterns  # a run of an older version gets its first manifest
+    kept = {name: about for name, about in (files or {}).items() if not _fits(name, chosen)}
+    found = {path.relative_to(folder).as_posix(): path for pattern in chosen for path in folder.glob(pattern)
+             if path.is_file() and not path.name.startswith(".")}
+    try:
+        new = {name: settled(path) for name, path in found.items()}
+        for place in {folder, *(path.parent for path in found.values())}:
+            _sync(place)
+    except OSError as error:
+        raise Failure(f"{error.filename or folder}: could not be read back: {error.strerror or error}") from error
+    _write(folder, kept | new)
+
+
+def forget(folder: Path, *patterns: str) -> None:
+    """Take files off the list, before they are written again."""
+    files = _read(folder)
+    if files is not None and any(_fits(name, patterns) for name in files):
+        _write(folder, {name: about for name, about in files.items() if not _fits(name, patterns)})
+
+
+def settled(path: Path) -> Written:
+    """Bring a file to the disk; its size and digest."""
+    with open(path, "rb", opener=to_read) as file:
+        if os.name != "nt":  # Windows flushes only what is open for writing
+            os.fsync(file.fileno())
+    return Written(size=path.stat().st_size, sha256=digest(path))
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    sha256, buffer = hashlib.sha256(), memoryview(bytearray(min(CHUNK, max(1, path.stat().st_size))))
+    with open(path, "rb", buffering=0, opener=to_read) as file:
+        while count := file.readinto(buffer):
+            sha256.update(buffer[:count])
+    return sha256.hexdigest()
+
+
+def text_of(content: Mapping[str, Any] | Sequence[Any]) -> str:
+    """JSON as all files of a run hold it."""
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def put_text(path: Path, text: str) -> None:
+    """Write a small file through to the disk, whole or not at all."""
+    try:
+        with replacing(path) as file:
+            file.write(text.encode())
+        _sync(path.parent)
+    except OSError as error:
+        raise Failure(f"{path}: could not be saved: {error.strerror or error}") from error
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _compare(path: Path, about: Written) -> None:
+    if not path.exists():
+        raise UserError(f"{path}: missing, but listed in {NAME}")
+    if not path.is_file():  # a pipe would be waited for without end
+        raise UserError(f"{path}: not a file")
+    if (size := path.stat().st_size) != about["size"]:
+        raise UserError(f"{path}: damaged: it has {size:,} bytes, but {about['size']:,} in {NAME}")
+    if digest(path) != about["sha256"]:
+        raise UserError(f"{path}: damaged: its SHA-256 is not the one in {NAME}")
+
+
+def _read(folder: Path) -> dict[str, Written] | None:
+    """The entries; None without a manifest. One that was changed since it was written is refused."""
+    path = folder / NAME
+    if not path.exists():
+        return None
+    if not path.is_file():
+        raise UserError(f"{path}: not a file")
+    with open(path, "rb", opener=to_read) as file:
+        content = file.read(LARGEST + 1)
+    try:
+        parsed = json.loads(content)
+        files: dict[str, Written] = parsed["files"]
+        is_whole = content == _text(files).encode()
+    except (ValueError, TypeError, KeyError, RecursionError):
+        is_whole = False
+    if not is_whole or not all(_is_entry(about) for about in files.values()):
+        raise UserError(f"{path}: damaged, or of another version of regard; if you trust the other files, delete it")
+    return files
+
+
+def _is_entry(about: object) -> bool:
+    match about:
+        case {"size": int(), "sha256": str(), **more}:
+            return not more
+    return False
+
+
+def _write(folder: Path, files: Mapping[str, Written]) -> None:
+    put_text(folder / NAME, _text(dict(sorted(files.items()))))
+
+
+def _text(files: Mapping[str, Written]) -> str:
+    """With a digest of its own: damage to the list is not taken for damage to the files."""
+    own = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    return text_of({"format": FORMAT, "files": files, "sha256": own})
+
+
+def _sync(folder: Path) -> None:
+    """Bring the names in a folder to the disk. Windows cannot; its file system orders renames itself."""
+    if os.name != "nt":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,132 @@
+"""prepared: the data of a run, made once, kept in its directory, and checked each time it is read.
+
+Data that is damaged or gone is prepared again from its sources. A run that has begun must then get the very same
+files: the manifest says whether it did.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard import manifest
+from regard.checkpoint import read_json, write_json
+from regard.data.ragged import damaged
+from regard.manifest import PREPARED, TOKENS
+from regard.settings.errors import UserError
+from regard.settings.opening import remove, to_read, to_write
+from regard.stdio import print_message
+from regard.tasks.notes import Notes
+
+if TYPE_CHECKING:
+    from regard.tasks.base import Sizes, Task
+
+__all__ = ["KEY", "NEW", "is_kept", "keep_lines", "kept_lines", "prepare", "refuse_uneven", "restored"]
+
+KEY = "key.json"  # in data/: what it was made from
+NEW = ".data.new"  # where data is prepared, until it is whole
+# What is compared when a run that has begun gets its data anew: other tools' files and the key change with places.
+SAME = ("data/*.npy", "data/*.jsonl", "data/usual.json", "tokenizer.json", "source_tokenizer.json", "labels.json")
+
+
+def prepare(task: "Task[Any]", folder: Path) -> "Sizes":
+    """The data as it is kept in the folder, or else prepared now."""
+    key = task.fingerprint()
+    is_begun = (folder / "checkpoints").exists()
+    wrong = manifest.damage(folder, *PREPARED)
+    before = manifest.listed(folder, *SAME)
+    if wrong is None and is_kept(folder):
+        try:
+            if _about(folder)["key"] == key:
+                return restored(task, folder)
+        except UserError as error:
+            if is_begun and not before:
+                raise
+            wrong = str(error)
+        else:
+            before = {}  # of other data
+    if is_begun and not any(name.startswith("data/") for name in before):
+        raise _changed(folder)  # nothing tells whether it would be the same
+    if wrong is not None:
+        print_message(f"note: {wrong}; the data is prepared again")
+    must_be = before if is_begun or (folder / "model.safetensors").exists() else {}
+    if has_own_tokens := task.run.tokens.file == str(folder / "tokenizer.json"):  # came with them: they stay
+        must_be = {name: entry for name, entry in must_be.items() if name not in TOKENS}
+    _make(task, folder, key, must_be, tokens=() if has_own_tokens else TOKENS)
+    return restored(task, folder)
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether there is data that was prepared to its end."""
+    if not (folder / "data" / KEY).exists():
+        return False
+    if manifest.exists(folder):
+        return bool(manifest.listed(folder, f"data/{KEY}"))
+    return (folder / "run.json").exists()  # an older run; without it, one that was killed before its first step
+
+
+def restored(task: "Task[Any]", folder: Path) -> "Sizes":
+    sizes = task.restore(folder)
+    about = _about(folder)
+    task.restore_data(folder, about)
+    task.notes, task.first = Notes(about["notes"]), about.get("first", "")
+    return sizes
+
+
+def _make(task: "Task[Any]", folder: Path, key: str, must_be: Mapping[str, manifest.Written], *,
+          tokens: Iterable[str]) -> None:
+    """Prepare beside the place, and put it there when it is whole and what it must be."""
+    new = folder / NEW
+    remove(new)
+    try:
+        (new / "data").mkdir(parents=True)
+        task.notes, task.first = Notes(), ""
+        about = task.make_data(new)
+        write_json(new / "data" / KEY, {"key": key, **about})
+        for name, before in must_be.items():
+            if not (new / name).is_file() or manifest.settled(new / name) != before:
+                raise UserError(f"{folder / name}: prepared again from the data, it is not what this run began with: "
+                                "the data or the versions have changed; train anew with --out DIR")
+        for name in tokens:
+            if (new / name).exists():
+                (new / name).replace(folder / name)
+        remove(folder / "data")
+        (new / "data").rename(folder / "data")
+        manifest.seal(folder, *PREPARED)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _changed(folder: Path) -> UserError:
+    return UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    place = folder / "data" / KEY
+    match about := read_json(place):
+        case {"key": str(), "splits": list() | dict() as splits, "notes": [*notes]}:
+            texts = [about.get("first", ""), *notes, *splits]
+            if all(isinstance(text, str) for text in texts) and all(Path(name).name == name for name in splits):
+                return about
+    raise damaged(place, "it does not say what the data was made from")
+
+
+def keep_lines(path: Path, contents: Iterable[Any]) -> None:
+    """JSON, a line for each."""
+    with open(path, "x", encoding="utf-8", newline="\n", opener=to_write) as file:
+        file.writelines(json.dumps(content, ensure_ascii=False) + "\n" for content in contents)
+
+
+def kept_lines(path: Path) -> list[Any]:
+    try:
+        with open(path, encoding="utf-8", newline="\n", opener=to_read) as file:
+            return [json.loads(line) for line in file]
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(path, str(getattr(error, "strerror", None) or error)) from error
+
+
+def refuse_uneven(path: Path, *counts: int) -> None:
+    """Refuse files of one split that do not hold as many examples as each other."""
+    if len(set(counts)) > 1:
+        raise damaged(path, f"the files of its split hold {' and '.join(map(str, counts))} examples")
