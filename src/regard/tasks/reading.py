@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Lock
 from typing import NamedTuple
 
@@ -121,13 +122,12 @@ def _side_by_side(read: Callable[[Alike], None], batches: Sequence[Alike]) -> No
         for batch in batches:
             read(batch)
         return
-    try:
+    with ExitStack() as after:
+        after.callback(_SIDE_BY_SIDE.release)  # last, whatever goes wrong before
+        after.callback(torch.set_num_threads, threads)  # for threads to come; this one had them all the time
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for _ in pool.map(read, batches):
                 pass  # what went wrong in a thread is raised here
-    finally:
-        torch.set_num_threads(threads)  # for threads to come; this one had them all the time
-        _SIDE_BY_SIDE.release()
 
 
 @torch.no_grad()
