@@ -102,7 +102,7 @@ class Learner:
 
 def main() -> None:
     folder, operations = Path(sys.argv[1]), {}
-    with join(CPU) as world:
+    with join(CPU, timeout=60) as world:
         for shape in SHAPES:
             learner = Learner(shape, world)
             saved = learner.learn(BEFORE)

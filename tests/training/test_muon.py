@@ -291,7 +291,7 @@ def test_they_share_the_work_of_making_matrices_orthogonal(parts: Path, shape: s
 def test_a_lone_process_with_sharded_weights_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}.items():
         monkeypatch.setenv(name, value)
-    with join(CPU) as world:
+    with join(CPU, timeout=60) as world:
         learner = LEARNER.Learner("uneven", world)
         assert all(hasattr(p, "to_local") for p in learner.model.parameters())
         found = learner.learn(LEARNER.BEFORE)

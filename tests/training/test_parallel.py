@@ -35,7 +35,7 @@ def started_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_lone_process_has_the_world_to_itself() -> None:
-    with join(CPU) as world:
+    with join(CPU, timeout=60) as world:
         assert (world.rank, world.size) == (0, 1)
         assert world.sum([1.5, 2]) == [1.5, 2]
 
@@ -45,7 +45,7 @@ def test_a_world_that_is_half_described_is_refused(monkeypatch: pytest.MonkeyPat
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv(missing)
-    with pytest.raises(UserError, match=f"WORLD_SIZE is set in the environment, but {missing} is not"), join(CPU):
+    with pytest.raises(UserError, match=f"WORLD_SIZE is set in the environment, but {missing} is not"), join(CPU, timeout=60):
         pass
 
 
@@ -53,7 +53,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     for name, value in {"WORLD_SIZE": "100", "RANK": "99", "LOCAL_RANK": "99", "MASTER_ADDR": "localhost",
                         "MASTER_PORT": "1"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match="LOCAL_RANK=99: each process wants a GPU"), join(torch.device("cuda")):
+    with pytest.raises(UserError, match="LOCAL_RANK=99: each process wants a GPU"), join(torch.device("cuda"), timeout=60):
         pass
 
 
@@ -70,7 +70,7 @@ def test_a_model_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
     model, batch = rehearsal.model("cpu"), rehearsal.batch()
     initialize(model, seed=0)
     pieces = deepcopy(model)
-    with join(CPU) as world:
+    with join(CPU, timeout=60) as world:
         world.parallelize(pieces, replace(run.train, shard=True), precision=torch.float32)
         found = []
         for each in (model, pieces):
