@@ -45,7 +45,8 @@ def test_a_world_that_is_half_described_is_refused(monkeypatch: pytest.MonkeyPat
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv(missing)
-    with pytest.raises(UserError, match=f"WORLD_SIZE is set in the environment, but {missing} is not"), join(CPU, timeout=60):
+    says = f"WORLD_SIZE is set in the environment, but {missing} is not"
+    with pytest.raises(UserError, match=says), join(CPU, timeout=60):
         pass
 
 
@@ -53,7 +54,8 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     for name, value in {"WORLD_SIZE": "100", "RANK": "99", "LOCAL_RANK": "99", "MASTER_ADDR": "localhost",
                         "MASTER_PORT": "1"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match="LOCAL_RANK=99: each process wants a GPU"), join(torch.device("cuda"), timeout=60):
+    says = "LOCAL_RANK=99: each process wants a GPU"
+    with pytest.raises(UserError, match=says), join(torch.device("cuda"), timeout=60):
         pass
 
 
