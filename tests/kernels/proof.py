@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from regard.kernels import launch
-from regard.kernels.fixed_kv_cache import FixedCache
 from regard.kernels.quantize import ScaledLinear
 from regard.models.decoder import Decoder
 from regard.nn.attend import Attend, Places
@@ -273,19 +272,28 @@ def steps(dice: Dice, tower: Tower, *, gpu: bool, translates: bool) -> Asked:
     prompt = torch.randint(40, (rows, 5), device=device)
     sources = torch.randn(rows if not gpu or dice.random() < 0.5 else 1, 7, 24, device=device)
     memory = Memory(sources, Mask(keys=torch.rand(len(sources), 7, device=device) < 0.8)) if translates else None
+    capacity, beams = (None, dice.choice([1, 3])) if not gpu and dice.random() < 0.6 else (12, 1)
+    tokens = torch.randint(40, (3, rows * beams, 1), device=device)
+    siblings = torch.arange(rows * beams).view(rows, beams).flip(1).flatten()
 
     @torch.no_grad()
     def compute() -> Tensor:
-        state = model.begin(rows, memory, capacity=12)
-        assert isinstance(state.caches[0].own, FixedCache)
+        state = model.begin(rows, memory, capacity=capacity)
         model.step(prompt, state)
-        return torch.cat([model.step(prompt[:, [i]], state) for i in range(3)], dim=1)
+        if beams > 1:
+            state.fan_out(beams)
+        found = []
+        for step in tokens:
+            found.append(model.step(step, state))
+            if beams > 1:  # each goes on from a sibling
+                state.reorder(siblings)
+        return torch.cat(found, dim=1)
 
     return Asked(compute, device=device)
 
 
 def cpu_steps(dice: Dice) -> Asked:
-    return steps(dice, dice.choice(CPU_TOWERS), gpu=False, translates=False)
+    return steps(dice, dice.choice(CPU_TOWERS), gpu=False, translates=dice.random() < 0.5)
 
 
 def gpu_steps(dice: Dice) -> Asked:

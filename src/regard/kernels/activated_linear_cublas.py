@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from regard.kernels import launch
 from regard.kernels.calls import ActivatedLinearCall
 from regard.kernels.kernel import Kernel
 
@@ -12,7 +11,7 @@ __all__ = ["KERNEL"]
 
 def serves(call: ActivatedLinearCall) -> bool:
     layer = call.layer
-    return (launch.on_gpu(call.x) and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
+    return (not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
             and not call.gated and call.activation in ("relu", "gelu-tanh") and getattr(layer, "is_plain", False)
             and layer.bias is not None and not layer._forward_hooks and not layer._forward_pre_hooks)
 
@@ -26,4 +25,4 @@ def run(call: ActivatedLinearCall) -> Tensor:
     return flat.view(*x.shape[:-1], -1)
 
 
-KERNEL = Kernel("activated_linear.cublas", serves, run)
+KERNEL = Kernel("activated_linear.cublas", serves, run, device="gpu")

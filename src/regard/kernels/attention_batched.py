@@ -23,7 +23,7 @@ def serves(call: AttentionCall) -> bool:
     q, k, v, mask = call.q, call.k, call.v, call.mask
     return (
         call.positions is None and call.bias is None and not isinstance(call.scale, Tensor)
-        and q.device.type == "cpu" and q.dtype == k.dtype == torch.float32 and q.shape == k.shape == v.shape
+        and q.dtype == k.dtype == torch.float32 and q.shape == k.shape == v.shape
         and SHORTEST <= k.shape[2] <= (LONGEST_LEARNED if q.requires_grad else LONGEST)
         and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
         and not mask.causal and mask.window is None and mask.documents is None and mask.blind is None)
@@ -43,4 +43,4 @@ def run(call: AttentionCall) -> Tensor:
     return context if mask.keys is None else context * mask.keys.any(1)[:, None, None, None].to(q.dtype)
 
 
-KERNEL = Kernel("attention.batched", serves, run)
+KERNEL = Kernel("attention.batched", serves, run, device="cpu")

@@ -29,7 +29,7 @@ def serves(call: AttentionCall) -> bool:
     q, k, v = call.q, call.k, call.v
     return (
         call.bias is None and call.dropout == 0.0 and not (call.positions is None and call.mask.only_causal)
-        and launch.on_gpu(q) and q.shape[2] <= MAX_QUERIES and not q.requires_grad
+        and q.shape[2] <= MAX_QUERIES and not q.requires_grad
         and k.dtype in (torch.float32, torch.bfloat16, torch.float16) and q.shape[3] == v.shape[3]
         and q.shape[3] in (16, 32, 64, 128) and q.stride(3) == k.stride(3) == v.stride(3) == 1)
 
@@ -59,7 +59,7 @@ def run(call: AttentionCall) -> Tensor:
     return out.to(kind)
 
 
-KERNEL = Kernel("attention.decode", serves, run, is_installed=triton is not None)
+KERNEL = Kernel("attention.decode", serves, run, device="gpu", is_installed=triton is not None)
 
 
 def stores(k: Tensor, v: Tensor) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.kernels import launch
 from regard.kernels.calls import AttentionCall
 from regard.kernels.kernel import Kernel
 
@@ -30,7 +29,7 @@ def serves(call: AttentionCall) -> bool:
     q, k, v, mask = call.q, call.k, call.v, call.mask
     return (
         call.positions is None and call.bias is None and call.dropout == 0.0
-        and launch.on_gpu(q) and k.dtype in (torch.bfloat16, torch.float16)
+        and k.dtype in (torch.bfloat16, torch.float16)
         and max(q.shape[2], k.shape[2]) <= MAX_LENGTH and q.shape[1] == k.shape[1]
         and q.shape[3] == v.shape[3] and q.shape[3] in (16, 32, 64, 128)
         and mask.window is None and mask.spans is None and mask.documents is None and mask.blind is None)
@@ -42,7 +41,8 @@ def run(call: AttentionCall) -> Tensor:
     return context.to(out)
 
 
-KERNEL = Kernel("attention.short", serves, run, keeps=lambda call: 0, is_installed=triton is not None)
+KERNEL = Kernel("attention.short", serves, run, keeps=lambda call: 0, device="gpu",
+                is_installed=triton is not None)
 
 
 if triton is not None:

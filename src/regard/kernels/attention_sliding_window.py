@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.kernels import launch
 from regard.kernels.calls import AttentionCall
 from regard.kernels.kernel import Kernel
 from regard.kernels.mask_codes import BLIND, UNSEEN, codes
@@ -48,7 +47,7 @@ def serves(call: AttentionCall) -> bool:
     """Half precision, and heads of a power of two."""
     q, k, v = call.q, call.k, call.v
     return (
-        is_windowed(call) and call.bias is None and launch.on_gpu(q) and q.dtype in (torch.bfloat16, torch.float16)
+        is_windowed(call) and call.bias is None and q.dtype in (torch.bfloat16, torch.float16)
         and q.dtype == k.dtype == v.dtype and q.shape[3] == v.shape[3] and q.shape[3] in (16, 32, 64, 128)
         and q.stride(3) == k.stride(3) == v.stride(3) == 1)
 
@@ -80,7 +79,8 @@ def _keeps(call: AttentionCall) -> int:
     return 4 * call.q.shape[:3].numel()
 
 
-KERNEL = Kernel("attention.sliding_window", serves, run, keeps=_keeps, is_installed=triton is not None)
+KERNEL = Kernel("attention.sliding_window", serves, run, keeps=_keeps, device="gpu",
+                is_installed=triton is not None)
 
 
 if triton is not None:

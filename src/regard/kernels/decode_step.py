@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.kernels import launch, linear_onednn
-from regard.kernels.calls import LinearCall, NormCall
+from regard.kernels import attention_batched, attention_explicit, attention_sdpa, linear_onednn
+from regard.kernels.calls import AttentionCall, LinearCall, NormCall
 from regard.kernels.fixed_kv_cache import FixedCache
 from regard.kernels.fused_linear import Slots, few_rows, fused_linear, projected_into_cache, weights_of
 from regard.kernels.kernel import Kernel, first
 from regard.kernels.norm import norm_of_sum, normed
-from regard.nn.kv_cache import BlockCache, LayerCache
+from regard.nn.kv_cache import BlockCache, LayerCache, Stored
 from regard.nn.mask import Mask
 
 __all__ = ["CPU", "GPU", "DecodeCall", "DecodePlan"]
@@ -42,8 +42,8 @@ class DecodePlan:
         return not any(self.hooks)
 
     def has_unwatched_attention(self) -> bool:
-        return not any(block.self.attend._forward_hooks or block.self.attend._forward_pre_hooks
-                       for block in self.blocks)
+        attentions = [part for block in self.blocks for part in (block.self, block.cross) if part is not None]
+        return not any(part.attend._forward_hooks or part.attend._forward_pre_hooks for part in attentions)
 
 
 class DecodeCall(NamedTuple):
@@ -56,16 +56,16 @@ class DecodeCall(NamedTuple):
     mask: Mask
     memory: Any
     in_order: bool
-    """All rows stand at one position, and every key in its own row and slot."""
+    """All rows stand at one position, and the keys of each lie in its own row, or in a store that it shares."""
 
 
-# On a CPU: a token that sees all that came before it.
+# On a CPU: a token that sees all that came before it, and perhaps a memory.
 
 
 def _serves_cpu(call: DecodeCall) -> bool:
     x, plan = call.x, call.plan
     return (
-        x.shape[1] == 1 and x.device.type == "cpu" and call.in_order and call.mask.only_causal and plan.is_plain
+        x.shape[1] == 1 and call.in_order and call.mask.only_causal and plan.is_plain
         and not plan.blocks[0].training and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
         and plan.has_no_hooks() and plan.has_unwatched_attention())
 
@@ -77,15 +77,15 @@ def _run_cpu(call: DecodeCall) -> Tensor:
         call.plan.on_cpu.clear()
         layers = call.plan.on_cpu[key] = [_CpuLayer(block, x) for block in call.plan.blocks]
     for layer, cache in zip(layers, call.caches, strict=True):
-        x = layer(x, call.positions, cache.own)
+        x = layer(x, call, cache)
     return x
 
 
 def _is_plain(block: Any) -> bool:
-    """Whether a token sees nothing but its past, by a fused kernel, and without a bias."""
-    attention = block.self
-    return (block.cross is None and attention.equal and isinstance(attention.attend.scale, float)
-            and attention.positions.bias() is None)
+    """Whether its attentions are dot products of heads of one width, without a bias."""
+    attentions = [block.self] if block.cross is None else [block.self, block.cross]
+    return (all(each.equal and isinstance(each.attend.scale, float) for each in attentions)
+            and block.self.positions.bias() is None)
 
 
 def _product(layer: nn.Module, like: Tensor) -> Product:
@@ -95,7 +95,7 @@ def _product(layer: nn.Module, like: Tensor) -> Product:
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor)
     x = like.new_empty(len(like), 1, weight.shape[1])
-    if linear_onednn.KERNEL is not first((linear_onednn.KERNEL,), LinearCall(x, weight, bias)):  # type: ignore[arg-type]
+    if linear_onednn.KERNEL is not first((linear_onednn.KERNEL,), LinearCall(x, weight, bias), x):  # type: ignore[arg-type]
         return partial(F.linear, weight=weight, bias=bias)  # type: ignore[arg-type]
     return lambda x: linear_onednn.run(LinearCall(x, weight, bias))  # type: ignore[arg-type]
 
@@ -115,27 +115,68 @@ class _CpuLayer:
         self.shared = attention.heads != attention.groups
         self.factor = attention.attend.scale / attention.attend.temperature
         self.rotate, self.qk_norm = attention.positions.rotate, attention.qk_norm
+        self.cross = None if block.cross is None else _CpuCross(block, like)
 
-    def __call__(self, x: Tensor, positions: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, x: Tensor, call: DecodeCall, cache: BlockCache) -> Tensor:
         if self.post:
-            x = self.self_norm(x + self.attend(x, positions, cache))
+            x = self.self_norm(x + self.attend(x, call, cache.own))
+            if self.cross is not None:
+                x = self.cross.norm(x + self.cross(x, call, cache))
             return self.feed_norm(x + self.feed(x))
-        x = x + self.attend(self.self_norm(x), positions, cache)
+        x = x + self.attend(self.self_norm(x), call, cache.own)
+        if self.cross is not None:
+            x = x + self.cross(self.cross.norm(x), call, cache)
         return x + self.feed(self.feed_norm(x))
 
-    def attend(self, x: Tensor, positions: Tensor, cache: LayerCache) -> Tensor:
+    def attend(self, x: Tensor, call: DecodeCall, cache: LayerCache) -> Tensor:
         rows = x.shape[0]
         heads = self.qkv(x).view(rows, -1, 1, self.head)  # of one token: nothing has to change places
         q, k, v = heads.split_with_sizes(self.heads, 1)
         if self.qk_norm:
             q, k = self.attention.query_norm(q), self.attention.key_norm(k)
-        q, k = self.rotate(q, positions), self.rotate(k, positions)
-        k, v, *_ = cache.append(k, v, positions=positions)
-        context = F.scaled_dot_product_attention(q.to(k.dtype), k, v, scale=self.factor, enable_gqa=self.shared)
+        q, k = self.rotate(q, call.positions), self.rotate(k, call.positions)
+        stored = cache.append(k, v, positions=call.positions)
+        if stored.lines is not None:
+            return self.out(self.attend_to_shared(q, stored, call).reshape(rows, 1, -1).to(x.dtype))
+        context = F.scaled_dot_product_attention(
+            q.to(stored.k.dtype), stored.k, stored.v, scale=self.factor, enable_gqa=self.shared)
         return self.out(context.view(rows, 1, -1).to(x.dtype))
+
+    def attend_to_shared(self, q: Tensor, stored: Stored, call: DecodeCall) -> Tensor:
+        """Rows that share a store of keys are more queries of it."""
+        attend = self.attention.attend
+        q = q.unflatten(0, (len(stored.k), -1)).transpose(1, 2).flatten(2, 3)
+        asked = AttentionCall(q, stored.k, stored.v, call.mask, stored.places(call.positions), None, attend.scale,
+                              attend.temperature, 0.0, attend.context)
+        return attention_explicit.run(asked).transpose(1, 2)
 
     def feed(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.up(x)))
+
+
+class _CpuCross:
+    """A look at the memory. The kernel is chosen at the first token: for the others nothing is different."""
+
+    def __init__(self, block: Any, like: Tensor) -> None:
+        cross = block.cross
+        self.norm: Product = block.cross_norm.definition
+        self.q, self.out, self.attention = _product(cross.q, like), _product(cross.out, like), cross
+        self.kernel: Kernel[AttentionCall, Tensor] | None = None
+        self.is_chosen = False
+
+    def __call__(self, x: Tensor, call: DecodeCall, cache: BlockCache) -> Tensor:
+        known, cross, attend = cache.cross, self.attention, self.attention.attend
+        assert known is not None
+        q = cross.split(self.q(x).reshape(len(known.keys), -1, cross.query_width))
+        asked = AttentionCall(q, known.keys, known.values, call.memory.mask, None, None, attend.scale,
+                              attend.temperature, 0.0, attend.context)
+        if not self.is_chosen:
+            self.kernel, self.is_chosen = first(TO_MEMORY, asked, q), True
+        context = attend.context(asked) if self.kernel is None else self.kernel.run(asked)
+        return self.out(cross.merge(context).reshape(len(x), 1, -1))
+
+
+TO_MEMORY = (attention_batched.KERNEL, attention_explicit.KERNEL, attention_sdpa.KERNEL)  # those of a CPU, in order
 
 
 # On a GPU: any mask, any cache, with a memory or without.
@@ -143,7 +184,7 @@ class _CpuLayer:
 
 def _serves_gpu(call: DecodeCall) -> bool:
     x, plan = call.x, call.plan
-    return (x.shape[1] == 1 and launch.on_gpu(x) and not plan.blocks[0].training and not torch.is_grad_enabled()
+    return (x.shape[1] == 1 and not plan.blocks[0].training and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cuda") and plan.has_no_hooks())
 
 
@@ -211,5 +252,5 @@ def linear(x: Tensor, layer: nn.Module, *, norm: NormCall | None = None, add: Te
     return y if add is None else add + y
 
 
-CPU = Kernel("decode_step.cpu", _serves_cpu, _run_cpu)
-GPU = Kernel("decode_step.gpu", _serves_gpu, _run_gpu)
+CPU = Kernel("decode_step.cpu", _serves_cpu, _run_cpu, device="cpu")
+GPU = Kernel("decode_step.gpu", _serves_gpu, _run_gpu, device="gpu")

@@ -86,7 +86,7 @@ def _run(call: LinearCall) -> Tensor:
     return _launched(call.x, Weights(call.weight, None, call.bias), None, None, False, None)
 
 
-KERNEL = Kernel("linear.few_rows", _serves, _run, is_installed=triton is not None)
+KERNEL = Kernel("linear.few_rows", _serves, _run, device="gpu", is_installed=triton is not None)
 
 
 def _launched(x: Tensor, weights: Weights, norm: NormCall | None, activation: str | None, gated: bool,

@@ -3,7 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+from torch import Tensor
+
+from regard.kernels import launch
 
 __all__ = ["Kernel", "first", "foretelling", "ran", "run_first", "use"]
 
@@ -17,13 +21,17 @@ class Kernel(Generic[Call, Out]):
 
     name: str
     serves: Callable[[Call], bool]
-    """Whether it can take this call, and is worth it: device, dtype, shape, mask. It looks at no value on a GPU."""
+    """Whether it can take this call, and is worth it: dtype, shape, mask. It looks at no value on a GPU."""
     run: Callable[[Call], Out]
     keeps: Callable[[Call], int] | None = None
     """Bytes kept for the backward pass beside the inputs and the output. None: it is made of torch's own operations,
     which `regard plan` traces."""
+    device: Literal["any", "cpu", "gpu"] = "any"
     is_installed: bool = True
     """False for a Triton kernel on a machine without Triton."""
+
+    def may_run(self, device: str) -> bool:
+        return self.is_installed and self.device in ("any", device) and (_allowed is None or self.name in _allowed)
 
 
 # For tests and benchmarks: which kernels may run, and which ran. Process-wide, like the machine they stand for.
@@ -33,19 +41,20 @@ _log: list[str] | None = None
 _stand_in: Callable[[Any, Any], Any] | None = None
 
 
-def first(kernels: Sequence[Kernel[Call, Out]], call: Call) -> Kernel[Call, Out] | None:
-    """The kernel that takes this call; None leaves it to the definition."""
+def first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Kernel[Call, Out] | None:
+    """The kernel that takes this call, whose tensors are where `x` is; None leaves it to the definition."""
+    device = "gpu" if launch.on_gpu(x) else x.device.type
     for kernel in kernels:
-        if kernel.is_installed and (_allowed is None or kernel.name in _allowed) and kernel.serves(call):
+        if kernel.may_run(device) and kernel.serves(call):
             return kernel
     return None
 
 
-def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call) -> Out | None:
+def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Out | None:
     """What the first kernel that serves gives. None: there is none, and the definition has to run."""
     if _stand_in is not None:
-        return _foretold(kernels, call, _stand_in)
-    kernel = first(kernels, call)
+        return _foretold(kernels, call, x, _stand_in)
+    kernel = first(kernels, call, x)
     if kernel is None:
         return None
     if _log is not None:
@@ -84,10 +93,11 @@ def foretelling(stand_in: Callable[[Kernel[Any, Any], Any], Any]) -> Iterator[No
         _stand_in = None
 
 
-def _foretold(kernels: Sequence[Kernel[Call, Out]], call: Call,
+def _foretold(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor,
               stand_in: Callable[[Kernel[Call, Out], Call], Out]) -> Out | None:
+    device = "gpu" if launch.on_gpu(x) else x.device.type
     for kernel in kernels:
-        if kernel.serves(call):
+        if kernel.device in ("any", device) and kernel.serves(call):
             return kernel.run(call) if kernel.keeps is None else stand_in(kernel, call)
     return None
 

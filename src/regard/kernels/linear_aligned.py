@@ -6,7 +6,6 @@ The library would store it number by number otherwise.
 import torch
 from torch import Tensor
 
-from regard.kernels import launch
 from regard.kernels.calls import LinearCall
 from regard.kernels.kernel import Kernel
 
@@ -18,7 +17,7 @@ MANY_OUTPUTS = 4_096  # from which on it matters
 
 def serves(call: LinearCall) -> bool:
     x, outputs = call.x, call.weight.shape[0]
-    return (launch.on_gpu(x) and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
+    return (not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
             and x.dtype == call.weight.dtype and outputs % ALIGNMENT != 0 and outputs > MANY_OUTPUTS)
 
 
@@ -33,4 +32,4 @@ def run(call: LinearCall) -> Tensor:
     return y if call.bias is None else y.add_(call.bias)
 
 
-KERNEL = Kernel("linear.aligned_rows", serves, run)
+KERNEL = Kernel("linear.aligned_rows", serves, run, device="gpu")

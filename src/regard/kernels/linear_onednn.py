@@ -87,7 +87,7 @@ def serves(call: LinearCall) -> bool:
 
 def serves_activated(call: ActivatedLinearCall) -> bool:
     layer = call.layer
-    return (call.x.device.type == "cpu" and not call.gated and not torch.is_grad_enabled()
+    return (not call.gated and not torch.is_grad_enabled()
             and getattr(layer, "is_plain", False) and not layer._forward_hooks and not layer._forward_pre_hooks
             and serves(LinearCall(call.x, layer.weight, layer.bias)))  # type: ignore[arg-type]
 
@@ -171,5 +171,5 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: 
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, name, [], kind)  # type: ignore[no-any-return]
 
 
-KERNEL = Kernel("linear.onednn", serves, run)
-ACTIVATED = Kernel("activated_linear.onednn", serves_activated, run_activated)
+KERNEL = Kernel("linear.onednn", serves, run, device="cpu")
+ACTIVATED = Kernel("activated_linear.onednn", serves_activated, run_activated, device="cpu")

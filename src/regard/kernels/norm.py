@@ -20,7 +20,7 @@ MAX_WIDTH = 8_192  # numbers of a token that one program holds
 
 def serves(call: NormCall) -> bool:
     x = call.x
-    return (launch.on_gpu(x) and not torch.is_grad_enabled() and x.shape[-1] <= MAX_WIDTH
+    return (not torch.is_grad_enabled() and x.shape[-1] <= MAX_WIDTH
             and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and x.is_contiguous()
             and not torch.compiler.is_compiling())
 
@@ -36,12 +36,12 @@ def run(call: NormCall, y: Tensor | None = None) -> Tensor:
 
 
 def normed(call: NormCall) -> Tensor:
-    return run(call) if TRITON.is_installed and serves(call) else call.definition(call.x)
+    return run(call) if TRITON.is_installed and launch.on_gpu(call.x) and serves(call) else call.definition(call.x)
 
 
 def norm_of_sum(call: NormCall, y: Tensor) -> Tensor:
     """norm(x + y), by one kernel if it can be done."""
-    if TRITON.is_installed and serves(call) and y.is_contiguous() and call.x.dtype == y.dtype:
+    if TRITON.is_installed and launch.on_gpu(call.x) and serves(call) and y.is_contiguous() and call.x.dtype == y.dtype:
         return run(call, y)
     return call.definition(call.x + y)
 
@@ -57,7 +57,7 @@ def _without_autocast(call: NormCall) -> Tensor:
         return call.definition(call.x)
 
 
-TRITON = Kernel("norm.triton", serves, run, is_installed=triton is not None)
+TRITON = Kernel("norm.triton", serves, run, device="gpu", is_installed=triton is not None)
 MIXED_PRECISION = Kernel("norm.mixed_precision", _in_mixed_precision, _without_autocast)
 
 

@@ -49,24 +49,24 @@ DECODE_STEP: tuple[Kernel[DecodeCall, Tensor], ...] = (decode_steps.CPU, decode_
 
 
 def attention(call: AttentionCall) -> Tensor | None:
-    return run_first(ATTENTION, call)
+    return run_first(ATTENTION, call, call.q)
 
 
 def linear(call: LinearCall) -> Tensor | None:
-    return run_first(LINEAR, call)
+    return run_first(LINEAR, call, call.x)
 
 
 def activated_linear(call: ActivatedLinearCall) -> Tensor | None:
-    return run_first(ACTIVATED_LINEAR, call)
+    return run_first(ACTIVATED_LINEAR, call, call.x)
 
 
 def norm(call: NormCall) -> Tensor | None:
-    return run_first(NORM, call)
+    return run_first(NORM, call, call.x)
 
 
 def decode_step(call: DecodeCall) -> Tensor | None:
-    return run_first(DECODE_STEP, call)
+    return run_first(DECODE_STEP, call, call.x)
 
 
 def cross_entropy(call: CrossEntropyCall) -> tuple[Tensor, Tensor] | None:
-    return run_first(CROSS_ENTROPY, call)
+    return run_first(CROSS_ENTROPY, call, call.states)

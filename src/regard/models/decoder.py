@@ -41,8 +41,8 @@ class DecoderState:
 
     @property
     def in_order(self) -> bool:
-        """Whether all rows stand at one position, and every key in its own row and slot."""
-        return self.position.shape[0] == 1 and self.lineage is not None and self.lineage.rows is None
+        """Whether all rows stand at one position, and the keys of each lie in its own row, or in one that it shares."""
+        return self.position.shape[0] == 1 and (self.lineage is None or self.lineage.rows is None)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
