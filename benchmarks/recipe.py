@@ -37,7 +37,7 @@ def shapes(width: int, depth: int, length: int) -> dict[str, Tower]:
     """Two blocks of 12 width² weights each."""
     size = {"width": width, "depth": depth, "heads": width // 64, "dropout": 0.0, "longest": length}
     return {"gpt-2": replace(gpt2(), **size, attention_dropout=0.0),
-            "ours": replace(modern_small(), **size, key_heads=None, hidden_width=8 * width // 3 // 64 * 64)}
+            "ours": replace(modern_small(), **size, kv_heads=None, ffn_width=8 * width // 3 // 64 * 64)}
 
 
 RECIPES = {

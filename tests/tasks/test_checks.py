@@ -57,18 +57,18 @@ def failed(model: EncoderDecoder | Decoder) -> list[str]:
     return [check.name for check in checked(model) if not check.holds]
 
 
-@pytest.mark.parametrize(("score", "positions", "key_heads"), [
+@pytest.mark.parametrize(("score", "positions", "kv_heads"), [
     ("scaled-dot", "sinusoidal", None), ("dot", "none", 1), ("bilinear", "fourier", 2), ("additive", "learned", None),
     ("distance", "rotary", 2), ("scaled-dot", "relative", 1), ("scaled-dot", "alibi", 4)])
-def test_all_hold_whatever_the_score_and_the_positions(score: str, positions: str, key_heads: int | None) -> None:
-    model = translator(score=score, positions=positions, key_heads=key_heads, temperature=0.7, norm_place="post")
+def test_all_hold_whatever_the_score_and_the_positions(score: str, positions: str, kv_heads: int | None) -> None:
+    model = translator(score=score, positions=positions, kv_heads=kv_heads, temperature=0.7, norm_place="post")
     assert failed(model) == []
 
 
-@pytest.mark.parametrize(("positions", "key_heads", "window"), [
+@pytest.mark.parametrize(("positions", "kv_heads", "window"), [
     ("learned", None, None), ("rotary", 2, 3), ("alibi", None, None), ("relative", 1, 5), ("sinusoidal", None, 2)])
-def test_all_hold_of_a_decoder_alone(positions: str, key_heads: int | None, window: int | None) -> None:
-    model = language(positions=positions, key_heads=key_heads, window=window, norm="rms", qk_norm=True, tied="output")
+def test_all_hold_of_a_decoder_alone(positions: str, kv_heads: int | None, window: int | None) -> None:
+    model = language(positions=positions, kv_heads=kv_heads, window=window, norm="rms", qk_norm=True, tied="output")
     found = checked(model)
     assert len(found) == len(CHECKS)
     assert all(check.holds for check in found)

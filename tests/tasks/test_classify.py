@@ -55,7 +55,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
              for n in range(12) for named in (("red",), ("red", "blue"), ("green",), (), ("blue", "green"))]
     (folder / "colours.jsonl").write_text(
         "".join(json.dumps({"text": text, "labels": named}) + "\n" for text, named in texts))
-    train(run_of(folder / "colours.jsonl", "data.several_labels=true", "train.steps=80"), folder / "run", quiet=True)
+    train(run_of(folder / "colours.jsonl", "data.multi_label=true", "train.steps=80"), folder / "run", quiet=True)
     return folder / "run"
 
 
@@ -114,7 +114,7 @@ def test_the_loss_of_one_label_is_its_cross_entropy(one: Path, smoothing: float)
 def test_the_loss_of_several_labels_is_the_sum_of_their_decisions(many: Path, smoothing: float) -> None:
     predictor = load(many)
     predictor.read_data()
-    predictor.task.run = run_of(many.parent / "colours.jsonl", "data.several_labels=true",
+    predictor.task.run = run_of(many.parent / "colours.jsonl", "data.multi_label=true",
                                 f"train.smoothing={smoothing}")
     batch = a_batch(predictor.task)
     chances = logits(predictor, batch).double().sigmoid()

@@ -201,7 +201,7 @@ TEXTS = [sentence(n) for n in (0, 8, 3, 17, 5, 2)] + ["chat " * 40]
 
 
 @pytest.mark.parametrize("search", [{}, {"longest": 256}, {"beam": 1}, {"batch": 2}, {"best": 3, "longest": 20},
-                                    {"no_repeat": 2}, {"length_penalty": 0.0}], ids=str)
+                                    {"no_repeat_ngram": 2}, {"length_penalty": 0.0}], ids=str)
 def test_a_text_s_translation_does_not_depend_on_its_batch(
     translator: tuple[Translate, EncoderDecoder], search: dict[str, float]
 ) -> None:

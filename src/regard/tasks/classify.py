@@ -48,7 +48,7 @@ class Classify(Labelled):
 
     @property
     def several(self) -> bool:
-        return self.run.data.several_labels
+        return self.run.data.multi_label
 
     def _columns(self, data: Data) -> Columns:
         return Columns(data.source, data.target, self.several)

@@ -109,8 +109,8 @@ class Translate(Pairs):
                                     key=where(model))
         memory = Memory(states, Mask(keys=real))
         size = model.decoder.output.out_features
-        filters = self.filters.of(never=self._never(size), vocabulary=size, device=device, no_repeat=how.no_repeat,
-                                  repetition_penalty=how.repetition_penalty)
+        filters = self.filters.of(never=self._never(size), vocabulary=size, device=device,
+                                  no_repeat_ngram=how.no_repeat_ngram, repetition_penalty=how.repetition_penalty)
         prompt = torch.full((len(rows), 1), tokens.start, device=device)
         if how.temperature is None:
             return beam(model, prompt, memory=memory, filters=filters, captures=self.captures, how=Beam(

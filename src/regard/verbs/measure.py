@@ -23,7 +23,8 @@ Columns = dict[str, float]
 """What was measured of a head, by name."""
 
 NAMES = ("entropy", "distance", "first", "aer", "aer_mutual", "loss", "changed")
-GREEDY: dict[str, Any] = {"temperature": 0.0, "best": 1, "no_repeat": None, "repetition_penalty": 1.0}  # of any search
+# The settings of a greedy search, whatever the run has.
+GREEDY: dict[str, Any] = {"temperature": 0.0, "best": 1, "no_repeat_ngram": None, "repetition_penalty": 1.0}
 
 
 class Examples(NamedTuple):

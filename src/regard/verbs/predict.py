@@ -81,7 +81,7 @@ def _heeded(run: Run) -> Collection[str]:
             return every - {"top_k", "top_p", "min_p", "seed"}
         case "translate" | "language":
             return every - {"beam", "length_penalty"}
-        case "classify" | "tag" | "mask" if not run.data.several_labels:
+        case "classify" | "tag" | "mask" if not run.data.multi_label:
             return {"best", "batch"}
         case _:  # one answer, whatever is asked for
             return {"batch"}
