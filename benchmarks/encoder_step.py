@@ -18,11 +18,11 @@ from types import SimpleNamespace
 
 import torch
 
+from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Train
 from regard.tasks.classify import Classify
-from regard.tasks.device import choose_device
 from regard.tasks.labelled import LabelBatch
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World

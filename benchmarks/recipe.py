@@ -19,10 +19,10 @@ import torch
 
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
+from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.presets import base, gpt2, modern_small
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.tasks.device import choose_device
 from regard.tasks.language import Language
 from regard.training.estimate import Parameters, precision_of
 from regard.training.evaluate import validation_loss

@@ -27,11 +27,11 @@ from regard.convert.keys import canonical
 from regard.convert.run import export_run, finish, import_run
 from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer, train
+from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
 from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Blanks, Data, Run, Tower
-from regard.tasks.predictor import load as predictor_of
 from regard.verbs.evaluate import Others
 from regard.verbs.evaluate import main as measure
 

@@ -19,13 +19,13 @@ from regard.data.batch import Chosen, Plan
 from regard.data.shards import Counts, Shards
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
+from regard.predictor import load as load_predictor
 from regard.settings.errors import Failure, NotFinite, UserError
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run, Search
 from regard.tasks import rows as module
 from regard.tasks.language import Language
-from regard.tasks.predictor import load as load_predictor
 from regard.tasks.rows import IGNORED
 from regard.training.loop import train
 

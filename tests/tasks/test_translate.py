@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from regard.data.batch import Chosen, Plan
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
+from regard.predictor import load as load_predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Run
 from regard.tasks import pairs as module
 from regard.tasks.base import Example
 from regard.tasks.pairs import PairBatch
-from regard.tasks.predictor import load as load_predictor
 from regard.tasks.prepared import restored
 from regard.tasks.translate import Translate
 from regard.training.loop import train

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import torch
 
+from regard.device import available, size_in_words
 from regard.settings.errors import Failure
 from regard.settings.knobs import of, written
 from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.base import Sizes
-from regard.tasks.device import available, size_in_words
 from regard.training.tune import learner
 
 __all__ = ["refuse_too_large", "refuse_uncountable"]

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regard.check.consistency import CHECKS, Check, checks
+from regard.check.probe import Probe, of_decoder, of_encoder_decoder
 from regard.generate.beam import Search
 from regard.generate.sample import Draws
 from regard.generate.text import Pieces
@@ -20,8 +22,6 @@ from regard.nn.kv_cache import GrowingCache
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.settings.schema import Tower
-from regard.tasks.checks import CHECKS, Check, checks
-from regard.tasks.subject import Subject, of_decoder, of_encoder_decoder
 
 VOCABULARY = 40
 SOURCES = [[5, 6, 7, 2], [8, 9, 10, 11, 12, 13, 14, 2], [15, 2]]
@@ -82,7 +82,7 @@ def test_of_a_model_that_writes_nothing_only_what_it_reads_is_checked() -> None:
     def states(rows: Tensor, source: Tensor) -> Tensor:
         return encoder(encoder.embed(rows), mask=Mask(keys=rows != 0))
 
-    found = list(checks(Subject(model=encoder, rows=ROWS, sources=[[]] * 3, pad=0, logits=states, blind=None)))
+    found = list(checks(Probe(model=encoder, rows=ROWS, sources=[[]] * 3, pad=0, logits=states, blind=None)))
     assert [check.name for check in found] == ["batch = single", "padded = unpadded", "fused = explicit"]
     assert all(check.holds for check in found)
 

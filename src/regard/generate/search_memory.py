@@ -2,9 +2,9 @@
 
 import torch
 
+from regard.device import available, size_in_words
 from regard.settings.errors import Failure
 from regard.settings.schema import Search, Tower
-from regard.tasks.device import available, size_in_words
 
 __all__ = ["refuse_search"]
 
