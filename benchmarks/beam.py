@@ -19,12 +19,12 @@ from elsewhere import elsewhere
 from peers import BASE, END, PAD, SMALL, Shape, copy_marian, marian
 from torch import Tensor
 
+from regard.device import choose_device
 from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.filters import Forbid
 from regard.kernels.cuda_graphs import Captures, where
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
-from regard.tasks.device import choose_device
 
 BEAMS = 5
 

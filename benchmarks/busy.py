@@ -20,10 +20,10 @@ from contextlib import ExitStack
 import torch
 from elsewhere import elsewhere
 
+from regard.cores import CHOSEN, WAITING, Waiting, choose_threads
+from regard.device import choose_device
 from regard.settings.load import load
 from regard.settings.presets import base
-from regard.tasks.cores import CHOSEN, WAITING, Waiting, choose_threads
-from regard.tasks.device import choose_device
 from regard.training.estimate import precision_of
 from regard.training.rehearsal import rehearse
 

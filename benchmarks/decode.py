@@ -25,12 +25,12 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from regard.convert.gpt2 import GPT2
 from regard.convert.shape import Shape
+from regard.device import choose_device, large_pages
 from regard.generate.sample import Draws, Sampling, sample
 from regard.kernels.cuda_graphs import Captures
 from regard.kernels.quantize import quantize
 from regard.models.decoder import Decoder
 from regard.settings.presets import PRESETS
-from regard.tasks.device import choose_device, large_pages
 
 VOCABULARY = 50_257
 PROMPT = 16

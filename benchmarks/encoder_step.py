@@ -18,18 +18,18 @@ from types import SimpleNamespace
 
 import torch
 
+from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Train
 from regard.tasks.classify import Classify
-from regard.tasks.device import choose_device
 from regard.tasks.labelled import LabelBatch
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import make_update
 
 ROWS, LENGTH, VOCABULARY, LABELS, PAD = 64, 128, 30_522, 2, 0
-TOWER = replace(PRESETS["bert-base"](), preset=None, width=384, depth=6, heads=12, hidden_width=1536)
+TOWER = replace(PRESETS["bert-base"](), preset=None, width=384, depth=6, heads=12, ffn_width=1536)
 RATE = 5e-5
 WARM = 4  # updates before the clock runs: compiling, choosing kernels, filling the allocator
 
@@ -61,7 +61,7 @@ def theirs(device: torch.device, precision: torch.dtype, *, compiled: bool) -> S
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(vocab_size=VOCABULARY, hidden_size=TOWER.width, num_hidden_layers=TOWER.depth,
-                        num_attention_heads=TOWER.heads, intermediate_size=TOWER.hidden_width, num_labels=LABELS)
+                        num_attention_heads=TOWER.heads, intermediate_size=TOWER.ffn_width, num_labels=LABELS)
     model = BertForSequenceClassification(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     run = torch.compile(model) if compiled else model

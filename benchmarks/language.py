@@ -21,10 +21,10 @@ from pathlib import Path
 
 import torch
 
+from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Data, Run, Tower, Train
-from regard.tasks.device import choose_device
 from regard.tasks.language import Language, RowBatch
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World

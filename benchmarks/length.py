@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.device import choose_device
 from regard.generate.prefill import CHUNK, prefill
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower
-from regard.tasks.device import choose_device
 
 VOCABULARY = 256
 LENGTHS = tuple(2**power for power in range(9, 16))
@@ -158,7 +158,7 @@ def draw(curves: Mapping[str, Curve], file: str, *, title: str) -> None:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from regard.verbs.curves import COLOURS, FAINT, GREY, INK
+    from regard.look.plots.loss_curves import COLOURS, FAINT, GREY, INK
 
     figure = Figure(figsize=(10, 4.4), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15), facecolor="white")
     figure.suptitle(f"A pass over a longer text · {title}", x=0.02, ha="left", color=INK, fontsize=12,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.look.record import Record
-    from regard.tasks.predictor import Predictor
+    from regard.predictor import Predictor
 
 ROOT = Path(__file__).parents[1]
 FIGURES, TRANSLATIONS, ALIGNMENTS = "lineage.json", "translations.jsonl", "alignments.safetensors"
@@ -212,7 +212,7 @@ def draw(models: Sequence[Measured], runs: Sequence[Measured], *, title: str) ->
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from regard.verbs.curves import COLOURS, GREY, INK
+    from regard.look.plots.loss_curves import COLOURS, GREY, INK
 
     figure = Figure(figsize=(10.5, 4.8), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.15, rect=(0, 0, 1, 0.9)),
                     facecolor="white")
@@ -243,7 +243,7 @@ def draw(models: Sequence[Measured], runs: Sequence[Measured], *, title: str) ->
 
 
 def _name_ends(axes: "Axes", models: Sequence[Measured], colours: dict[str, str]) -> None:
-    from regard.verbs.curves import spread
+    from regard.look.plots.loss_curves import spread
 
     low, high = axes.get_ylim()
     ends = [(each.fifths[-1].bleu - low) / (high - low) for each in models]
@@ -254,7 +254,7 @@ def _name_ends(axes: "Axes", models: Sequence[Measured], colours: dict[str, str]
 
 def _dots(axes: "Axes", models: Sequence[Measured], x: Sequence[float], colours: dict[str, str], label: str,
           title: str) -> None:
-    from regard.verbs.curves import GREY, INK
+    from regard.look.plots.loss_curves import GREY, INK
 
     points = [(place, each.bleu) for place, each in zip(x, models, strict=True)]
     for each, (place, bleu) in zip(models, points, strict=True):
@@ -271,7 +271,7 @@ def _dots(axes: "Axes", models: Sequence[Measured], x: Sequence[float], colours:
 def _plain(axes: "Axes") -> None:
     from matplotlib.ticker import MaxNLocator
 
-    from regard.verbs.curves import FAINT, GREY
+    from regard.look.plots.loss_curves import FAINT, GREY
 
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GREY)

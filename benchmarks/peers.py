@@ -33,7 +33,7 @@ class Shape:
     depth: int
     width: int
     heads: int
-    hidden_width: int
+    ffn_width: int
     vocabulary: int
     rows: int
     length: int
@@ -41,12 +41,12 @@ class Shape:
     @property
     def tower(self) -> Tower:
         """The same in our settings: post-norm, as in 2017."""
-        return Tower(width=self.width, depth=self.depth, heads=self.heads, hidden_width=self.hidden_width,
+        return Tower(width=self.width, depth=self.depth, heads=self.heads, ffn_width=self.ffn_width,
                      norm_place="post", dropout=DROPOUT)
 
 
-BASE = Shape(depth=6, width=512, heads=8, hidden_width=2048, vocabulary=32_000, rows=256, length=32)
-SMALL = Shape(depth=3, width=256, heads=8, hidden_width=1024, vocabulary=8_000, rows=32, length=32)
+BASE = Shape(depth=6, width=512, heads=8, ffn_width=2048, vocabulary=32_000, rows=256, length=32)
+SMALL = Shape(depth=3, width=256, heads=8, ffn_width=1024, vocabulary=8_000, rows=32, length=32)
 
 
 class Batch(NamedTuple):
@@ -98,7 +98,7 @@ class Torch(nn.Module):
         self.table = nn.Embedding(shape.vocabulary, shape.width)
         self.dropout = nn.Dropout(DROPOUT)
         self.transformer = nn.Transformer(
-            shape.width, shape.heads, shape.depth, shape.depth, shape.hidden_width, DROPOUT, batch_first=True)
+            shape.width, shape.heads, shape.depth, shape.depth, shape.ffn_width, DROPOUT, batch_first=True)
         self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)
         nn.init.normal_(self.table.weight, std=shape.width**-0.5)
         self.output.weight = self.table.weight
@@ -131,7 +131,7 @@ def marian(shape: Shape, *, activation: str = "relu", std: float = 0.02) -> Any:
         vocab_size=shape.vocabulary, d_model=shape.width, max_position_embeddings=2 * shape.length,
         encoder_layers=shape.depth, decoder_layers=shape.depth,
         encoder_attention_heads=shape.heads, decoder_attention_heads=shape.heads,
-        encoder_ffn_dim=shape.hidden_width, decoder_ffn_dim=shape.hidden_width,
+        encoder_ffn_dim=shape.ffn_width, decoder_ffn_dim=shape.ffn_width,
         activation_function=activation, init_std=std, dropout=DROPOUT, scale_embedding=True,
         pad_token_id=PAD, decoder_start_token_id=PAD, eos_token_id=END, forced_eos_token_id=None))
 

@@ -17,8 +17,8 @@ from dataclasses import asdict, replace
 
 import torch
 
+from regard.device import choose_device
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.tasks.device import choose_device
 from regard.training.estimate import MACHINES, Memory, estimate, seconds
 from regard.training.rehearsal import Rehearsal, measure, rehearse
 

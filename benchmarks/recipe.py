@@ -19,10 +19,10 @@ import torch
 
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
+from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.presets import base, gpt2, modern_small
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.tasks.device import choose_device
 from regard.tasks.language import Language
 from regard.training.estimate import Parameters, precision_of
 from regard.training.evaluate import validation_loss
@@ -37,7 +37,7 @@ def shapes(width: int, depth: int, length: int) -> dict[str, Tower]:
     """Two blocks of 12 width² weights each."""
     size = {"width": width, "depth": depth, "heads": width // 64, "dropout": 0.0, "longest": length}
     return {"gpt-2": replace(gpt2(), **size, attention_dropout=0.0),
-            "ours": replace(modern_small(), **size, key_heads=None, hidden_width=8 * width // 3 // 64 * 64)}
+            "ours": replace(modern_small(), **size, kv_heads=None, ffn_width=8 * width // 3 // 64 * 64)}
 
 
 RECIPES = {

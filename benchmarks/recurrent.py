@@ -28,6 +28,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.data.batch import Plan
 from regard.data.ragged import Ragged
+from regard.device import choose_device
 from regard.generate.beam import Beam, Search, beam
 from regard.generate.filters import Forbid
 from regard.kernels.cuda_graphs import Captures, where
@@ -37,7 +38,6 @@ from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Tower, Train
-from regard.tasks.device import choose_device
 from regard.tasks.pairs import PairBatch
 from regard.tasks.translate import Translate
 from regard.training.optimizer import adamw

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 from regard.checkpoint import Checkpoint, Saver, named_tensors
+from regard.device import choose_device, fast_bfloat16
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.tasks.device import choose_device, fast_bfloat16
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
 from regard.training.rehearsal import rehearse

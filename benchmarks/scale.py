@@ -39,7 +39,7 @@ SIZES = (
     Size("GPT-2 small", gpt(768, 12, 12, 1024), 50_304, 1024),
     Size("GPT-2 XL", gpt(1600, 48, 25, 1024), 50_304, 1024),
     # Touvron et al. 2023, table 2
-    Size("7B", Tower(width=4096, depth=32, heads=32, hidden_width=11_008, activation="swiglu", norm="rms", bias=False,
+    Size("7B", Tower(width=4096, depth=32, heads=32, ffn_width=11_008, activation="swiglu", norm="rms", bias=False,
                      positions="rotary", tied="none", dropout=0.0, scale_embedding=False), 32_000, 2048),
     Size("GPT-3", gpt(12_288, 96, 96, 2048), 50_304, 2048),
 )

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from regard.data.batch import Batch
+from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.tasks.device import choose_device
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join
 from regard.training.rehearsal import Rehearsal, rehearse

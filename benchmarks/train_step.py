@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from peers import BASE, PAD, RATE, SMALL, SMOOTHING, VARIANTS, Shape, Update, batches, peer
 
+from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Train
-from regard.tasks.device import choose_device
 from regard.tasks.pairs import PairBatch
 from regard.tasks.translate import Translate
 from regard.training.optimizer import adamw

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.device import choose_device
 from regard.look.watch import LIMIT, Seen, sites, watch
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower
-from regard.tasks.device import choose_device
 
 Call = Callable[[], Any]
 WARM = 3  # calls before the clock runs

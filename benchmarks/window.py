@@ -21,13 +21,13 @@ import torch
 from length import most_bytes, seconds
 from torch import Tensor
 
+from regard.device import choose_device
 from regard.kernels import attention_sliding_window as near
 from regard.models.encoder import Encoder
 from regard.nn.attention import Attention
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
-from regard.tasks.device import choose_device
 
 WIDTH, HEADS, DEPTH, WINDOW, VOCABULARY = 768, 12, 12, 256, 50_265
 SHORTEST = 1_024
@@ -106,7 +106,7 @@ def draw(curves: dict[str, list[Point]], file: str) -> None:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from regard.verbs.curves import COLOURS, FAINT, GREY, INK
+    from regard.look.plots.loss_curves import COLOURS, FAINT, GREY, INK
 
     figure = Figure(figsize=(10, 4.2), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15), facecolor="white")
     figures: dict[str, Callable[[Point], float]] = {

@@ -21,8 +21,8 @@ import torch
 
 import regard
 from regard.nn.init import initialize
+from regard.predictor import Predictor
 from regard.tasks import make
-from regard.tasks.predictor import Predictor
 
 __all__ = ["ENGLISH", "FRENCH", "TASKS", "Call", "Runs", "at_once", "same", "tiny"]
 

@@ -208,7 +208,7 @@ if __name__ == "__main__":
     os.chdir(FOLDER)
     for name, text in FILES.items():
         Path(name).write_text(text)
-    for module in ("torch._dynamo", "regard.tasks.predictor", "regard.training.loop"):
+    for module in ("torch._dynamo", "regard.predictor", "regard.training.loop"):
         import_module(module)  # once for all
 
     found: dict[str, Any] = {name: with_closed_streams(arguments) for name, arguments in VERBS.items()}

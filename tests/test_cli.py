@@ -392,7 +392,7 @@ def test_a_run_of_one_step_has_ended_after_1_step(pairs: Path) -> None:
 def test_a_language_model_is_trained_on_a_pattern_of_files_and_ends_with_a_sample(elsewhere: Path) -> None:
     for number in range(3):
         (elsewhere / f"{number}.txt").write_text("all that is the case\n" * 20, encoding="utf-8")
-    outcome = run("train", "language", "--data", "*.txt", "--set", "data.longest=16", "--set", "model.key_heads=1",
+    outcome = run("train", "language", "--data", "*.txt", "--set", "data.longest=16", "--set", "model.kv_heads=1",
                   *TINY_OPTIONS)
     assert outcome.code == 0, outcome.err
     assert outcome.out == "runs/language-txt\n"

@@ -137,10 +137,10 @@ def evaluate(
         main(run, split or [], limit, device, precision, quantize, json, Others(paths, source, target, shift, seed),
              plot, verify=verify)
     else:
-        from regard.verbs import shots as few
+        from regard.verbs import eval_shots
 
-        few.main(shots, next(iter(paths), None), source, target, run, limit, seed, plot, device, precision, quantize,
-                 json, verify=verify)
+        eval_shots.main(shots, next(iter(paths), None), source, target, run, limit, seed, plot, device, precision,
+                        quantize, json, verify=verify)
 
 
 @app.command()
@@ -299,9 +299,9 @@ def explain(
     With several texts, an encoder's: how alike the vectors of one word are, block by block.
     """
     if texts and len(texts) > 1 and not example:
-        from regard.verbs import context
+        from regard.verbs import explain_word
 
-        context.main(texts, word, run, plot, device, json, verify=verify)
+        explain_word.main(texts, word, run, plot, device, json, verify=verify)
         return
     if plot is not None:
         raise UserError("--plot goes with several texts, as in --word bank \"the river bank\" \"the bank's money\"")

@@ -30,7 +30,7 @@ families = pytest.mark.parametrize("name", WRITERS)
 TEXT = "the theory </s> of it"
 SHAPES: dict[str, dict[str, Any]] = {
     "gpt2": {"width": 20, "heads": 5, "depth": 2, "longest": 40, "activation": "gelu-tanh", "dropout": 0.1},
-    "llama": {"width": 24, "heads": 6, "depth": 2, "longest": 40, "key_heads": 2, "hidden_width": 37,
+    "llama": {"width": 24, "heads": 6, "depth": 2, "longest": 40, "kv_heads": 2, "ffn_width": 37,
               "activation": "swiglu", "bias": False, "tied": "none"},
 }
 SHAPES["qwen3"] = SHAPES["llama"]
@@ -157,7 +157,7 @@ def test_a_run_whose_files_disagree_is_refused(tmp_path: Path, tokens: Tokenizer
     with pytest.raises(UserError, match=r"config.json: says gpt2, but run.json describes another model"):
         saved(tmp_path, Run(task="language", model=tower("llama")))
     with pytest.raises(UserError, match=r"does not fit the model: .*instead of"):
-        saved(tmp_path, Run(task="language", model=tower("gpt2", hidden_width=7)))
+        saved(tmp_path, Run(task="language", model=tower("gpt2", ffn_width=7)))
 
 
 # What is refused

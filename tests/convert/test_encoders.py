@@ -27,11 +27,11 @@ from regard.convert.keys import canonical
 from regard.convert.run import export_run, finish, import_run
 from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer, train
+from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
 from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Blanks, Data, Run, Tower
-from regard.tasks.predictor import load as predictor_of
 from regard.verbs.evaluate import Others
 from regard.verbs.evaluate import main as measure
 
@@ -121,7 +121,7 @@ def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplo
 
 def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, tokens: Tokenizer) -> None:
     run = Run(task="detect", model=replace(PRESETS["electra-small"](), width=12, heads=3, embedding_width=5,
-                                           hidden_width=24, depth=2, longest=20), data=Data(longest=20),
+                                           ffn_width=24, depth=2, longest=20), data=Data(longest=20),
               blanks=Blanks(generator=1 / 3))
     model = shaken(Shape.of(run, {"vocabulary": VOCABULARY}, pad=0).model())
     tokens.save(tmp_path / "tokenizer.json")
@@ -137,7 +137,7 @@ def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, t
 
 
 def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -> None:
-    base = replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, hidden_width=None, longest=20)
+    base = replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, ffn_width=None, longest=20)
     for change in ({"norm_place": "pre"}, {"positions": "rotary"}, {"pool": "mean"}, {"head": "linear"}):
         shape = Shape(tower=replace(base, **change), vocabulary=9, kind="classify", labels=2)
         assert family_of(shape) is None

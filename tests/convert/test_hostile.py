@@ -33,8 +33,8 @@ from regard.settings.schema import Run, Tower
 
 ENCODER: dict[str, Any] = {"segments": 2, "activation": "gelu"}
 MODELS: dict[tuple[str, str], dict[str, Any]] = {
-    ("gpt2", "language"): {}, ("llama", "language"): {"key_heads": 2, "activation": "swiglu", "tied": "none"},
-    ("qwen3", "language"): {"key_heads": 2, "activation": "swiglu", "bias": False},
+    ("gpt2", "language"): {}, ("llama", "language"): {"kv_heads": 2, "activation": "swiglu", "tied": "none"},
+    ("qwen3", "language"): {"kv_heads": 2, "activation": "swiglu", "bias": False},
     ("bert", "encode"): ENCODER, ("bert", "classify"): ENCODER | {"head": "tanh"}, ("roberta", "tag"): ENCODER,
     ("longformer", "tag"): ENCODER | {"window": 4}, ("electra", "mask"): ENCODER | {"embedding_width": 8},
     ("distilbert", "classify"): {"head": "relu", "activation": "gelu"},
@@ -54,7 +54,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("published")
     for (name, kind), settings in MODELS.items():
         family = FAMILIES[name]
-        tower = replace(family.keys.base, width=16, heads=4, depth=1, hidden_width=24, longest=40, **settings)
+        tower = replace(family.keys.base, width=16, heads=4, depth=1, ffn_width=24, longest=40, **settings)
         labels = ("a", "b", "c") if kind in ("classify", "tag") else ()
         shape = Shape(tower=tower, vocabulary=320, kind=kind, labels=len(labels), pad=family.pad)
         tokens = train(["the theory"] * 3, kind="bpe", vocabulary=300, mask=kind != "language")
@@ -186,7 +186,7 @@ def test_a_run_whose_settings_do_not_fit_its_weights_is_refused_before_it_is_bui
     write_json(tmp_path / "config.json", {"model_type": "regard"})
     assert saved(tmp_path, run)[1].keys() == {"x"}
     for changes, said in (({"width": 10**9}, "width=1000000000: too large"), ({"depth": 10**8}, "depth=100000000: its"),
-                          ({"head_width": 10**9}, "heads=4: too large"), ({"hidden_width": 129}, "hidden_width=129")):
+                          ({"head_width": 10**9}, "heads=4: too large"), ({"ffn_width": 129}, "ffn_width=129")):
         with pytest.raises(UserError, match=rf"run\.json: model\.{said}"):
             saved(tmp_path, replace(run, model=replace(run.model, **changes)))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from regard.tasks.predictor import load
+from regard.predictor import load
 from regard.training.loop import train
 from regard.verbs.train import settled
 

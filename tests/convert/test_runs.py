@@ -17,7 +17,7 @@ from regard.checkpoint import Checkpoint
 from regard.cli import main
 
 TEXT = "".join(f"the {noun} sees the {other}.\n" for noun in ("dog", "cat", "man") for other in ("hat", "tree", "sea"))
-SHAPE = ["model.width=16", "model.depth=1", "model.heads=2", "model.key_heads=none", "model.hidden_width=none"]
+SHAPE = ["model.width=16", "model.depth=1", "model.heads=2", "model.kv_heads=none", "model.ffn_width=none"]
 QUICK = ["data.longest=16", "train.steps=1", "train.batch_tokens=64", "tokens.vocabulary=300", "device=cpu"]
 
 
@@ -109,7 +109,7 @@ def test_a_wrong_call_is_one_line_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-ENCODERS = ["model.width=15", "model.depth=2", "model.heads=3", "model.hidden_width=21", "model.longest=40",
+ENCODERS = ["model.width=15", "model.depth=2", "model.heads=3", "model.ffn_width=21", "model.longest=40",
             "data.longest=32", "data.built_in_size=60", "train.steps=1", "train.batch_tokens=256", "device=cpu",
             "tokens.vocabulary=300"]
 

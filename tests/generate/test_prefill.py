@@ -31,7 +31,7 @@ class Largest(TorchDispatchMode):
 
 
 def decoder(*, vocabulary: int = 300, longest: int = 64, **settings: Any) -> Decoder:
-    model = Decoder(Tower(width=16, depth=2, heads=2, hidden_width=32, longest=longest, **settings),
+    model = Decoder(Tower(width=16, depth=2, heads=2, ffn_width=32, longest=longest, **settings),
                     vocabulary=vocabulary)
     initialize(model, seed=0)
     return model.eval()
@@ -39,7 +39,7 @@ def decoder(*, vocabulary: int = 300, longest: int = 64, **settings: Any) -> Dec
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 64])
 @pytest.mark.parametrize("settings", [
-    {"positions": "rotary", "key_heads": 1}, {"positions": "alibi"}, {"positions": "learned", "window": 5}])
+    {"positions": "rotary", "kv_heads": 1}, {"positions": "alibi"}, {"positions": "learned", "window": 5}])
 @torch.no_grad()
 def test_a_prompt_read_in_chunks_is_the_prompt_read_at_once(settings: dict[str, Any], chunk: int) -> None:
     model, tokens = decoder(**settings), torch.randint(3, 300, (3, 40))
@@ -53,7 +53,7 @@ def test_a_prompt_read_in_chunks_is_the_prompt_read_at_once(settings: dict[str, 
 def test_a_prompt_of_32768_tokens_makes_no_tensor_larger_than_a_chunk_by_all_keys() -> None:
     length, chunk = 32_768, 64
     # One layer of one narrow head: the bound is about shapes, and this way the test takes seconds.
-    model = Decoder(Tower(width=4, depth=1, heads=1, hidden_width=4, positions="rotary"), vocabulary=50_000)
+    model = Decoder(Tower(width=4, depth=1, heads=1, ffn_width=4, positions="rotary"), vocabulary=50_000)
     initialize(model, seed=0)
     state = model.eval().begin(1, capacity=length)
     with Largest() as seen:

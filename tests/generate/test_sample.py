@@ -13,13 +13,13 @@ from regard.nn.init import initialize
 from regard.settings.schema import Tower
 
 VOCABULARY, END = 40, 2
-SMALL = Tower(width=16, depth=2, heads=2, hidden_width=32)
+SMALL = Tower(width=16, depth=2, heads=2, ffn_width=32)
 LENGTHS = [3, 1, 9, 4, 4, 17, 2, 6, 5, 12, 1, 8, 7, 3, 10, 15]
 NEAR = 1e-4  # two likeliest logits this close may change places when sums are made in another order
 
 
 def decoder(seed: int = 0, *, positions: str = "rotary", sharpness: float = 3.0, window: int | None = None) -> Decoder:
-    tower = Tower(width=16, depth=2, heads=2, hidden_width=32, positions=positions, window=window)  # type: ignore[arg-type]
+    tower = Tower(width=16, depth=2, heads=2, ffn_width=32, positions=positions, window=window)  # type: ignore[arg-type]
     model = Decoder(tower, vocabulary=VOCABULARY)
     initialize(model, seed=seed)
     with torch.no_grad():

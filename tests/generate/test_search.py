@@ -18,7 +18,7 @@ from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
 VOCABULARY, START, END = 6, 1, 2
-SMALL = Tower(width=16, depth=1, heads=2, hidden_width=32)
+SMALL = Tower(width=16, depth=1, heads=2, ffn_width=32)
 
 
 def translator(seed: int, *, sharpness: float = 1.5) -> EncoderDecoder:

@@ -255,7 +255,7 @@ def cross_entropies(dice: Dice) -> Asked:
 PLAIN = Tower(width=32, depth=2, heads=4, dropout=0.1)
 CPU_TOWERS = (
     replace(PLAIN, positions="learned", activation="gelu-tanh"), replace(PLAIN, norm_place="post"),
-    replace(PLAIN, positions="rotary", norm="rms", activation="swiglu", key_heads=2, bias=False),
+    replace(PLAIN, positions="rotary", norm="rms", activation="swiglu", kv_heads=2, bias=False),
     replace(PLAIN, positions="rotary", qk_norm=True), replace(PLAIN, temperature=2.0, head_width=16))
 GPU_TOWERS = tuple(replace(tower, width=64) for tower in CPU_TOWERS) + tuple(
     replace(PLAIN, width=64, **more) for more in (  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ PLAIN = Tower(width=32, depth=2, heads=4, dropout=0.1)
 TOWERS = {
     "gpt2": replace(PLAIN, positions="learned", activation="gelu-tanh"),
     "post-norm": replace(PLAIN, norm_place="post"),
-    "llama": replace(PLAIN, positions="rotary", norm="rms", activation="swiglu", key_heads=2, bias=False),
+    "llama": replace(PLAIN, positions="rotary", norm="rms", activation="swiglu", kv_heads=2, bias=False),
     "norms on queries and keys": replace(PLAIN, positions="rotary", qk_norm=True),
     "warm": replace(PLAIN, temperature=2.0, head_width=16),
 }

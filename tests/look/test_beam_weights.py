@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.look.watch import sites, watch
+from regard.predictor import Predictor
+from regard.predictor import load as load_predictor
 from regard.settings.load import load
-from regard.tasks.predictor import Predictor
-from regard.tasks.predictor import load as load_predictor
 from regard.training.loop import train
 
 SIZE = 4

@@ -362,11 +362,11 @@ def test_the_temperature_is_a_step_of_its_own(tab: Tab, written: Path) -> None:
     assert "at 1 the sum is the model's own output" in tab.page.locator("#panel-explain").inner_text()
 
 
-@pytest.mark.parametrize(("score", "positions", "key_heads"), [
+@pytest.mark.parametrize(("score", "positions", "kv_heads"), [
     ("additive", "relative", 2), ("distance", "alibi", None), ("dot", "rotary", 1), ("bilinear", "none", None)])
 def test_every_score_has_its_steps_and_so_has_every_site(browser: Any, tmp_path: Path, score: str, positions: str,
-                                                         key_heads: int | None) -> None:
-    tower = Tower(width=32, depth=1, heads=4, score=score, positions=positions, key_heads=key_heads, temperature=0.8)
+                                                         kv_heads: int | None) -> None:
+    tower = Tower(width=32, depth=1, heads=4, score=score, positions=positions, kv_heads=kv_heads, temperature=0.8)
     model = EncoderDecoder(tower, sources=40, targets=40).eval()
     initialize(model, seed=0)
     with torch.no_grad(), catch_all(model) as caught, watch(model) as seen:

@@ -42,9 +42,9 @@ def test_without_the_division_the_larger_score_takes_nearly_all() -> None:
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize(("positions", "key_heads"), [("sinusoidal", None), ("relative", 2), ("rotary", 1)])
-def test_the_sum_of_the_parts_is_the_model_s_own_output(score: str, positions: str, key_heads: int | None) -> None:
-    model = translator(score=score, positions=positions, key_heads=key_heads, temperature=0.8)
+@pytest.mark.parametrize(("positions", "kv_heads"), [("sinusoidal", None), ("relative", 2), ("rotary", 1)])
+def test_the_sum_of_the_parts_is_the_model_s_own_output(score: str, positions: str, kv_heads: int | None) -> None:
+    model = translator(score=score, positions=positions, kv_heads=kv_heads, temperature=0.8)
     for site in sites(model):
         with torch.no_grad(), catch(model, site) as caught, watch(model, site) as seen:
             model(SOURCE, TARGET)

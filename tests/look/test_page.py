@@ -18,9 +18,9 @@ from regard.look.document import STATIC
 from regard.look.page import Page, pack, page
 from regard.look.record import Labels, Record
 from regard.look.terminal import draw
+from regard.predictor import Predictor, load
 from regard.settings.errors import UserError
 from regard.settings.load import load as settings
-from regard.tasks.predictor import Predictor, load
 from regard.training.loop import train
 from regard.verbs.look import main
 

@@ -62,10 +62,10 @@ def unpacked(one: Vectors, *, pairs: tuple[int, int, int]) -> dict[str, np.ndarr
     return found
 
 
-@pytest.mark.parametrize(("score", "positions", "key_heads"), [
+@pytest.mark.parametrize(("score", "positions", "kv_heads"), [
     ("scaled-dot", "rotary", 2), ("additive", "relative", None), ("distance", "alibi", 1)])
-def test_what_is_packed_gives_the_steps_again(score: str, positions: str, key_heads: int | None) -> None:
-    caught, record = looked(score=score, positions=positions, key_heads=key_heads, heads=[3, 1])
+def test_what_is_packed_gives_the_steps_again(score: str, positions: str, kv_heads: int | None) -> None:
+    caught, record = looked(score=score, positions=positions, kv_heads=kv_heads, heads=[3, 1])
     found = vectors(caught, record)
     assert list(found) == list(record)
     for site, one in found.items():

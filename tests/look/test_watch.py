@@ -47,9 +47,9 @@ def test_every_attention_is_a_site() -> None:
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative", "alibi"])
-@pytest.mark.parametrize("key_heads", [None, 2])
-def test_watching_changes_no_bit_of_the_output(score: str, positions: str, key_heads: int | None) -> None:
-    model = translator(score=score, positions=positions, key_heads=key_heads)
+@pytest.mark.parametrize("kv_heads", [None, 2])
+def test_watching_changes_no_bit_of_the_output(score: str, positions: str, kv_heads: int | None) -> None:
+    model = translator(score=score, positions=positions, kv_heads=kv_heads)
     before = read(model)
     with watch(model) as seen:
         watched = read(model)
@@ -61,7 +61,7 @@ def test_watching_changes_no_bit_of_the_output(score: str, positions: str, key_h
 
 @pytest.mark.parametrize("score", SCORES)
 def test_a_head_by_itself_has_the_weights_it_has_among_all(score: str) -> None:
-    model = translator(score=score, positions="relative", key_heads=2)
+    model = translator(score=score, positions="relative", kv_heads=2)
     with watch(model) as every:
         read(model)
     with watch(model, "decoder.*", heads=[3, 1], rows=[2]) as some:

@@ -22,13 +22,13 @@ from regard.settings.schema import Tower
 VOCABULARY, LENGTH = 40, 9
 POSITIONS = get_args(get_type_hints(Tower)["positions"])
 
-TOWER = Tower(width=16, depth=2, heads=4, hidden_width=24, longest=32)
+TOWER = Tower(width=16, depth=2, heads=4, ffn_width=24, longest=32)
 
 towers = st.builds(
     lambda **chosen: replace(TOWER, **chosen),
     positions=st.sampled_from(POSITIONS), norm_place=st.sampled_from(["pre", "post"]),
     score=st.sampled_from(list(SCORES)),
-    key_heads=st.sampled_from([None, 1, 2]), norm=st.sampled_from(["layer", "rms"]),
+    kv_heads=st.sampled_from([None, 1, 2]), norm=st.sampled_from(["layer", "rms"]),
     activation=st.sampled_from(["relu", "swiglu"]), head_width=st.sampled_from([None, 6]))
 
 

@@ -12,7 +12,7 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.mask import Mask
 from regard.nn.positions import Sinusoidal
 
-TINY = Shape(depth=2, width=16, heads=4, hidden_width=24, vocabulary=50, rows=3, length=9)
+TINY = Shape(depth=2, width=16, heads=4, ffn_width=24, vocabulary=50, rows=3, length=9)
 LENGTHS = torch.tensor([[7], [4], [1]])
 KEYS = torch.arange(7) < LENGTHS
 

@@ -48,7 +48,7 @@ def same_step(model: Decoder, states: tuple[DecoderState, DecoderState], count: 
 
 
 @pytest.mark.parametrize("settings", [
-    {}, {"positions": "relative"}, {"positions": "alibi"}, {"positions": "rotary"}, {"window": 2}, {"key_heads": 2},
+    {}, {"positions": "relative"}, {"positions": "alibi"}, {"positions": "rotary"}, {"window": 2}, {"kv_heads": 2},
     {"score": "additive"}, {"norm_place": "pre"}])
 @pytest.mark.parametrize("prompt", [0, 3])
 def test_rows_change_places_and_leave_their_keys(settings: dict[str, object], prompt: int) -> None:
@@ -107,7 +107,7 @@ def test_who_looks_sees_each_row_with_a_past_of_its_own() -> None:
     assert not model.begin(SOURCES).may_share
 
 
-@pytest.mark.parametrize("settings", [{"score": "additive"}, {"key_heads": 2}])
+@pytest.mark.parametrize("settings", [{"score": "additive"}, {"kv_heads": 2}])
 def test_where_one_store_is_slower_each_has_its_own(settings: dict[str, object]) -> None:
     memory = Memory(torch.randn(SOURCES, 5, 16))
     assert decoder().begin(SOURCES, memory).may_share

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from regard.check.consistency import CHECKS, checks
+from regard.check.probe import made_up, of_encoder_decoder
 from regard.generate.beam import Beam, beam
 from regard.generate.sample import Sampling, gather, sample
 from regard.look.watch import sites, watch
@@ -24,8 +26,6 @@ from regard.nn.score import SCORES
 from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Tower
-from regard.tasks.checks import CHECKS, checks
-from regard.tasks.subject import made_up, of_encoder_decoder
 
 WIDTH, VOCABULARY, START, END = 8, 6, 1, 2
 TINY = Tower(cell="gru", width=WIDTH, depth=1, heads=1, positions="none", scale_embedding=False, dropout=0.0)

@@ -75,7 +75,7 @@ def test_cross_attention_reads_a_memory_of_any_width(widths: tuple[int, ...], me
 @in_every_way
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_shared_keys_are_the_same_keys_repeated(groups: int) -> None:
-    shared = ready(Attention(WIDTH, heads=4, key_heads=groups))
+    shared = ready(Attention(WIDTH, heads=4, kv_heads=groups))
     whole = ready(Attention(WIDTH, heads=4))
     for name in ("weight", "bias"):
         q, k, v = getattr(shared.qkv, name).data.split([12, 3 * groups, 3 * groups])
@@ -88,7 +88,7 @@ def test_shared_keys_are_the_same_keys_repeated(groups: int) -> None:
 
 def test_heads_of_unequal_widths_cannot_share_keys() -> None:
     with pytest.raises(ValueError, match="unequal"):
-        Attention(WIDTH, heads=2, key_heads=1, head_widths=(4, 8))
+        Attention(WIDTH, heads=2, kv_heads=1, head_widths=(4, 8))
 
 
 @in_every_way
@@ -96,7 +96,7 @@ def test_heads_of_unequal_widths_cannot_share_keys() -> None:
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.booleans())
 def test_rows_that_share_a_source_see_what_they_would_see_of_their_own_copy(
         sources: int, share: int, length: int, remembered: bool) -> None:
-    attention = ready(CrossAttention(WIDTH, heads=4, key_heads=2))
+    attention = ready(CrossAttention(WIDTH, heads=4, kv_heads=2))
     x, states = torch.randn(sources * share, length, WIDTH), torch.randn(sources, 6, WIDTH)
     keys = torch.arange(6) < torch.randint(1, 7, (sources, 1))
     copied = Memory(states.repeat_interleave(share, 0), Mask(keys=keys.repeat_interleave(share, 0)))
@@ -157,7 +157,7 @@ def test_only_the_distance_counts_where_positions_are_relative(kind: Callable[[]
 def test_with_qk_norm_the_size_of_queries_and_keys_does_not_matter() -> None:
     """Scores are then products of directions: only values carry the input's scale."""
     torch.manual_seed(0)
-    part = Attention(16, heads=4, key_heads=2, bias=False, qk_norm=True)
+    part = Attention(16, heads=4, kv_heads=2, bias=False, qk_norm=True)
     initialize(part, seed=0)
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(part(1_000 * x, mask=Mask(causal=True)), 1_000 * part(x, mask=Mask(causal=True)),

@@ -16,7 +16,7 @@ from regard.nn.mask import Mask
 from regard.nn.positions import Positions
 from regard.settings.schema import Tower
 
-TOWER = replace(Tower(), width=8, heads=2, hidden_width=12, dropout=0.0)
+TOWER = replace(Tower(), width=8, heads=2, ffn_width=12, dropout=0.0)
 PHI = {
     "relu": lambda x: x * (x > 0),
     "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,

@@ -38,13 +38,13 @@ def tokens(rows: int, length: int) -> tuple[Tensor, Mask]:
 
 @in_every_way
 @pytest.mark.parametrize("length", [5, 150])  # the dense way, and the linear one
-@pytest.mark.parametrize("key_heads", [2, HEADS])
-def test_where_both_projections_are_the_same_it_is_plain_windowed_attention(length: int, key_heads: int) -> None:
-    part = attention(key_heads=key_heads, positions=Rotary(WIDTH // HEADS))
+@pytest.mark.parametrize("kv_heads", [2, HEADS])
+def test_where_both_projections_are_the_same_it_is_plain_windowed_attention(length: int, kv_heads: int) -> None:
+    part = attention(kv_heads=kv_heads, positions=Rotary(WIDTH // HEADS))
     assert part.global_qkv is not None
     part.global_qkv.load_state_dict(part.qkv.state_dict())
     x, mask = tokens(3, length)
-    plain = Attention(WIDTH, heads=HEADS, key_heads=key_heads, positions=Rotary(WIDTH // HEADS)).eval()
+    plain = Attention(WIDTH, heads=HEADS, kv_heads=kv_heads, positions=Rotary(WIDTH // HEADS)).eval()
     plain.load_state_dict({name: value for name, value in part.state_dict().items() if "global" not in name})
     torch.testing.assert_close(part(x, mask=mask), plain(x, mask=mask), rtol=1e-5, atol=1e-5)
 
@@ -117,7 +117,7 @@ def test_the_blocks_are_those_of_longformer(length: int, window: int) -> None:
     theirs = LongformerModel(config, add_pooling_layer=False).eval()
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.3)
-    tower = Tower(width=WIDTH, heads=HEADS, hidden_width=24, norm_place="post", activation="gelu", dropout=0.0,
+    tower = Tower(width=WIDTH, heads=HEADS, ffn_width=24, norm_place="post", activation="gelu", dropout=0.0,
                   norm_epsilon=config.layer_norm_eps, global_projections=True)
     ours = [copied(layer, tower) for layer in theirs.encoder.layer]
     _, mask = tokens(3, length)

@@ -35,7 +35,7 @@ cuts = st.sets(st.integers(1, LENGTH - 1)).map(lambda inner: [0, *sorted(inner),
 
 def attention(positions: str) -> Attention:
     torch.manual_seed(0)
-    module = Attention(WIDTH, heads=HEADS, key_heads=GROUPS, positions=POSITIONS[positions]())
+    module = Attention(WIDTH, heads=HEADS, kv_heads=GROUPS, positions=POSITIONS[positions]())
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5)
     return module.eval()

@@ -14,8 +14,8 @@ from regard.nn.lora import PARTS, adapt, adapters, merged
 from regard.settings.schema import Tower
 
 ALL = tuple(PARTS)
-SMALL = Tower(width=12, depth=2, heads=4, hidden_width=20, dropout=0.0)
-SHAPES = {"plain": SMALL, "shared keys": Tower(width=12, depth=2, heads=4, key_heads=2, bias=False, dropout=0.0),
+SMALL = Tower(width=12, depth=2, heads=4, ffn_width=20, dropout=0.0)
+SHAPES = {"plain": SMALL, "shared keys": Tower(width=12, depth=2, heads=4, kv_heads=2, bias=False, dropout=0.0),
           "gated": Tower(width=12, depth=1, heads=2, activation="swiglu", dropout=0.0)}
 
 

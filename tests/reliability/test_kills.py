@@ -19,7 +19,7 @@ import pytest
 from heeding import signals_heeded
 from regard import checkpoint
 from regard.checkpoint import Checkpoint, read_json
-from regard.lock import hold
+from regard.runs.lock import hold
 from regard.tasks import make
 from regard.training import loop
 from regard.training.update import Update

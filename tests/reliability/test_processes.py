@@ -23,7 +23,7 @@ import pytest
 
 from heeding import signals_heeded
 from regard.checkpoint import Checkpoint
-from regard.tasks.predictor import load
+from regard.predictor import load
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"

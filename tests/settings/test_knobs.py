@@ -24,7 +24,7 @@ from regard.settings.schema import Run
     ("model.width=-8", "model.width: wants a whole number of at least 1, got -8"),
     ("model.width=99999999999999999999",
      "model.width: wants a whole number, got 99999999999999999999, which is too large"),
-    ("model.key_heads=abc", "model.key_heads: wants a whole number or none, got 'abc'"),
+    ("model.kv_heads=abc", "model.kv_heads: wants a whole number or none, got 'abc'"),
     ("train.rate=fast", "train.rate: wants a number, got 'fast'"),
     ("train.rate=nan", "train.rate: wants a number, got 'nan', which is not finite"),
     ("train.rate=-inf", "train.rate: wants a number, got '-inf', which is not finite"),

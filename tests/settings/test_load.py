@@ -65,8 +65,8 @@ def sections(cls: Any) -> st.SearchStrategy[Any]:
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
     run: Run = draw(sections(Run))
-    key_heads = draw(st.integers(1, 8))
-    heads = key_heads * draw(st.integers(1, 8))
+    kv_heads = draw(st.integers(1, 8))
+    heads = kv_heads * draw(st.integers(1, 8))
     width = 2 * heads * draw(st.integers(1, 64))
     concatenated = run.model.positions in ("sinusoidal", "fourier", "learned") and width > 2
     tune = "all" if run.train.start is None else run.train.tune
@@ -87,7 +87,7 @@ def runs(draw: st.DrawFn) -> Run:
         window=None if is_recurrent else run.model.window,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),
         width=width, heads=heads,
-        key_heads=draw(st.sampled_from([None, key_heads])),
+        kv_heads=draw(st.sampled_from([None, kv_heads])),
         head_width=draw(st.sampled_from([None, 2 * draw(st.integers(1, 64))])),
         position_width=draw(st.none() | st.integers(1, width // 2 - 1).map(lambda half: 2 * half))
         if concatenated and not is_recurrent else None))
@@ -208,8 +208,8 @@ def assert_run_or_sentence(recipe: Path | None, *overrides: str) -> None:
                       "take 8 heads, or a width of 259, or give model.head_width"),
     ("model.heads=1000", "model.heads: 1000 heads do not divide model.width 256; "
                          "take 256 heads, or a width of 1000"),
-    ("model.key_heads=3", "model.key_heads: 3 does not divide model.heads 8; take 2"),
-    ("model.key_heads=16", "model.key_heads: 16 does not divide model.heads 8; take 8"),
+    ("model.kv_heads=3", "model.kv_heads: 3 does not divide model.heads 8; take 2"),
+    ("model.kv_heads=16", "model.kv_heads: 16 does not divide model.heads 8; take 8"),
     ("model.position_width=256", "model.position_width: 256 leaves the token no room in model.width 256; "),
     ("model.position_width=5", "model.position_width: wants an even number, got 5; take 4"),
 ])
@@ -260,7 +260,7 @@ def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], s
     ["model.width=9", "model.heads=3", "model.positions=learned"],
     ["model.width=9", "model.heads=3", "model.position_width=4"],
     ["model.width=24", "model.positions=rotary", "model.head_width=4"],
-    ["model.heads=8", "model.key_heads=1"],
+    ["model.heads=8", "model.kv_heads=1"],
     ["model.cell=gru", "model.positions=none", "model.width=100", "model.heads=8"],
     ["train.average=5", "train.keep=2"],
 ])

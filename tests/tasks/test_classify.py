@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.check.consistency import checks
 from regard.data.batch import Chosen, Plan
 from regard.data.labelled import Sample
+from regard.mistakes import mistakes
+from regard.predictor import Predictor, load
 from regard.settings.errors import UserError
 from regard.settings.load import load as settings
 from regard.settings.presets import base
 from regard.settings.schema import Run
-from regard.tasks.checks import checks
 from regard.tasks.classify import Classify
 from regard.tasks.judged import Judged, f1
 from regard.tasks.labelled import LabelBatch
-from regard.tasks.mistakes import mistakes
-from regard.tasks.predictor import Predictor, load
 from regard.training.loop import train
 
 TINY = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
@@ -55,7 +55,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
              for n in range(12) for named in (("red",), ("red", "blue"), ("green",), (), ("blue", "green"))]
     (folder / "colours.jsonl").write_text(
         "".join(json.dumps({"text": text, "labels": named}) + "\n" for text, named in texts))
-    train(run_of(folder / "colours.jsonl", "data.several_labels=true", "train.steps=80"), folder / "run", quiet=True)
+    train(run_of(folder / "colours.jsonl", "data.multi_label=true", "train.steps=80"), folder / "run", quiet=True)
     return folder / "run"
 
 
@@ -114,7 +114,7 @@ def test_the_loss_of_one_label_is_its_cross_entropy(one: Path, smoothing: float)
 def test_the_loss_of_several_labels_is_the_sum_of_their_decisions(many: Path, smoothing: float) -> None:
     predictor = load(many)
     predictor.read_data()
-    predictor.task.run = run_of(many.parent / "colours.jsonl", "data.several_labels=true",
+    predictor.task.run = run_of(many.parent / "colours.jsonl", "data.multi_label=true",
                                 f"train.smoothing={smoothing}")
     batch = a_batch(predictor.task)
     chances = logits(predictor, batch).double().sigmoid()
@@ -231,7 +231,7 @@ def test_a_look_has_one_choice_among_the_labels(kind: str, request: pytest.Fixtu
 @pytest.mark.parametrize("kind", ["one", "many"])
 def test_every_check_holds_of_a_classifier(kind: str, request: pytest.FixtureRequest) -> None:
     predictor = load(request.getfixturevalue(kind))
-    found = {check.name: check for check in checks(predictor.task.subject(predictor.model))}
+    found = {check.name: check for check in checks(predictor.task.probe(predictor.model))}
     assert set(found) == {"batch = single", "padded = unpadded", "fused = explicit", "equivariant without positions"}
     assert all(check.holds for check in found.values())
 
@@ -264,7 +264,7 @@ def test_without_its_data_a_run_still_answers(one: Path, tmp_path: Path) -> None
             (tmp_path / file.name).write_bytes(file.read_bytes())
     predictor = load(tmp_path)
     assert predictor.predict(["the red car"]) == ["red"]
-    assert all(check.holds for check in checks(predictor.task.subject(predictor.model)))
+    assert all(check.holds for check in checks(predictor.task.probe(predictor.model)))
 
 
 # Data.

@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from killing import killed_at
+from regard.check.consistency import checks
 from regard.data.batch import Chosen
+from regard.mistakes import mistakes
 from regard.models.detector import Detector
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
@@ -19,9 +21,7 @@ from regard.settings.load import load
 from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Run
 from regard.tasks.blanks import BlankBatch
-from regard.tasks.checks import checks
 from regard.tasks.detect import Detect, drawn
-from regard.tasks.mistakes import mistakes
 from regard.tasks.rows import IGNORED
 from regard.training.loop import train
 
@@ -263,7 +263,7 @@ def test_a_look_and_the_choices_are_of_the_detector(made: tuple[Detect, Detector
     labels = next(iter(record.labels.values()))
     assert labels.targets == tuple(choice.token for choice in output.choices)
     assert all(sum(chance for _, chance in choice.best) == pytest.approx(1) for choice in output.choices)
-    assert all(check.holds for check in checks(task.subject(model)))
+    assert all(check.holds for check in checks(task.probe(model)))
     assert task.embed(model, ["the cat", "a"]).shape == (2, 16)
 
 

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 import regard
+from regard.check.consistency import checks
 from regard.checkpoint import named_tensors, write_json
 from regard.convert.run import finish, import_run
 from regard.data.tokenizer import train
 from regard.models.bare import Bare
 from regard.nn.head import pooled
 from regard.nn.init import initialize
+from regard.predictor import Predictor
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.load import to_json
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Data, Run
-from regard.tasks.checks import checks
-from regard.tasks.predictor import Predictor
 from regard.tasks.reading import alike, vectors
 
 WORDS = ["the", "theory", "of", "it", "is", "then", "the", "theme", "of", "other", "people", "who", "sleep"]
@@ -70,7 +70,7 @@ def test_an_answer_is_the_vector_as_json(encoder: Callable[..., Predictor]) -> N
 
 def test_what_must_hold_of_every_model_holds_of_an_encoder(encoder: Callable[..., Predictor]) -> None:
     predictor = encoder()
-    found = list(checks(predictor.task.subject(predictor.model)))
+    found = list(checks(predictor.task.probe(predictor.model)))
     assert len(found) >= 4
     assert all(check.holds for check in found)
 

@@ -19,13 +19,13 @@ from regard.data.batch import Chosen, Plan
 from regard.data.shards import Counts, Shards
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
+from regard.predictor import load as load_predictor
 from regard.settings.errors import Failure, NotFinite, UserError
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run, Search
 from regard.tasks import rows as module
 from regard.tasks.language import Language
-from regard.tasks.predictor import load as load_predictor
 from regard.tasks.rows import IGNORED
 from regard.training.loop import train
 
@@ -33,7 +33,7 @@ DOCUMENTS = ["the cat sat on the mat\n" * 4, "a dog, a dög\n", "x = [1, 2]\nfor
 
 
 def tiny(data: Path, *overrides: str) -> Run:
-    return load(None, ["model.width=16", "model.depth=2", "model.heads=2", "model.key_heads=1", "model.dropout=0",
+    return load(None, ["model.width=16", "model.depth=2", "model.heads=2", "model.kv_heads=1", "model.dropout=0",
                        "tokens.vocabulary=300", "train.steps=2", "train.batch_tokens=64", "search.longest=8",
                        "data.longest=16", "device=cpu", f"data.paths={data}", *overrides],
                 base=base("language", built_in=False))

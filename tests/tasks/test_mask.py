@@ -16,8 +16,10 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from killing import killed_at
 from regard.data.batch import Chosen, Plan
+from regard.mistakes import mistakes
 from regard.models.masked import Masked
 from regard.nn.init import initialize
+from regard.predictor import Predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
 from regard.settings.presets import base
@@ -25,8 +27,6 @@ from regard.settings.schema import Run
 from regard.tasks.blanks import ELSEWHERE, FOLLOWS
 from regard.tasks.language import Language
 from regard.tasks.mask import Fill
-from regard.tasks.mistakes import mistakes
-from regard.tasks.predictor import Predictor
 from regard.tasks.rows import IGNORED
 from regard.training.estimate import estimate
 from regard.training.loop import train
@@ -368,7 +368,7 @@ def test_the_verb_prints_the_best_five_of_each_blank(made: tuple[Fill, Masked], 
     text = "the [MASK] sat on the [MASK]."
     [answer] = predictor.answers([text])
     (tmp_path / "run.json").write_text(json.dumps(to_json(task.run)))
-    with patch("regard.tasks.predictor.load", lambda *_, **__: predictor):
+    with patch("regard.predictor.load", lambda *_, **__: predictor):
         main([text], tmp_path, [], [], False, "cpu", "float32", None, False)
         printed, first, second = capsys.readouterr().out.removesuffix("\n").split("\t")
         main([text], tmp_path, [], [], False, "cpu", "float32", None, True)

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 import torch
 
+from regard.check.consistency import checks
 from regard.data.batch import Chosen
+from regard.mistakes import mistakes
 from regard.models.labelled import Tagger
 from regard.nn.init import initialize
+from regard.predictor import load as load_predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run
 from regard.tasks import reading
 from regard.tasks.base import Example, loss_per_token
-from regard.tasks.checks import checks
 from regard.tasks.labelled import IGNORED
-from regard.tasks.mistakes import mistakes
-from regard.tasks.predictor import load as load_predictor
 from regard.tasks.prepared import restored as restore
 from regard.tasks.tag import Tag
 from regard.training.loop import train
@@ -284,7 +284,7 @@ def test_a_run_learns_what_stands_around_a_word(trained: Path) -> None:
 
 def test_what_must_hold_of_every_model_holds(trained: Path) -> None:
     predictor = load_predictor(trained)
-    found = list(checks(predictor.task.subject(predictor.model)))
+    found = list(checks(predictor.task.probe(predictor.model)))
     assert len(found) >= 4
     assert all(check.holds for check in found)
 

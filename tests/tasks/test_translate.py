@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from regard.data.batch import Chosen, Plan
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
+from regard.predictor import load as load_predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Run
 from regard.tasks import pairs as module
 from regard.tasks.base import Example
 from regard.tasks.pairs import PairBatch
-from regard.tasks.predictor import load as load_predictor
 from regard.tasks.prepared import restored
 from regard.tasks.translate import Translate
 from regard.training.loop import train
@@ -201,7 +201,7 @@ TEXTS = [sentence(n) for n in (0, 8, 3, 17, 5, 2)] + ["chat " * 40]
 
 
 @pytest.mark.parametrize("search", [{}, {"longest": 256}, {"beam": 1}, {"batch": 2}, {"best": 3, "longest": 20},
-                                    {"no_repeat": 2}, {"length_penalty": 0.0}], ids=str)
+                                    {"no_repeat_ngram": 2}, {"length_penalty": 0.0}], ids=str)
 def test_a_text_s_translation_does_not_depend_on_its_batch(
     translator: tuple[Translate, EncoderDecoder], search: dict[str, float]
 ) -> None:

@@ -34,12 +34,12 @@ CPU = torch.device("cpu")
 # With a scale by which gradients are divided; and so that AdamW does not blow up their last bits.
 HOW = Train(optimizer="muon", shard=True, rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant", weight_decay=0.1,
             precision="float32", clip=0.1, epsilon=0.1)
-EVEN = Tower(width=16, depth=2, heads=4, key_heads=2, activation="swiglu", hidden_width=24, norm="rms",
+EVEN = Tower(width=16, depth=2, heads=4, kv_heads=2, activation="swiglu", ffn_width=24, norm="rms",
              positions="rotary", bias=False, dropout=0.0)
 SHAPES = {
     "even": EVEN,
-    "uneven": replace(EVEN, width=15, heads=3, key_heads=1, positions="none", activation="gelu", hidden_width=25),
-    "a row": replace(EVEN, activation="gelu", hidden_width=1),  # which one process has, and the others none
+    "uneven": replace(EVEN, width=15, heads=3, kv_heads=1, positions="none", activation="gelu", ffn_width=25),
+    "a row": replace(EVEN, activation="gelu", ffn_width=1),  # which one process has, and the others none
 }
 BEFORE, AFTER = range(3), range(3, 6)
 SPOILT, FORGOTTEN = 1, 4  # steps with a gradient that is not a number, and with a weight that has no gradient

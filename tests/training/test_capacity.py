@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
     (["model.depth=100000000"], "model.depth=100000000: a model of "),
     (["model.decoder_depth=100000000"], "model.decoder_depth=100000000: a model of "),
     (["model.depth=100000000", "model.width=8", "model.heads=2"], "model.depth=100000000: a model of "),
-    (["model.hidden_width=9000000000000000000"], "model.hidden_width=9000000000000000000: a model of more than"),
+    (["model.ffn_width=9000000000000000000"], "model.ffn_width=9000000000000000000: a model of more than"),
     (["model.head_width=1000000000000"], "model.head_width=1000000000000: a model of "),
     (["model.longest=1000000000000", "model.positions=learned"], "model.longest=1000000000000: a model of "),
     (["model.cell=lstm", "model.width=1000000000"], "model.width=1000000000: a model of more than")])

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from killing import killed_at
+from regard.check.consistency import checks
 from regard.checkpoint import read_json
 from regard.convert.run import saved
 from regard.data.batch import Chosen
+from regard.predictor import load as load_run
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, load
 from regard.settings.schema import Run
 from regard.tasks import make
-from regard.tasks.checks import checks
-from regard.tasks.predictor import load as load_run
 from regard.tasks.prepared import restored
 from regard.tasks.rows import IGNORED
 from regard.training.loop import train
@@ -163,7 +163,7 @@ def test_all_that_is_checked_of_a_model_holds(source: Path, tagged: Path, tmp_pa
     if task == "tag":
         train(tuned(tagged, source), tmp_path, quiet=True)
     predictor = load_run(source if task == "language" else tmp_path, device="cpu")
-    found = list(checks(predictor.task.subject(predictor.model)))
+    found = list(checks(predictor.task.probe(predictor.model)))
     assert len(found) == (8 if task == "language" else 2)
     assert all(check.holds for check in found), found
 

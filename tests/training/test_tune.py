@@ -18,11 +18,11 @@ from regard.checkpoint import Checkpoint, average, read_json
 from regard.convert.run import saved
 from regard.models.detector import Detector
 from regard.nn.lora import merged
+from regard.predictor import load as load_run
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, load
 from regard.settings.schema import Run, Tower, Train
 from regard.tasks import make
-from regard.tasks.predictor import load as load_run
 from regard.training import loop
 from regard.training.loop import train
 from regard.training.optimizer import adamw, layer_ratios

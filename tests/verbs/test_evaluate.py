@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from regard.look.confusion import Confusion
+from regard.look.plots.charts import taken_for
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.presets import base
-from regard.tasks.base import Confusion
 from regard.training.loop import train
-from regard.verbs.charts import taken_for
 from regard.verbs.evaluate import Others, main, table
 
 

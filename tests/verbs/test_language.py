@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import regard
+from regard.check.consistency import CHECKS
 from regard.look.ablate import without
 from regard.look.watch import sites
+from regard.predictor import Predictor
 from regard.settings.errors import Failure, NotFinite, UserError
 from regard.tasks.base import loss_per_token
-from regard.tasks.checks import CHECKS
-from regard.tasks.predictor import Predictor
 from regard.verbs import check, evaluate, explain, look, measure, wrong
 
 Say = pytest.CaptureFixture[str]

@@ -13,8 +13,8 @@ import regard
 from regard.checkpoint import Checkpoint
 from regard.look.ablate import without
 from regard.look.watch import sites
+from regard.predictor import Predictor
 from regard.settings.errors import UserError
-from regard.tasks.predictor import Predictor
 from regard.verbs.measure import Examples, ablation, main
 
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=400",

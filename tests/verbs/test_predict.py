@@ -221,7 +221,7 @@ def test_a_setting_of_the_search_that_means_nothing_to_a_task_is_refused(task: s
 
 
 def test_of_several_labels_there_is_no_next_best_to_ask_for(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps(to_json(load(None, ["task=classify", "data.several_labels=true"]))))
+    (tmp_path / "run.json").write_text(json.dumps(to_json(load(None, ["task=classify", "data.multi_label=true"]))))
     with pytest.raises(UserError, match=r"search\.best=3: means nothing here, as a run of classify"):
         main(["x"], tmp_path, ["search.best=3"], [], False, "cpu", "float32", None, False)
 

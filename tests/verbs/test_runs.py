@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import regard
 from regard.cli import main
-from regard.lock import hold
+from regard.runs.lock import hold
+from regard.runs.summary import summary
 from regard.settings.load import load, to_json
-from regard.verbs.summary import summary
 
 ROOT = Path(__file__).parents[2]
 SCORES = {"val": {"bleu": 14.0}, "test": {"bleu": 16.375, "chrf": 33.1, "bleu_signature": "x"}, "test_b": {"bleu": 9.0}}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from regard.predictor import load as load_predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.tasks.predictor import load as load_predictor
 from regard.training.loop import train
 from regard.verbs.wrong import main
 

@@ -43,7 +43,7 @@ class Published:
     weights: Mapping[str, Tensor]
     tokens: Tokenizer
     labels: tuple[str, ...] = ()
-    several_labels: bool = False
+    multi_label: bool = False
     longest: int | None = None
     """Tokens of a text, where the files say how many are read."""
 
@@ -132,7 +132,7 @@ def write_directory(folder: Path, published: Published) -> None:
                                          if name.startswith(GENERATOR)}, {**family.config(beside), **ids, **kind})
     write_model(folder, {name: tensor for name, tensor in weights.items() if not name.startswith(GENERATOR)},
                 {**family.config(shape), **ids, **kind,
-                 **labels.spelled(published.labels, several=published.several_labels)})
+                 **labels.spelled(published.labels, several=published.multi_label)})
 
 
 def _tell_tokenizer(place: Path, published: Published) -> None:
@@ -154,7 +154,7 @@ def share_of(generator: Shape, tower: Tower, *, origin: str) -> float:
     """How narrow a generator is beside its detector."""
     there, here = generator.canonical, canonical(tower)
     # Heads are whole, and so is the hidden width: of a share that was rounded the one or the other says more.
-    for share in (there.width / here.width, (there.hidden_width or 1) / (here.hidden_width or 1)):
+    for share in (there.width / here.width, (there.ffn_width or 1) / (here.ffn_width or 1)):
         narrow = replace(canonical(smaller(tower, share)), head=there.head, pool=there.pool, unit=there.unit)
         if generator.kind == "mask" and share <= 1 and there == narrow:
             return share
@@ -189,8 +189,8 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
         raise UserError(f"{origin}: {key.get('depth', 'model.depth')}={shown(depth)}: its files hold "
                         f"{len(tensors):,} tensors, too few for so many blocks")
     longest = max((max(tensor.shape) for tensor in tensors.values() if tensor.ndim and tensor.numel()), default=0)
-    sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "key_heads": whole.key_heads or 1,
-             "hidden_width": whole.hidden_width or 1, "segments": whole.segments,
+    sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "kv_heads": whole.kv_heads or 1,
+             "ffn_width": whole.ffn_width or 1, "segments": whole.segments,
              "embedding_width": whole.embedding_width or 1, "longest": whole.longest * (whole.positions == "learned")}
     for name, size in {**sizes, "vocabulary": vocabulary}.items():
         if size > max(2 * longest, cheap):

@@ -111,8 +111,8 @@ def canonical(tower: Tower) -> Tower:
     turned = tower.positions in ("sinusoidal", "rotary")
     return replace(
         tower, preset=None, depth=tower.decoder_depth or tower.depth, decoder_depth=None,
-        key_heads=tower.key_heads or heads, head_width=tower.head_width or width // heads,
-        hidden_width=tower.hidden_width or 4 * width, tied="none" if tower.tied == "none" else "output",
+        kv_heads=tower.kv_heads or heads, head_width=tower.head_width or width // heads,
+        ffn_width=tower.ffn_width or 4 * width, tied="none" if tower.tied == "none" else "output",
         position_base=tower.position_base if turned else default.position_base,
         dropout=0.0, attention_dropout=0.0, hidden_dropout=0.0)
 

@@ -14,7 +14,7 @@ __all__ = ["COPIES", "KEYS", "LLAMA", "plain", "rules", "spelled"]
 KEYS = Keys(
     base=Tower(norm="rms", norm_place="pre", positions="rotary", scale_embedding=False, dropout=0.0),
     same={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
-          "num_key_value_heads": "key_heads", "head_dim": "head_width", "intermediate_size": "hidden_width",
+          "num_key_value_heads": "kv_heads", "head_dim": "head_width", "intermediate_size": "ffn_width",
           "max_position_embeddings": "longest", "rms_norm_eps": "norm_epsilon", "rope_theta": "position_base",
           "attention_bias": "bias", "attention_dropout": "attention_dropout"},
     words={"hidden_act": ("activation", {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}),
@@ -45,8 +45,8 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
 def rules(shape: Shape) -> list[Rule]:
     tower = shape.canonical
     head, bias = tower.head_width or tower.width // tower.heads, tower.bias
-    queries, keys = tower.heads * head, (tower.key_heads or tower.heads) * head
-    hidden = tower.hidden_width or 4 * tower.width
+    queries, keys = tower.heads * head, (tower.kv_heads or tower.heads) * head
+    hidden = tower.ffn_width or 4 * tower.width
     attention, feed_forward = "model.layers.{}.self_attn", "model.layers.{}.mlp"
     block = [
         *norm("blocks.{}.self_norm", "model.layers.{}.input_layernorm", bias=False),

@@ -56,7 +56,7 @@ def finish(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, Tensor]) 
         write_model(folder, weights, about)
         return
     theirs = family.table(shape).theirs(weights)
-    write_directory(folder, Published(family, shape, theirs, tokens, _labels(folder), run.data.several_labels,
+    write_directory(folder, Published(family, shape, theirs, tokens, _labels(folder), run.data.multi_label,
                                       run.data.longest))
 
 
@@ -104,7 +104,7 @@ def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
     task, longest = "mask" if shape.kind == "sentences" else shape.kind, published.longest or min(ROW, tower.longest)
     return Run(
         task=task, model=tower,
-        data=Data(paths=tuple(map(str, data)), longest=longest, several_labels=published.several_labels),
+        data=Data(paths=tuple(map(str, data)), longest=longest, multi_label=published.multi_label),
         tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))),
         search=base(task, built_in=False).search,
         blanks=Blanks(next_sentence=shape.kind == "sentences", generator=shape.generator))
@@ -127,7 +127,7 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
     if family is None:
         raise UserError(f"{source}: {why_none(shape)}; regard alone opens this model")
     theirs = family.table(shape).theirs(ours)
-    published = _in(Published(family, shape, theirs, tokens, labels, run.data.several_labels, run.data.longest),
+    published = _in(Published(family, shape, theirs, tokens, labels, run.data.multi_label, run.data.longest),
                     precision)
     with _whole(out) as folder:
         published.tokens.save(folder / "tokenizer.json")

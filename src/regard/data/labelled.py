@@ -222,7 +222,7 @@ def _key(there: Collection[str], said: str | None, usual: Sequence[str]) -> str:
 def _labels(value: Any, place: str, columns: Columns) -> tuple[str, ...]:
     if not columns.several:
         if isinstance(value, list):
-            raise UserError(f"{place}: a list of labels; with --set data.several_labels=true a text may have several")
+            raise UserError(f"{place}: a list of labels; with --set data.multi_label=true a text may have several")
         label = _label(value, place)
         if not label:
             raise UserError(f"{place}: no label; give it one, or take the line out")

@@ -97,12 +97,12 @@ class Filters:
     def __init__(self) -> None:
         self.made: dict[Hashable, tuple[Filter, ...]] = {}
 
-    def of(self, *, never: Sequence[int], vocabulary: int, device: torch.device, no_repeat: int | None = None,
+    def of(self, *, never: Sequence[int], vocabulary: int, device: torch.device, no_repeat_ngram: int | None = None,
            repetition_penalty: float = 1.0) -> tuple[Filter, ...]:
-        key = (tuple(never), vocabulary, device, no_repeat, repetition_penalty)
+        key = (tuple(never), vocabulary, device, no_repeat_ngram, repetition_penalty)
         if key not in self.made:
             found: list[Filter] = [Forbid(never, vocabulary=vocabulary, device=device)] if never else []
-            found += [] if no_repeat is None else [NoRepeat(no_repeat)]
+            found += [] if no_repeat_ngram is None else [NoRepeat(no_repeat_ngram)]
             found += [] if repetition_penalty == 1 else [PenalizeRepeats(repetition_penalty)]
             return self.made.setdefault(key, tuple(found))  # two threads may make them at once: both get the first
         return self.made[key]

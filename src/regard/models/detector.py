@@ -54,6 +54,6 @@ def smaller(tower: Tower, share: float) -> Tower:
         return replace(tower, width=2 * max(1, round(tower.width * share / 2)), embedding_width=input_width(tower))
     heads = max(1, round(tower.heads * share))
     head = tower.head_width or tower.width // tower.heads
-    hidden = round((tower.hidden_width or 4 * tower.width) * share)
-    return replace(tower, width=heads * head, heads=heads, key_heads=None, head_width=head,
-                   hidden_width=max(1, hidden), embedding_width=input_width(tower))
+    hidden = round((tower.ffn_width or 4 * tower.width) * share)
+    return replace(tower, width=heads * head, heads=heads, kv_heads=None, head_width=head,
+                   ffn_width=max(1, hidden), embedding_width=input_width(tower))

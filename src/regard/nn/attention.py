@@ -31,12 +31,12 @@ class Heads(nn.Module):
     `head_widths` may differ from head to head; narrower heads are padded with zeros, which no score sees.
     """
 
-    def __init__(self, width: int, *, heads: int, key_heads: int | None = None,
+    def __init__(self, width: int, *, heads: int, kv_heads: int | None = None,
                  head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
                  temperature: float = 1.0, dropout: float = 0.0) -> None:
         super().__init__()
         self.widths = head_widths or (width // heads,) * heads
-        self.heads, self.groups, self.head = len(self.widths), key_heads or len(self.widths), max(self.widths)
+        self.heads, self.groups, self.head = len(self.widths), kv_heads or len(self.widths), max(self.widths)
         self.equal = len(set(self.widths)) == 1
         if not self.equal and self.groups != self.heads:
             raise ValueError("heads of unequal widths cannot share keys")
@@ -61,11 +61,11 @@ class Heads(nn.Module):
 class Attention(Heads):
     """Self-attention: queries, keys and values from one sequence, in one product (Vaswani et al. 2017, 3.2.2)."""
 
-    def __init__(self, width: int, *, heads: int, key_heads: int | None = None,
+    def __init__(self, width: int, *, heads: int, kv_heads: int | None = None,
                  head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
                  temperature: float = 1.0, dropout: float = 0.0, positions: Positions | None = None,
                  qk_norm: bool = False, norm_epsilon: float = 1e-5, global_projections: bool = False) -> None:
-        super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
+        super().__init__(width, heads=heads, kv_heads=kv_heads, head_widths=head_widths, bias=bias, score=score,
                          temperature=temperature, dropout=dropout)
         self.positions = positions or Positions()
         self.qkv = Linear(width, self.query_width + 2 * self.key_width, bias=bias)
@@ -132,10 +132,10 @@ class Attention(Heads):
 class CrossAttention(Heads):
     """Queries from one sequence, keys and values from a memory, whose width may be another."""
 
-    def __init__(self, width: int, *, heads: int, memory_width: int | None = None, key_heads: int | None = None,
+    def __init__(self, width: int, *, heads: int, memory_width: int | None = None, kv_heads: int | None = None,
                  head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
                  temperature: float = 1.0, dropout: float = 0.0) -> None:
-        super().__init__(width, heads=heads, key_heads=key_heads, head_widths=head_widths, bias=bias, score=score,
+        super().__init__(width, heads=heads, kv_heads=kv_heads, head_widths=head_widths, bias=bias, score=score,
                          temperature=temperature, dropout=dropout)
         self.q = Linear(width, self.query_width, bias=bias)
         self.kv = Linear(memory_width or width, 2 * self.key_width, bias=bias)

@@ -33,19 +33,19 @@ class Block(nn.Module):
         assert (tower.norm_place == "post") == self.post, "PostNormBlock is the one whose norms come after"
         widths = (tower.head_width or tower.width // tower.heads,) * tower.heads
         self.self = Attention(
-            tower.width, heads=tower.heads, key_heads=tower.key_heads, head_widths=widths, bias=tower.bias,
+            tower.width, heads=tower.heads, kv_heads=tower.kv_heads, head_widths=widths, bias=tower.bias,
             score=tower.score, temperature=tower.temperature, dropout=tower.attention_dropout, positions=positions,
             qk_norm=tower.qk_norm, norm_epsilon=tower.norm_epsilon, global_projections=tower.global_projections)
         self.self_norm = norm(tower)
         self.cross: CrossAttention | None = None
         if memory_width is not None:
             self.cross = CrossAttention(
-                tower.width, heads=tower.heads, memory_width=memory_width, key_heads=tower.key_heads,
+                tower.width, heads=tower.heads, memory_width=memory_width, kv_heads=tower.kv_heads,
                 head_widths=widths, bias=tower.bias, score=tower.score, temperature=tower.temperature,
                 dropout=tower.attention_dropout)
             self.cross_norm = norm(tower)
         self.feed_forward = FeedForward(
-            tower.width, tower.hidden_width or 4 * tower.width, activation=tower.activation, bias=tower.bias,
+            tower.width, tower.ffn_width or 4 * tower.width, activation=tower.activation, bias=tower.bias,
             dropout=tower.hidden_dropout)
         self.feed_forward_norm = norm(tower)
         self.dropout = Dropout(tower.dropout)

@@ -213,7 +213,7 @@ def check_head(run: Run, given: Mapping[str, Any]) -> None:
 
 
 def check_heads(model: Tower) -> None:
-    width, heads, key_heads = model.width, model.heads, model.key_heads
+    width, heads, kv_heads = model.width, model.heads, model.kv_heads
     if model.cell is not None:  # what attends there has one head
         return
     if model.head_width is None and width % heads:
@@ -221,9 +221,9 @@ def check_heads(model: Tower) -> None:
         other_width = max(1, (width + heads // 2) // heads) * heads
         raise UserError(f"model.heads: {heads} heads do not divide model.width {width}; "
                         f"take {count(other_heads, 'head')}, or a width of {other_width}, or give model.head_width")
-    if key_heads is not None and heads % key_heads:
-        raise UserError(f"model.key_heads: {key_heads} does not divide model.heads {heads}; "
-                        f"take {divisor(heads, near=key_heads)}")
+    if kv_heads is not None and heads % kv_heads:
+        raise UserError(f"model.kv_heads: {kv_heads} does not divide model.heads {heads}; "
+                        f"take {divisor(heads, near=kv_heads)}")
 
 
 def divisor(number: int, *, near: int) -> int:

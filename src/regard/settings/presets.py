@@ -10,17 +10,17 @@ __all__ = ["FAMILIES", "PRESETS", "base", "tuned"]
 
 def transformer_base() -> Tower:
     """Vaswani et al. 2017, table 3, "base"."""
-    return Tower(preset="transformer-base", width=512, depth=6, heads=8, hidden_width=2048, norm_place="post")
+    return Tower(preset="transformer-base", width=512, depth=6, heads=8, ffn_width=2048, norm_place="post")
 
 
 def transformer_big() -> Tower:
     """Vaswani et al. 2017, table 3, "big"."""
-    return replace(transformer_base(), preset="transformer-big", width=1024, heads=16, hidden_width=4096, dropout=0.3)
+    return replace(transformer_base(), preset="transformer-big", width=1024, heads=16, ffn_width=4096, dropout=0.3)
 
 
 def transformer_tiny() -> Tower:
     """Wu et al. 2021, "Good for Misconceived Reasons": the size for some ten thousand sentences."""
-    return replace(transformer_base(), preset="transformer-tiny", width=128, depth=4, heads=4, hidden_width=256,
+    return replace(transformer_base(), preset="transformer-tiny", width=128, depth=4, heads=4, ffn_width=256,
                    dropout=0.3)
 
 
@@ -58,7 +58,7 @@ def modern_small() -> Tower:
     Four heads share a head of keys, a gated feed-forward has as many weights as GPT-2's. Input and output are one
     matrix, which at this size is a third of the model.
     """
-    return Tower(preset="modern-small", width=768, depth=12, heads=12, key_heads=3, hidden_width=2048,
+    return Tower(preset="modern-small", width=768, depth=12, heads=12, kv_heads=3, ffn_width=2048,
                  activation="swiglu", norm="rms", positions="rotary", qk_norm=True, bias=False, scale_embedding=False,
                  dropout=0.0)
 
@@ -90,7 +90,7 @@ def distilbert() -> Tower:
 
 def electra_small() -> Tower:
     """Clark et al. 2020, table 6. Its tokens are narrower than its blocks."""
-    return replace(bert_base(), preset="electra-small", width=256, heads=4, hidden_width=1024, embedding_width=128,
+    return replace(bert_base(), preset="electra-small", width=256, heads=4, ffn_width=1024, embedding_width=128,
                    head="gelu")
 
 
@@ -214,7 +214,7 @@ def language() -> Run:
     """A small decoder of today's making. A next token is not smoothed: its probability is what is wanted."""
     return Run(
         task="language",
-        model=replace(modern_small(), preset=None, width=256, depth=4, heads=4, key_heads=2, hidden_width=None,
+        model=replace(modern_small(), preset=None, width=256, depth=4, heads=4, kv_heads=2, ffn_width=None,
                       dropout=0.1),
         train=Train(batch_tokens=8_192, schedule="cosine", warmup=100, weight_decay=0.1, beta2=0.95, epsilon=1e-8,
                     smoothing=0.0))

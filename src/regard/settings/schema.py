@@ -31,8 +31,8 @@ class Data:
         0.1, "share of the text, its end, kept for validation where no file is named so", above=0, below=1)
     documents: Literal["joined", "apart"] = knob(
         "joined", "whether a text sees the one before it in the same row; apart, a row of mask or detect holds one")
-    several_labels: bool = knob(
-        False, "an example may have several labels or none, with commas between them; each is decided by itself")
+    multi_label: bool = knob(
+        False, "an example has any number of labels, separated by commas; each label is predicted independently")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,10 @@ class Tower:
     depth: int = knob(3, "blocks", least=1)
     decoder_depth: int | None = knob(None, "blocks of the decoder, where it differs from the encoder", least=1)
     heads: int = knob(8, "attention heads per block", least=1, most=65_536)
-    key_heads: int | None = knob(None, "heads of keys and values, each shared by a group of heads", least=1)
+    kv_heads: int | None = knob(
+        None, "key and value heads, each shared by a group of query heads; absent: as many as heads", least=1)
     head_width: int | None = knob(None, "numbers per head; absent: width / heads", least=1)
-    hidden_width: int | None = knob(None, "numbers inside the feed-forward; absent: 4 × width", least=1)
+    ffn_width: int | None = knob(None, "hidden width of the feed-forward layers; absent: 4 × width", least=1)
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "reglu", "geglu", "swiglu"] = knob(
         "relu", "nonlinearity of the feed-forward; the last three are gated")
     norm: Literal["layer", "rms"] = knob("layer", "LayerNorm or RMSNorm")
@@ -189,7 +190,8 @@ class Search:
     best: int = knob(1, "answers given per input, the best first", least=1)
     length_penalty: float = knob(1.0, "a score is the log-probability / length ** this")
     longest: int = knob(256, "tokens of an answer at the most", least=1)
-    no_repeat: int | None = knob(None, "no run of this many tokens comes twice", least=1)
+    no_repeat_ngram: int | None = knob(
+        None, "no n-gram of this many tokens repeats in an answer; absent: any may", least=1)
     batch: int = knob(64, "sentences worked on at once", least=1)
     temperature: float | None = knob(None, "draw instead of searching: 1 as the model says, 0 the likeliest", least=0)
     top_k: int | None = knob(None, "draw among the k likeliest tokens", least=1)

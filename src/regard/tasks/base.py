@@ -9,22 +9,23 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.check.probe import MAX_PROBE_ROWS, Probe
 from regard.data.batch import Batch, Chosen
+from regard.data.notes import Notes
 from regard.look.alignment import Links
 from regard.look.choices import Choice, Output
+from regard.look.confusion import Confusion
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.knobs import written
 from regard.settings.schema import Run, Search, Tower
-from regard.tasks.notes import Notes
 from regard.tasks.prepared import prepare
-from regard.tasks.subject import MOST, Subject
 
-__all__ = ["FIRST_SHOWN", "Answer", "Confusion", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
+__all__ = ["FIRST_SHOWN", "Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
            "loss_per_token", "no_such_split", "of_all_lengths"]
 
 B = TypeVar("B", bound=Batch)
@@ -75,14 +76,6 @@ class Example:
 
     input: str
     wanted: str
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """How many texts that have a label, its row, were given another, its column."""
-
-    labels: Sequence[str]
-    counts: Int[np.ndarray, "wanted given"]
 
 
 @dataclass(frozen=True)
@@ -268,7 +261,7 @@ class Task(ABC, Generic[B]):
         return None
 
     @abstractmethod
-    def subject(self, model: nn.Module) -> Subject:
+    def probe(self, model: nn.Module) -> Probe:
         """The model and some of its examples, ready to be checked."""
 
 
@@ -300,4 +293,4 @@ def of_all_lengths(examples: Sequence[Example]) -> list[Example]:
     """A few of them, from the shortest to the longest."""
     whole = [example for example in examples if example.input.strip() and example.wanted.strip()]
     by_length = sorted(whole, key=lambda example: len(example.input))
-    return by_length[:: max(1, len(by_length) // MOST)][:MOST]
+    return by_length[:: max(1, len(by_length) // MAX_PROBE_ROWS)][:MAX_PROBE_ROWS]

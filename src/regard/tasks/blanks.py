@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.check.probe import MAX_PROBE_LENGTH, made_up
 from regard.data.batch import Batch, Chosen, Plan
 from regard.data.blanks import NOISE, Hider
 from regard.data.builtin import passages
@@ -23,7 +24,6 @@ from regard.settings.schema import Run
 from regard.tasks.base import Example, Sizes, no_such_split
 from regard.tasks.reading import rows_of, vectors
 from regard.tasks.rows import BROKEN, CONTEXT, IGNORED, Rows
-from regard.tasks.subject import LONGEST, made_up
 
 __all__ = ["BlankBatch", "Blanked", "at"]
 
@@ -230,7 +230,7 @@ class Blanked(Rows[BlankBatch]):
             spans = self.spans("val")
             rows = [self._text("val", number * len(spans) // len(rows))[: len(row)] or row
                     for number, row in enumerate(rows)]
-        return [[self.tokens.start, *row[: LONGEST - 2], self.tokens.end] for row in rows]
+        return [[self.tokens.start, *row[: MAX_PROBE_LENGTH - 2], self.tokens.end] for row in rows]
 
 
 def at(states: Float[Tensor, "rows length width"], places: Int[Tensor, "rows asked"]) -> Float[Tensor, "_ width"]:

@@ -12,17 +12,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder
 from regard.data.labelled import Columns, Sample, read_corpus, read_file, some
 from regard.data.splits import find_splits, find_tests
 from regard.look.choices import Choice, Output
+from regard.look.confusion import Confusion
 from regard.models.labelled import Classifier
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Data, Search
-from regard.tasks.base import Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.judged import Judged
 from regard.tasks.labelled import IGNORED, LabelBatch, Labelled
 from regard.tasks.reading import alike, seen
-from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder
 
 __all__ = ["Classify"]
 
@@ -48,7 +49,7 @@ class Classify(Labelled):
 
     @property
     def several(self) -> bool:
-        return self.run.data.several_labels
+        return self.run.data.multi_label
 
     def _columns(self, data: Data) -> Columns:
         return Columns(data.source, data.target, self.several)
@@ -196,11 +197,12 @@ class Classify(Labelled):
             found.append(Output(text, (Choice(text, chance, likeliest),)))
         return found
 
-    def subject(self, model: nn.Module) -> Subject:
+    def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
         split, classifier = next(iter(self.samples), None), cast(Classifier, model)
         chosen = of_all_lengths([] if split is None else self.examples(split, MANY))
-        rows = [[*row[: LONGEST - 1], self.tokens.end] for row in self.rows([example.input for example in chosen])]
+        texts = [example.input for example in chosen]
+        rows = [[*row[: MAX_PROBE_LENGTH - 1], self.tokens.end] for row in self.rows(texts)]
         return of_encoder(model, classifier.encoder, rows or made_up(len(self.tokens)), pad=self.tokens.pad,
                           logits=lambda read: self._logits(model, read)[:, None])
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.check.probe import Probe, of_encoder
 from regard.data.batch import Chosen
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
@@ -24,7 +25,6 @@ from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
 from regard.tasks.blanks import BlankBatch, Blanked, at
 from regard.tasks.reading import alike, attention, padded, rows_of, seen
 from regard.tasks.rows import IGNORED
-from regard.tasks.subject import Subject, of_encoder
 
 __all__ = ["Detect", "drawn"]
 
@@ -233,7 +233,7 @@ class Detect(Blanked):
                 for piece, chance in zip(self.tokens.pieces(row), chances, strict=True))))
         return found
 
-    def subject(self, model: nn.Module) -> Subject:
+    def probe(self, model: nn.Module) -> Probe:
         detector = cast(Detector, model)
         return of_encoder(model, detector.encoder, self.checked_rows(), pad=self.tokens.pad,
                           logits=lambda read: self._logits(detector, read)[..., None])

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.check.probe import Probe, made_up, of_encoder
 from regard.data.batch import Batch, Chosen
 from regard.data.tokenizer import Tokenizer
 from regard.look.choices import Output
@@ -19,7 +20,6 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, no_such_split
 from regard.tasks.reading import attention, rows_of, seen, vectors
-from regard.tasks.subject import Subject, made_up, of_encoder
 
 __all__ = ["Encode"]
 
@@ -74,7 +74,7 @@ class Encode(Task[Batch]):
         """None: a vector is not chosen among others."""
         return [Output("", ()) for _ in inputs]
 
-    def subject(self, model: nn.Module) -> Subject:
+    def probe(self, model: nn.Module) -> Probe:
         """Of made-up rows; its states stand for the logits it has not."""
         bare, start, end = cast(Bare, model), self.tokens.start, self.tokens.end
 

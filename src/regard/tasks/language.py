@@ -12,10 +12,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.check.probe import Probe, made_up, of_decoder
 from regard.data.batch import Chosen
+from regard.device import fits
 from regard.generate.score import compare, scores
+from regard.generate.search_memory import refuse_search
 from regard.generate.text import Writing
 from regard.look.choices import Output
+from regard.look.outputs import records, weighed
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.writers import decoder
@@ -25,12 +29,8 @@ from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError, out_of
 from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
-from regard.tasks.device import fits
 from regard.tasks.ring import WANTED, Ring, RowBatch
-from regard.tasks.room import refuse_search
 from regard.tasks.rows import IGNORED
-from regard.tasks.subject import Subject, made_up, of_decoder
-from regard.tasks.watched import records, weighed
 from regard.tasks.writer import Writer
 
 __all__ = ["Language"]
@@ -304,7 +304,7 @@ class Language(Ring):
                  self._written(model, [prompt], how)[0].tokens or [self.tokens.end])
                 for prompt in map(self._prompt, inputs)]
 
-    def subject(self, model: nn.Module) -> Subject:
+    def probe(self, model: nn.Module) -> Probe:
         """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""
         rows, ids = made_up(len(self.tokens)), self.ids.get("val")
         if ids is not None:

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.check.probe import Probe, of_encoder
 from regard.data.published import MASKS
 from regard.look.choices import Output
+from regard.look.outputs import weighed
 from regard.look.record import Record
 from regard.models.masked import Masked
 from regard.nn.loss import cross_entropy
@@ -23,8 +25,6 @@ from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
 from regard.tasks.blanks import BlankBatch, Blanked, at
 from regard.tasks.reading import alike, attention, padded, seen
 from regard.tasks.rows import IGNORED
-from regard.tasks.subject import Subject, of_encoder
-from regard.tasks.watched import weighed
 
 __all__ = ["Fill"]
 
@@ -256,7 +256,7 @@ class Fill(Blanked):
             found.append((asked, [filled.get(place, id) for place, id in enumerate(asked.ids)]))
         return found
 
-    def subject(self, model: nn.Module) -> Subject:
+    def probe(self, model: nn.Module) -> Probe:
         masked = cast(Masked, model)
         return of_encoder(model, masked.encoder, self.checked_rows(), pad=self.tokens.pad,
                           logits=lambda read: masked.logits(self._states(masked, read, self._segments(read))))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from regard import manifest
 from regard.checkpoint import read_json, write_json
+from regard.data.notes import Notes
 from regard.data.ragged import damaged
 from regard.manifest import PREPARED, TOKENS
 from regard.settings.errors import UserError
 from regard.settings.opening import remove, to_read, to_write
 from regard.stdio import print_message
-from regard.tasks.notes import Notes
 
 if TYPE_CHECKING:
     from regard.tasks.base import Sizes, Task

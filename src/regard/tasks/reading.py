@@ -11,17 +11,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.data.notes import Notes
 from regard.data.tokenizer import Tokenizer
 from regard.kernels.linear_onednn import Layouts, lasting
 from regard.look.hooks import in_this_thread
+from regard.look.outputs import records
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.encoder import Encoder
 from regard.nn.head import pooled
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, out_of
-from regard.tasks.notes import Notes
-from regard.tasks.watched import records
 
 __all__ = ["alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
 

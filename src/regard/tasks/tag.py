@@ -12,20 +12,21 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder
 from regard.checkpoint import read_json, write_json
 from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, read_treebank
 from regard.data.ragged import damaged
 from regard.data.splits import find_tests
+from regard.data.word_tokenizer import Words, pieces, plain_words, told_words
 from regard.look.choices import Choice, Output
+from regard.look.confusion import Confusion
 from regard.look.record import Record
 from regard.models.labelled import Tagger, telling
 from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Data, Run, Search
-from regard.tasks.base import FIRST_SHOWN, Answer, Confusion, Example, Loss, Scores, Sizes, Term, of_all_lengths
+from regard.tasks.base import FIRST_SHOWN, Answer, Example, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.labelled import IGNORED, LabelBatch, Labelled, Sample
 from regard.tasks.reading import alike, attention, seen
-from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder
-from regard.tasks.words import Words, pieces, plain_words, told_words
 
 __all__ = ["Tag"]
 
@@ -307,12 +308,12 @@ class Tag(Labelled):
             return [plain_words(text) for text in inputs]
         return [told_words(text, output.split(" ")) for text, output in zip(inputs, outputs, strict=True)]
 
-    def subject(self, model: nn.Module) -> Subject:
+    def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
         split = next(iter(self.samples), None)
         chosen = of_all_lengths([] if split is None else self.examples(split, MANY))
         start, end = self.tokens.start, self.tokens.end
-        rows = [[*row[: LONGEST - 1], end] for row in self._rows([one.input.split(" ") for one in chosen])]
+        rows = [[*row[: MAX_PROBE_LENGTH - 1], end] for row in self._rows([one.input.split(" ") for one in chosen])]
         tagger = cast(Tagger, model)
         return of_encoder(tagger, tagger.encoder, pad=self.tokens.pad, logits=lambda read: self._logits(tagger, read),
                           rows=rows or [[start, *row, end] for row in made_up(len(self.tokens))])

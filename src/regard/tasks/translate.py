@@ -11,13 +11,16 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder_decoder
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.beam import Search as BeamSearch
 from regard.generate.filters import Filters
 from regard.generate.sample import Draws, Sampling, gather, sample
+from regard.generate.search_memory import refuse_search
 from regard.generate.text import until
 from regard.kernels.cuda_graphs import Captures, where
 from regard.look.choices import Output
+from regard.look.outputs import records, weighed
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
@@ -28,9 +31,6 @@ from regard.settings.errors import NotFinite
 from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Loss, Scores, Sizes, Term, of_all_lengths
 from regard.tasks.pairs import PairBatch, Pairs, round_up
-from regard.tasks.room import refuse_search
-from regard.tasks.subject import LONGEST, Subject, made_up, of_encoder_decoder
-from regard.tasks.watched import records, weighed
 
 __all__ = ["Translate"]
 
@@ -109,8 +109,8 @@ class Translate(Pairs):
                                     key=where(model))
         memory = Memory(states, Mask(keys=real))
         size = model.decoder.output.out_features
-        filters = self.filters.of(never=self._never(size), vocabulary=size, device=device, no_repeat=how.no_repeat,
-                                  repetition_penalty=how.repetition_penalty)
+        filters = self.filters.of(never=self._never(size), vocabulary=size, device=device,
+                                  no_repeat_ngram=how.no_repeat_ngram, repetition_penalty=how.repetition_penalty)
         prompt = torch.full((len(rows), 1), tokens.start, device=device)
         if how.temperature is None:
             return beam(model, prompt, memory=memory, filters=filters, captures=self.captures, how=Beam(
@@ -196,7 +196,7 @@ class Translate(Pairs):
                 targets.append(found[0].tokens)
         return [(source.tolist(), target) for source, target in zip(sources, targets, strict=True)]
 
-    def subject(self, model: nn.Module) -> Subject:
+    def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
         split = next(iter(self.pairs), None)
         chosen = of_all_lengths([] if split is None else self.examples(split, MANY))
@@ -206,8 +206,8 @@ class Translate(Pairs):
         return of_encoder_decoder(
             cast(EncoderDecoder, model), pad=self.source_tokens.pad, end=end,
             decode=lambda ids: self.target_tokens.decode([ids])[0],
-            rows=[[start, *row[:LONGEST]] for row in targets or made_up(len(self.target_tokens))],
-            sources=[[*row[:LONGEST], end] for row in sources or made_up(len(self.source_tokens))])
+            rows=[[start, *row[:MAX_PROBE_LENGTH]] for row in targets or made_up(len(self.target_tokens))],
+            sources=[[*row[:MAX_PROBE_LENGTH], end] for row in sources or made_up(len(self.source_tokens))])
 
 
 def _pad(rows: Sequence[NDArray[np.int32]], pad: int) -> Int[Tensor, "rows length"]:

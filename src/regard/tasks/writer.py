@@ -42,7 +42,7 @@ class Writer:
                    for prompt, read, most in zip(prompts, begun, longest, strict=True) for _ in range(how.best)]
         device, enough = next(model.parameters()).device, set[int]()
         filters = self.filters.of(never=never, vocabulary=model.output.out_features, device=device,
-                                  no_repeat=how.no_repeat, repetition_penalty=how.repetition_penalty)
+                                  no_repeat_ngram=how.no_repeat_ngram, repetition_penalty=how.repetition_penalty)
         sampling = Sampling(
             end=tokens.end, longest=max(longest), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
             temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)

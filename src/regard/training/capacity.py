@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import torch
 
+from regard.device import available, size_in_words
 from regard.settings.errors import Failure
 from regard.settings.knobs import of, written
 from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.base import Sizes
-from regard.tasks.device import available, size_in_words
 from regard.training.tune import learner
 
 __all__ = ["refuse_too_large", "refuse_uncountable"]
@@ -22,7 +22,7 @@ DEEP = 64  # blocks: the parameters of more are extrapolated
 BLOCK = 30_000  # bytes that the Python objects of a block take at the least
 UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
 # What a model grows with, and a usual value, by which the setting that is to blame is found.
-GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.hidden_width": 1024,
+GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.ffn_width": 1024,
           "model.heads": 8, "model.head_width": 64, "model.longest": 1024, "model.embedding_width": 256,
           "model.segments": 2, "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora_rank": 8}
 BLAMED = 100  # times its usual value

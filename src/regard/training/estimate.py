@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, Chosen, Plan
+from regard.device import available, fast_bfloat16, size_in_words
 from regard.look.watch import sites
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
-from regard.tasks.device import available, fast_bfloat16, size_in_words
 from regard.training.muon import operations
 from regard.training.optimizer import muon_matrices
 from regard.training.trace import Trace, trace

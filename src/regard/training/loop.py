@@ -18,20 +18,20 @@ from regard import manifest
 from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, read_json, write_json
 from regard.convert.peft import write_adapter
 from regard.convert.run import finish
+from regard.cores import Waiting, threads_kept
 from regard.data.batch import Batch, Plan
 from regard.data.loader import ahead
 from regard.data.visible import visible
-from regard.lock import hold
+from regard.device import choose_device, fits
 from regard.nn.init import initialize
 from regard.nn.lora import merged
+from regard.runs.lock import hold
 from regard.settings.errors import Failure, NotFinite, Stopped, UserError, count
 from regard.settings.load import refuse_another, to_json
 from regard.settings.schema import Run, Search, Train
 from regard.stdio import is_terminal, print_message
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
-from regard.tasks.cores import Waiting, threads_kept
-from regard.tasks.device import choose_device, fits
 from regard.tasks.prepared import restored
 from regard.training.capacity import refuse_too_large
 from regard.training.estimate import Parameters, outlook, precision_of

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.device import fast_bfloat16
 from regard.settings.errors import UserError
 from regard.settings.schema import Train
-from regard.tasks.device import fast_bfloat16
 from regard.training.muon import Muon, operations
 from regard.training.parallel import deal
 from regard.training.tune import level

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import Checkpoint, load_weights, named_tensors, newest, refuse_misfits, versions
+from regard.cores import choose_threads, is_chosen
 from regard.settings.errors import Failure, UserError
 from regard.settings.load import conflicts, from_json, to_json
 from regard.settings.schema import Run
-from regard.tasks.cores import choose_threads, is_chosen
 from regard.training.muon import Muon
 from regard.training.parallel import World
 

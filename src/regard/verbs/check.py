@@ -10,7 +10,7 @@ from regard.stdio import print_result
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:
-    from regard.tasks.checks import Check
+    from regard.check.consistency import Check
 
 __all__ = ["main"]
 
@@ -20,15 +20,15 @@ WIDTH = 31
 def main(run: Path | None, device: str, json: bool, *, verify: bool = True) -> None:
     folder = chosen(run)
 
-    from regard.tasks.checks import checks
-    from regard.tasks.predictor import load
+    from regard.check.consistency import checks
+    from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
     predictor.read_kept_data()
     found = []
     if not json:
         print_result(f"{'':{WIDTH}}{'largest difference':>18}{'at most':>10}")
-    for check in checks(predictor.task.subject(predictor.model)):
+    for check in checks(predictor.task.probe(predictor.model)):
         found.append(check)
         if not json:
             print_result(line(check), flush=True)

@@ -40,7 +40,7 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
     if where != STDOUT and (place.is_dir() or not place.parent.is_dir()):
         raise UserError(f"{place}: {'a folder, where a file is wanted' if place.is_dir() else 'no such folder'}")
 
-    from regard.tasks.predictor import load
+    from regard.predictor import load
 
     predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
     width, count = len(predictor.embed([""])[0]), 0  # and a run without vectors says so before a file is there

@@ -12,8 +12,8 @@ from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
-    from regard.tasks.base import Confusion
-    from regard.tasks.predictor import Predictor
+    from regard.look.confusion import Confusion
+    from regard.predictor import Predictor
 
 __all__ = ["Others", "main", "table"]
 
@@ -43,7 +43,7 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
     if plot is not None:
         prepare_to_draw(plot)
 
-    from regard.tasks.predictor import load
+    from regard.predictor import load
 
     predictor = load(folder, device=device, precision=precision, verify=verify)
     print_message(f"evaluating {folder}")
@@ -105,7 +105,7 @@ def _draw(confusion: "Confusion | None", file: Path, *, title: str, task: str) -
         raise UserError(f"--plot {file}: draws which label is taken for which; a text has no single one in this run of "
                         f"{task}")
     from regard.look.heatmap import save
-    from regard.verbs.charts import taken_for
+    from regard.look.plots.charts import taken_for
 
     save(taken_for(confusion, title=title), file)
     print_message(f"drawn: {file}")

@@ -58,7 +58,7 @@ def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, dev
             verify: bool) -> Explained:
     from regard.look.explain import catch
     from regard.look.watch import matching, sites
-    from regard.tasks.predictor import load
+    from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
     where = site or matching(sites(predictor.model), predictor.task.acting)[-1]

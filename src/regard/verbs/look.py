@@ -36,7 +36,7 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
     from regard.look.explain import catch_all
     from regard.look.page import page
     from regard.look.vectors import vectors
-    from regard.tasks.predictor import load
+    from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
     told = predictor.choices(text, output)
@@ -61,7 +61,7 @@ def _print(text: str, folder: Path, output: str | None, only: str, head: int | N
            verify: bool) -> None:
     """Heat maps in as many columns as the terminal has: of what was asked for, or of the most telling attention."""
     from regard.look.terminal import draw, telling
-    from regard.tasks.predictor import load
+    from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
     record = predictor.look(text, output, only=only, heads=None if head is None else [head])

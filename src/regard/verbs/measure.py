@@ -14,8 +14,8 @@ from regard.verbs.runs import chosen, prepare_to_draw
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
     from regard.look.alignment import Head, Links
     from regard.look.record import Record
+    from regard.predictor import Predictor
     from regard.tasks.base import Example
-    from regard.tasks.predictor import Predictor
 
 __all__ = ["Best", "ablation", "main", "measured", "over_training"]
 
@@ -23,7 +23,8 @@ Columns = dict[str, float]
 """What was measured of a head, by name."""
 
 NAMES = ("entropy", "distance", "first", "aer", "aer_mutual", "loss", "changed")
-GREEDY: dict[str, Any] = {"temperature": 0.0, "best": 1, "no_repeat": None, "repetition_penalty": 1.0}  # of any search
+# The settings of a greedy search, whatever the run has.
+GREEDY: dict[str, Any] = {"temperature": 0.0, "best": 1, "no_repeat_ngram": None, "repetition_penalty": 1.0}
 
 
 class Examples(NamedTuple):
@@ -57,7 +58,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     if plot is not None:
         prepare_to_draw(plot)
 
-    from regard.tasks.predictor import load
+    from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
     predictor.read_data()
@@ -229,7 +230,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _draw(heads: "Mapping[Head, Columns]", steps: Mapping[int, Step], file: Path) -> None:
     from regard.look.heatmap import save
-    from regard.verbs import charts
+    from regard.look.plots import charts
 
     if steps:
         rates = {step: {head: columns["aer"] for head, columns in its.heads.items() if "aer" in columns}

@@ -65,7 +65,7 @@ class Place:
 def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
     import torch
 
-    from regard.tasks.device import available, choose_device
+    from regard.device import available, choose_device
     from regard.training.estimate import MACHINES
 
     if memory is not None and not math.isfinite(memory):
@@ -188,7 +188,7 @@ def work(rehearsal: "Rehearsal", parameters: int, *, steps: int) -> dict[str, fl
 
 
 def _table(about: dict[str, Any]) -> str:
-    from regard.tasks.device import size_in_words
+    from regard.device import size_in_words
 
     memory, batch, time = about["memory"], about["batch"], about["seconds"]
     lines = [f"{'parameters':<16}{about['parameters']:>16,}"]

@@ -21,8 +21,8 @@ from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
     from regard.look.choices import Choice
+    from regard.predictor import Predictor
     from regard.tasks.base import Answer
-    from regard.tasks.predictor import Predictor
 
 __all__ = ["batched", "check_stdin", "main", "texts_of"]
 
@@ -43,7 +43,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
     asked = load_settings(folder / "run.json", overrides)
     _refuse_idle(asked, [*overrides, *(f"search.stop={text}" for text in stop)], score)
 
-    from regard.tasks.predictor import load
+    from regard.predictor import load
 
     predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
     search = load_settings(None, overrides, base=predictor.run).search
@@ -81,7 +81,7 @@ def _heeded(run: Run) -> Collection[str]:
             return every - {"top_k", "top_p", "min_p", "seed"}
         case "translate" | "language":
             return every - {"beam", "length_penalty"}
-        case "classify" | "tag" | "mask" if not run.data.several_labels:
+        case "classify" | "tag" | "mask" if not run.data.multi_label:
             return {"best", "batch"}
         case _:  # one answer, whatever is asked for
             return {"batch"}

@@ -5,11 +5,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from regard.runs.listing import record, table
+from regard.runs.summary import Summary, summaries, summary
 from regard.settings.errors import UserError
 from regard.settings.knobs import ascii_unless_printable
 from regard.stdio import print_message, print_result
-from regard.verbs.listing import record, table
-from regard.verbs.summary import Summary, summaries, summary
 
 __all__ = ["ROOT", "chosen", "main", "prepare_to_draw"]
 
@@ -64,7 +64,7 @@ def _plot(runs: Sequence[Summary], file: Path, json: bool) -> None:
     if not curves:
         raise UserError(f"nothing to draw yet: {', '.join(each.name for each in runs)} said no loss")
     try:
-        from regard.verbs.curves import draw
+        from regard.look.plots.loss_curves import draw
     except ModuleNotFoundError:
         raise UserError("--plot needs matplotlib: pip install 'regard[plot]'") from None
     draw(curves, file)

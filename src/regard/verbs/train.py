@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from regard import manifest
-from regard.lock import PREPARED, hold
+from regard.runs.lock import PREPARED, hold
+from regard.runs.summary import read_scores
 from regard.settings.errors import UserError, count
 from regard.settings.load import conflicts, load, refuse_another, said_of, task_of, text_of, to_json
 from regard.settings.opening import refuse_irregular, remove
@@ -21,8 +22,7 @@ from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.stdio import print_message, print_result
 from regard.verbs.runs import ROOT
-from regard.verbs.start import begun, refuse_another_shape
-from regard.verbs.summary import read_scores
+from regard.verbs.train_from import begun, refuse_another_shape
 
 __all__ = ["main", "settled"]
 
@@ -120,7 +120,7 @@ def _importing_torch() -> Iterator[None]:
 
 def _sample(folder: Path) -> str:
     """A little of what the model says by itself."""
-    from regard.tasks.predictor import load
+    from regard.predictor import load
 
     (text,) = load(folder).predict([""], longest=SAMPLE)
     return f"it writes:\n{text.rstrip()}\n"

@@ -22,8 +22,8 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
         raise UserError(f"--out {out}: " + ("a folder, where a file is wanted" if out.is_dir() else "no such folder"))
 
     from regard.look.gallery import page
-    from regard.tasks.mistakes import mistakes
-    from regard.tasks.predictor import load
+    from regard.mistakes import mistakes
+    from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
     predictor.read_data()

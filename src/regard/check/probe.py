@@ -1,4 +1,4 @@
-"""Subject: a model as the checks see it, whatever its task: rows of ids, and the ways in which it reads them."""
+"""Probe: a model as the checks see it, whatever its task: rows of ids, and the ways in which it reads them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,16 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.writes import Writes
 from regard.nn.mask import Mask
 
-__all__ = ["LONGEST", "MOST", "Rows", "Subject", "made_up", "of_decoder", "of_encoder", "of_encoder_decoder"]
+__all__ = ["MAX_PROBE_LENGTH", "MAX_PROBE_ROWS", "Probe", "Rows", "made_up", "of_decoder", "of_encoder",
+           "of_encoder_decoder"]
 
-MOST, LONGEST = 8, 24  # rows, and tokens of each: enough for every shape, and a matter of seconds
+MAX_PROBE_ROWS, MAX_PROBE_LENGTH = 8, 24  # rows, and tokens of each: enough for every shape, and a matter of seconds
 
 Rows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class Probe:
     """A model and what it is asked. What it does not have is None, and nothing is checked of it."""
 
     model: nn.Module
@@ -58,11 +59,11 @@ class Subject:
 
 
 def of_encoder_decoder(model: EncoderDecoder, rows: Rows, sources: Rows, *, pad: int, end: int,
-                       decode: Decode | None = None) -> Subject:
+                       decode: Decode | None = None) -> Probe:
     def seen(source: Int[Tensor, "rows source"]) -> Mask:
         return Mask(keys=source != pad)
 
-    return Subject(
+    return Probe(
         model=model, rows=rows, sources=sources, pad=pad, end=end, decode=decode, writer=model,
         logits=lambda read, source: model.logits(model(source, read, mask=seen(source))),
         blind=None if model.encoder.ordered else lambda tokens, here: model.encoder(
@@ -70,8 +71,8 @@ def of_encoder_decoder(model: EncoderDecoder, rows: Rows, sources: Rows, *, pad:
         remember=lambda source: model.encode(source, seen(source)))
 
 
-def of_decoder(model: Writes, rows: Rows, *, pad: int, end: int, decode: Decode | None = None) -> Subject:
-    return Subject(
+def of_decoder(model: Writes, rows: Rows, *, pad: int, end: int, decode: Decode | None = None) -> Probe:
+    return Probe(
         model=model, rows=rows, sources=[[] for _ in rows], pad=pad, end=end, decode=decode, writer=model,
         logits=lambda read, _: model.logits(model(model.embed(read))),
         blind=None if model.ordered else lambda tokens, here: model(
@@ -81,8 +82,8 @@ def of_decoder(model: Writes, rows: Rows, *, pad: int, end: int, decode: Decode 
 def of_encoder(
     model: nn.Module, encoder: Encoder, rows: Rows, *, pad: int,
     logits: Callable[[Int[Tensor, "rows length"]], Float[Tensor, "rows places classes"]],
-) -> Subject:
-    return Subject(
+) -> Probe:
+    return Probe(
         model=model, rows=rows, sources=[[] for _ in rows], pad=pad,
         logits=lambda read, _: logits(read),
         blind=None if encoder.ordered else lambda tokens, here: encoder(
@@ -92,5 +93,5 @@ def of_encoder(
 def made_up(vocabulary: int) -> list[list[int]]:
     """Rows of ids, for a run that has come without its data."""
     random = torch.Generator().manual_seed(0)
-    lengths = range(2, LONGEST, LONGEST // MOST)
+    lengths = range(2, MAX_PROBE_LENGTH, MAX_PROBE_LENGTH // MAX_PROBE_ROWS)
     return [torch.randint(3, vocabulary, (length,), generator=random).tolist() for length in lengths]

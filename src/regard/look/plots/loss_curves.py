@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from regard.runs.summary import Curves
 from regard.settings.opening import replacing
-from regard.verbs.summary import Curves
 
 __all__ = ["draw", "picture"]
 

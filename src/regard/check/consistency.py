@@ -1,6 +1,7 @@
 """What must hold of every checkpoint, shown on one: the same thing asked in two ways gets the same answer.
 
-It stands beside the tasks, above `generate` and `look`: it searches, and it needs to know where the attentions are.
+It stands below the tasks, each of which makes a probe of its model, and above `generate` and `look`: it searches, and
+it needs to know where the attentions are.
 """
 
 import math
@@ -16,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.check.probe import Probe, Rows
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.draw import Drawn
 from regard.generate.sample import Sampling, gather, sample
@@ -25,7 +27,6 @@ from regard.look.hooks import in_this_thread
 from regard.look.watch import sites
 from regard.nn.attend import Attend, Attended
 from regard.settings.errors import out_of
-from regard.tasks.subject import Rows, Subject
 
 __all__ = ["CHECKS", "Check", "checks"]
 
@@ -65,7 +66,7 @@ class Check:
         return self.difference <= self.tolerance  # of what is not a number, nothing holds
 
 
-def checks(asked: Subject) -> Iterator[Check]:
+def checks(asked: Probe) -> Iterator[Check]:
     """All that can be asked of this model, one after the other."""
     for name, otherwise, tolerance, measure, concerns in CHECKS:
         if concerns(asked):
@@ -77,14 +78,14 @@ def checks(asked: Subject) -> Iterator[Check]:
 # The checks. Each asks in a way that leaves the others' questions out.
 
 
-def batch_is_single(asked: Subject) -> Difference:
+def batch_is_single(asked: Probe) -> Difference:
     read, source = asked.filled(asked.rows), asked.filled(asked.sources)
     alone = [asked.logits(read[[row]], source[[row]]) for row in range(len(read))]
     size, row, token = _gap(asked.logits(read, source), torch.cat(alone))
     return Difference(size, f"row {row}, token {token}")
 
 
-def padded_is_unpadded(asked: Subject) -> Difference:
+def padded_is_unpadded(asked: Probe) -> Difference:
     found, more = [], [asked.pad] * MORE_PADDING
     for number, (row, source) in enumerate(zip(asked.rows, asked.sources, strict=True)):
         bare = asked.logits(asked.filled([row]), asked.filled([source]))
@@ -94,7 +95,7 @@ def padded_is_unpadded(asked: Subject) -> Difference:
     return max(found)
 
 
-def cache_is_none(asked: Subject) -> Difference:
+def cache_is_none(asked: Probe) -> Difference:
     """The first half of the tokens at once, the others one by one."""
     read, source, writer = asked.padded(asked.rows), asked.padded(asked.sources), _writer(asked)
     whole, half = asked.logits(read, source), read.shape[1] // 2
@@ -108,7 +109,7 @@ def cache_is_none(asked: Subject) -> Difference:
     return max(found)
 
 
-def reordered_is_fresh(asked: Subject) -> Difference:
+def reordered_is_fresh(asked: Probe) -> Difference:
     """Two beams for each row, which change places half-way: each goes on from what the other has read."""
     read, source, writer = asked.filled(asked.rows), asked.filled(asked.sources), _writer(asked)
     beams = torch.stack([read, read.roll(1, 0)], dim=1).flatten(0, 1)
@@ -131,7 +132,7 @@ def reordered_is_fresh(asked: Subject) -> Difference:
     return max(found)
 
 
-def beam_of_one_is_greedy(asked: Subject) -> Difference:
+def beam_of_one_is_greedy(asked: Probe) -> Difference:
     prompts, source, end = [row[:1] for row in asked.rows], asked.padded(asked.sources), _end(asked)
     longest = 2 * max(map(len, (*asked.sources, *asked.rows)))
     searched = beam(_writer(asked), asked.filled(prompts), memory=asked.remember(source),
@@ -142,7 +143,7 @@ def beam_of_one_is_greedy(asked: Subject) -> Difference:
     return _parted(asked, prompts, asked.sources, [answers[0] for answers in searched], greedy)
 
 
-def alone_is_together(asked: Subject) -> Difference:
+def alone_is_together(asked: Probe) -> Difference:
     """Greedy answers to prompts of many lengths: each row, and the first half of it."""
     prompts, sources = [part for row in asked.rows for part in (row, row[: -(-len(row) // 2)])], _twice(asked.sources)
     together = gather(_greedy(asked, prompts, sources), end=_end(asked))
@@ -151,7 +152,7 @@ def alone_is_together(asked: Subject) -> Difference:
     return _parted(asked, prompts, sources, together, alone)
 
 
-def streamed_is_whole(asked: Subject) -> Difference:
+def streamed_is_whole(asked: Probe) -> Difference:
     """The text of greedy answers, piece by piece."""
     decode, end = asked.decode, _end(asked)
     assert decode is not None
@@ -171,7 +172,7 @@ def _only_adds(decode: Decode, tokens: Sequence[int]) -> bool:
     return all(whole.startswith(decode(tokens[:size]).rstrip(UNFINISHED)) for size in range(len(tokens)))
 
 
-def fused_is_explicit(asked: Subject) -> Difference:
+def fused_is_explicit(asked: Probe) -> Difference:
     """Every attention of a whole pass and of a stepped one, on the very tensors it is given."""
     found = []
 
@@ -191,7 +192,7 @@ def fused_is_explicit(asked: Subject) -> Difference:
     return max(found)
 
 
-def future_is_unseen(asked: Subject) -> Difference:
+def future_is_unseen(asked: Probe) -> Difference:
     """After each token in turn, all that follow are changed for others."""
     found = []
     for number, (row, source) in enumerate(zip(asked.rows, asked.sources, strict=True)):
@@ -205,7 +206,7 @@ def future_is_unseen(asked: Subject) -> Difference:
     return max(found)
 
 
-def shuffled_is_shuffled(asked: Subject) -> Difference:
+def shuffled_is_shuffled(asked: Probe) -> Difference:
     """All tokens see one another, and are told that they stand at position 0."""
     blind, tokens = asked.blind, asked.filled(asked.sources if any(asked.sources) else asked.rows)
     assert blind is not None
@@ -215,27 +216,27 @@ def shuffled_is_shuffled(asked: Subject) -> Difference:
     return Difference(size, f"row {row}, token {int(order[token])}")
 
 
-def _always(asked: Subject) -> bool:
+def _always(asked: Probe) -> bool:
     return True
 
 
-def _writes(asked: Subject) -> bool:
+def _writes(asked: Probe) -> bool:
     return asked.writer is not None
 
 
-def _speaks(asked: Subject) -> bool:
+def _speaks(asked: Probe) -> bool:
     return asked.writer is not None and asked.decode is not None
 
 
-def _attends(asked: Subject) -> bool:
+def _attends(asked: Probe) -> bool:
     return bool(sites(asked.model))
 
 
-def _can_be_blind(asked: Subject) -> bool:
+def _can_be_blind(asked: Probe) -> bool:
     return asked.blind is not None
 
 
-CHECKS: tuple[tuple[str, str, float, Callable[[Subject], Difference], Callable[[Subject], bool]], ...] = (
+CHECKS: tuple[tuple[str, str, float, Callable[[Probe], Difference], Callable[[Probe], bool]], ...] = (
     ("batch = single", "what a row gets depends on the others in its batch", NEAR, batch_is_single, _always),
     ("padded = unpadded", "padding is seen", NEAR, padded_is_unpadded, _always),
     ("cache = none", "token by token the model says something else than at once", NEAR, cache_is_none, _writes),
@@ -253,18 +254,18 @@ CHECKS: tuple[tuple[str, str, float, Callable[[Subject], Difference], Callable[[
 # What they share.
 
 
-def _writer(asked: Subject) -> Steps:
+def _writer(asked: Probe) -> Steps:
     assert asked.writer is not None
     return asked.writer
 
 
-def _begin(asked: Subject, read: Int[Tensor, "rows length"], source: Int[Tensor, "rows source"], kind: str) -> State:
+def _begin(asked: Probe, read: Int[Tensor, "rows length"], source: Int[Tensor, "rows source"], kind: str) -> State:
     capacity = read.shape[1] if kind == "fixed" else None
     state: State = _writer(asked).begin(len(read), asked.remember(source), capacity=capacity)
     return state
 
 
-def _end(asked: Subject) -> int:
+def _end(asked: Probe) -> int:
     assert asked.end is not None
     return asked.end
 
@@ -273,13 +274,13 @@ def _twice(sources: Rows) -> list[Sequence[int]]:
     return [source for source in sources for _ in range(2)]
 
 
-def _greedy(asked: Subject, prompts: Rows, sources: Rows, longest: int = WRITTEN) -> Iterator[Drawn]:
+def _greedy(asked: Probe, prompts: Rows, sources: Rows, longest: int = WRITTEN) -> Iterator[Drawn]:
     how = Sampling(end=_end(asked), longest=longest, temperature=0.0)
     return sample(_writer(asked), asked.padded(prompts), lengths=[len(prompt) for prompt in prompts], how=how,
                   memory=asked.remember(asked.padded(sources)))
 
 
-def _parted(asked: Subject, prompts: Rows, sources: Rows, found: Sequence[Hypothesis],
+def _parted(asked: Probe, prompts: Rows, sources: Rows, found: Sequence[Hypothesis],
             wanted: Sequence[Hypothesis]) -> Difference:
     """Where two answers part, it counts by how much the one's next token is likelier than the other's."""
     gaps, parted = [], 0

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from regard.data.tokenizer import train as learn
+from regard.predictor import load
 from regard.settings.errors import UserError
-from regard.tasks.predictor import load
 from regard.tasks.reading import layers
 from regard.training.loop import train
-from regard.verbs.context import main, places
+from regard.verbs.explain_word import main, places
 from regard.verbs.train import settled
 
 TEXTS = ["the bank of the river", "money in the bank"]
@@ -83,8 +83,8 @@ def test_the_title_of_the_picture_runs_into_no_label_however_long_the_texts_are(
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    from regard.look.context import Word
-    from regard.verbs.ways import picture
+    from regard.look.plots.word_in_context import picture
+    from regard.look.word_in_context import Word
 
     alike = np.ones((len(texts), 3, 4))  # the labels stand at the top
     figure = picture(Word("internationalisation", texts, alike))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.tasks.device import LARGE, choose_device, large_pages
+from regard.device import LARGE, choose_device, large_pages
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE - 1, 3 * LARGE, 64 * LARGE, 1 << 60], ids=str)

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regard.check.consistency import CHECKS, Check, checks
+from regard.check.probe import Probe, of_decoder, of_encoder_decoder
 from regard.generate.beam import Search
 from regard.generate.sample import Draws
 from regard.generate.text import Pieces
@@ -20,8 +22,6 @@ from regard.nn.kv_cache import GrowingCache
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.settings.schema import Tower
-from regard.tasks.checks import CHECKS, Check, checks
-from regard.tasks.subject import Subject, of_decoder, of_encoder_decoder
 
 VOCABULARY = 40
 SOURCES = [[5, 6, 7, 2], [8, 9, 10, 11, 12, 13, 14, 2], [15, 2]]
@@ -57,18 +57,18 @@ def failed(model: EncoderDecoder | Decoder) -> list[str]:
     return [check.name for check in checked(model) if not check.holds]
 
 
-@pytest.mark.parametrize(("score", "positions", "key_heads"), [
+@pytest.mark.parametrize(("score", "positions", "kv_heads"), [
     ("scaled-dot", "sinusoidal", None), ("dot", "none", 1), ("bilinear", "fourier", 2), ("additive", "learned", None),
     ("distance", "rotary", 2), ("scaled-dot", "relative", 1), ("scaled-dot", "alibi", 4)])
-def test_all_hold_whatever_the_score_and_the_positions(score: str, positions: str, key_heads: int | None) -> None:
-    model = translator(score=score, positions=positions, key_heads=key_heads, temperature=0.7, norm_place="post")
+def test_all_hold_whatever_the_score_and_the_positions(score: str, positions: str, kv_heads: int | None) -> None:
+    model = translator(score=score, positions=positions, kv_heads=kv_heads, temperature=0.7, norm_place="post")
     assert failed(model) == []
 
 
-@pytest.mark.parametrize(("positions", "key_heads", "window"), [
+@pytest.mark.parametrize(("positions", "kv_heads", "window"), [
     ("learned", None, None), ("rotary", 2, 3), ("alibi", None, None), ("relative", 1, 5), ("sinusoidal", None, 2)])
-def test_all_hold_of_a_decoder_alone(positions: str, key_heads: int | None, window: int | None) -> None:
-    model = language(positions=positions, key_heads=key_heads, window=window, norm="rms", qk_norm=True, tied="output")
+def test_all_hold_of_a_decoder_alone(positions: str, kv_heads: int | None, window: int | None) -> None:
+    model = language(positions=positions, kv_heads=kv_heads, window=window, norm="rms", qk_norm=True, tied="output")
     found = checked(model)
     assert len(found) == len(CHECKS)
     assert all(check.holds for check in found)
@@ -82,7 +82,7 @@ def test_of_a_model_that_writes_nothing_only_what_it_reads_is_checked() -> None:
     def states(rows: Tensor, source: Tensor) -> Tensor:
         return encoder(encoder.embed(rows), mask=Mask(keys=rows != 0))
 
-    found = list(checks(Subject(model=encoder, rows=ROWS, sources=[[]] * 3, pad=0, logits=states, blind=None)))
+    found = list(checks(Probe(model=encoder, rows=ROWS, sources=[[]] * 3, pad=0, logits=states, blind=None)))
     assert [check.name for check in found] == ["batch = single", "padded = unpadded", "fused = explicit"]
     assert all(check.holds for check in found)
 

@@ -13,7 +13,7 @@ __all__ = ["begun", "refuse_another_shape"]
 READERS = {"classify", "tag", "mask", "detect", "encode"}  # tasks of an encoder alone
 SUMMED_UP = {"classify", "encode"}  # tasks that make one vector of a text, as the next one may do
 # What decides the weights of a body, or how they are read.
-SHAPE = ("cell", "ways", "width", "depth", "heads", "key_heads", "head_width", "hidden_width", "activation", "norm",
+SHAPE = ("cell", "ways", "width", "depth", "heads", "kv_heads", "head_width", "ffn_width", "activation", "norm",
          "norm_place", "bias", "score", "positions", "position_width", "qk_norm", "global_projections",
          "embedding_width", "embedding_norm", "scale_embedding", "segments", "tied")
 
@@ -66,5 +66,5 @@ def refuse_another_shape(model: Tower, body: Tower, source: Path) -> None:
 
 def _derived(tower: Tower) -> Tower:
     """With what is derived said: the same by another way is no other shape."""
-    return replace(tower, key_heads=tower.key_heads or tower.heads, head_width=tower.head_width or
-                   tower.width // tower.heads, hidden_width=tower.hidden_width or 4 * tower.width)
+    return replace(tower, kv_heads=tower.kv_heads or tower.heads, head_width=tower.head_width or
+                   tower.width // tower.heads, ffn_width=tower.ffn_width or 4 * tower.width)

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from regard.data.few_shot import Shots
 from regard.look.alignment import Head
+from regard.look.confusion import Confusion
 from regard.look.heatmap import COLOURS as HEAT
+from regard.look.plots.loss_curves import COLOURS, FAINT, GREY, INK, spread
 from regard.settings.errors import count
-from regard.tasks.base import Confusion
-from regard.tasks.shots import Shots
-from regard.verbs.curves import COLOURS, FAINT, GREY, INK, spread
 
 __all__ = ["by_head", "by_shots", "over_training", "taken_for"]
 

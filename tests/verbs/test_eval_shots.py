@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from regard.data.few_shot import Shots, labels, prompt, with_shots
 from regard.data.text import Pair, read_pairs
+from regard.look.plots.charts import by_shots
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.tasks.shots import Shots, labels, prompt, with_shots
 from regard.training.loop import train
-from regard.verbs.charts import by_shots
-from regard.verbs.shots import counts, main
+from regard.verbs.eval_shots import counts, main
 
 POOL = [Pair(f"text {n}", ("even", "odd")[n % 2]) for n in range(40)]
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from regard.data.notes import Notes
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.tasks import make
 from regard.tasks.base import Task
-from regard.tasks.notes import Notes
 
 TINY = ["model.width=8", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "data.built_in_size=40",
         "data.longest=16", "model.longest=16", "model.positions=learned", "search.longest=2", "search.beam=1"]

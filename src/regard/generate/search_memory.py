@@ -2,9 +2,9 @@
 
 import torch
 
+from regard.device import available, size_in_words
 from regard.settings.errors import Failure
 from regard.settings.schema import Search, Tower
-from regard.tasks.device import available, size_in_words
 
 __all__ = ["refuse_search"]
 
@@ -34,5 +34,5 @@ def _remembered(tower: Tower, tokens: int) -> int:
     if tower.cell is not None:
         return tower.width
     seen = tokens if tower.window is None else min(tokens, tower.window)
-    key_heads, head_width = tower.key_heads or tower.heads, tower.head_width or tower.width // tower.heads
-    return 2 * (tower.decoder_depth or tower.depth) * key_heads * head_width * seen
+    kv_heads, head_width = tower.kv_heads or tower.heads, tower.head_width or tower.width // tower.heads
+    return 2 * (tower.decoder_depth or tower.depth) * kv_heads * head_width * seen

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.tasks import cores as module
-from regard.tasks.cores import Reading, Waiting, choose_threads, quota, threads_for
+from regard import cores as module
+from regard.cores import Reading, Waiting, choose_threads, quota, threads_for
 
 INF = float("inf")
 
@@ -141,7 +141,7 @@ def test_the_work_of_other_processes_is_seen_and_our_own_is_not() -> None:
 
 TURNING = """
 import time, torch
-from regard.tasks.cores import Waiting
+from regard.cores import Waiting
 torch.set_num_threads(2)
 
 def turned():

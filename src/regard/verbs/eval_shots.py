@@ -11,8 +11,8 @@ from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+    from regard.data.few_shot import Shots
     from regard.data.text import Pair
-    from regard.tasks.shots import Shots
 
 __all__ = ["counts", "main"]
 
@@ -36,8 +36,8 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
         raise UserError(f"--shots {most}: {data} has examples for {others:,} at the most")
     questions = questions[:limit]
 
-    from regard.tasks.predictor import load
-    from regard.tasks.shots import labels, with_shots
+    from regard.data.few_shot import labels, with_shots
+    from regard.predictor import load
 
     names = labels([*pool, *questions])
     if not 1 < len(names) <= MOST_LABELS:
@@ -63,7 +63,7 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
         print_result(f"always the commonest label: {most_common:.3f}")
     if plot is not None:
         from regard.look.heatmap import save
-        from regard.verbs.charts import by_shots
+        from regard.look.plots.charts import by_shots
 
         save(by_shots(found, most_common, title=f"{folder.name} on {data.name}"), plot)
         print_message(f"drawn: {plot}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from regard import manifest
-from regard.lock import is_held
+from regard.runs.lock import is_held
 from regard.settings.errors import UserError
 from regard.settings.files import parsed
 from regard.settings.load import load

@@ -16,6 +16,7 @@ from regard import manifest
 from regard.checkpoint import load_weights, refuse_not_finite
 from regard.convert.run import saved
 from regard.data.tokenizer import checked_length
+from regard.device import choose_device, large_pages
 from regard.kernels.quantize import quantize as narrow
 from regard.look.choices import Output
 from regard.look.record import Record
@@ -26,7 +27,6 @@ from regard.settings.schema import Run, Search
 from regard.stdio import print_message
 from regard.tasks import make
 from regard.tasks.base import Answer, Likelihood, Scores, Task
-from regard.tasks.device import choose_device, large_pages
 from regard.tasks.prepared import is_kept, restored
 
 __all__ = ["Predictor", "load"]

@@ -81,8 +81,8 @@ def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(r
 
 
 @pytest.mark.parametrize(("setting", "has"), [
-    ("model.width=32", "16"), ("model.depth=2", "1"), ("model.heads=4", "2"), ("model.key_heads=1", "2"),
-    ("model.hidden_width=48", "64"), ("model.positions=learned", "rotary"),
+    ("model.width=32", "16"), ("model.depth=2", "1"), ("model.heads=4", "2"), ("model.kv_heads=1", "2"),
+    ("model.ffn_width=48", "64"), ("model.positions=learned", "rotary"),
 ])
 def test_a_shape_that_the_source_has_not_is_refused_by_the_name_of_its_setting(
     runs: Path, setting: str, has: str
@@ -116,7 +116,7 @@ def test_another_preset_than_that_of_the_source_is_named_beside_it(runs: Path, t
 
 
 def test_the_shape_of_the_source_may_be_said_again_in_whatever_way(runs: Path) -> None:
-    same = ["model.width=16", "model.key_heads=2", "model.head_width=8", "model.hidden_width=64"]
+    same = ["model.width=16", "model.kv_heads=2", "model.head_width=8", "model.ffn_width=64"]
     run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", *same, "model.dropout=0.5"])
     assert (run.model.head_width, run.model.dropout) == (8, 0.5)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.word_tokenizer import pieces, plain_words, told_words
 from regard.settings.errors import UserError
-from regard.tasks.words import pieces, plain_words, told_words
 
 
 @given(st.lists(st.integers(1, 6), min_size=0, max_size=40), st.integers(6, 20))

@@ -12,7 +12,7 @@ from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:
     from regard.data.tokenizer import Tokenizer
-    from regard.look.context import Word
+    from regard.look.word_in_context import Word
 
 __all__ = ["main", "places"]
 
@@ -29,7 +29,7 @@ def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | 
     found = _word(word, texts, folder, device, verify)
     if plot is not None:
         from regard.look.heatmap import save
-        from regard.verbs.ways import picture
+        from regard.look.plots.word_in_context import picture
 
         save(picture(found), plot)
         print_message(f"drawn: {plot}")
@@ -43,8 +43,8 @@ def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | 
 def _word(word: str, texts: Sequence[str], folder: Path, device: str, verify: bool) -> "Word":
     import numpy as np
 
-    from regard.look.context import Word
-    from regard.tasks.predictor import load
+    from regard.look.word_in_context import Word
+    from regard.predictor import load
     from regard.tasks.reading import layers, rows_of
 
     predictor = load(folder, device=device, verify=verify)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from regard.look.context import Word
+from regard.look.word_in_context import Word
 
 STATES = st.tuples(st.integers(2, 4), st.integers(1, 4), st.integers(1, 6)).flatmap(
     lambda shape: arrays(np.float32, shape, elements=st.floats(-10, 10, width=32)))

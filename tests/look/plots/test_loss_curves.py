@@ -15,11 +15,11 @@ pytest.importorskip("matplotlib")
 from matplotlib.axes import Axes
 
 import regard.cli
+from regard.look.plots.loss_curves import draw, picture, spread
+from regard.runs.summary import Curves
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
-from regard.verbs.curves import draw, picture, spread
 from regard.verbs.runs import main
-from regard.verbs.summary import Curves
 
 PNG = b"\x89PNG\r\n\x1a\n"
 ONE = Curves({50: 5.0, 100: 2.0, 150: 1.0}, {75: 3.0, 150: 1.25})
@@ -140,7 +140,7 @@ def test_runs_that_have_said_nothing_yet_cannot_be_drawn() -> None:
 
 def test_without_matplotlib_the_way_to_get_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     make(Path("runs/one"), ONE)
-    monkeypatch.delitem(sys.modules, "regard.verbs.curves")
+    monkeypatch.delitem(sys.modules, "regard.look.plots.loss_curves")
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=r"--plot needs matplotlib: pip install 'regard\[plot\]'"):

@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from regard.runs.summary import Score, Summary
 from regard.settings.knobs import ascii_unless_printable
 from regard.settings.schema import Data
-from regard.verbs.summary import Score, Summary
 
 __all__ = ["record", "table"]
 

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from regard.look.context import Word
-from regard.verbs.curves import COLOURS, FAINT, GREY, INK, spread
+from regard.look.plots.loss_curves import COLOURS, FAINT, GREY, INK, spread
+from regard.look.word_in_context import Word
 
 __all__ = ["picture"]
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from regard.lock import RECENT, hold, is_held
+from regard.runs.lock import RECENT, hold, is_held
 from regard.settings.errors import Failure, UserError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path
-from regard.lock import hold
+from regard.runs.lock import hold
 with hold(Path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(60)
@@ -28,7 +28,7 @@ with hold(Path(sys.argv[1])):
 ASK = """
 import sys, time
 from pathlib import Path
-from regard.lock import is_held
+from regard.runs.lock import is_held
 print("ready", flush=True)
 while True:
     is_held(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Pictures for papers and slides. They need matplotlib (the extra `plot`)."""
