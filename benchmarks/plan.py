@@ -37,7 +37,7 @@ def draw(tower: Tower, dice: random.Random, *, tiny: bool) -> tuple[Run, int]:
     length = 2 * dice.randint(4, 10 if tiny else 100)
     tokens = dice.choice([64, 128] if tiny else [4096, 8192, 16384])
     vocabulary = dice.choice([320, 640] if tiny else [8000, 16000, 32000])
-    how = Train(batch_tokens=tokens, schedule="constant", rate=1e-4)
+    how = Train(batch_tokens=tokens, schedule="constant", learning_rate=1e-4)
     return Run(model=tower, tokens=Tokens(vocabulary=vocabulary), train=how), length
 
 

@@ -236,7 +236,7 @@ def our_update(task: Translate, model: EncoderDecoder, how: Train, data: Data, d
 
 
 def their_update(model: Plain, how: Train, data: Data, device: str, precision: torch.dtype) -> Callable[[], None]:
-    optimizer = torch.optim.AdamW(model.train().parameters(), lr=how.rate, betas=(how.beta1, how.beta2),
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=how.learning_rate, betas=(how.beta1, how.beta2),
                                   eps=how.epsilon, weight_decay=how.weight_decay)
     batches = data.theirs()
 
@@ -247,9 +247,9 @@ def their_update(model: Plain, how: Train, data: Data, device: str, precision: t
         with torch.autocast(device, precision, enabled=precision != torch.float32):
             logits = model(source, lengths, read)
             loss = F.cross_entropy(logits.flatten(0, 1), write.flatten(), ignore_index=PAD,
-                                   label_smoothing=how.smoothing)
+                                   label_smoothing=how.label_smoothing)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), how.clip)
+        nn.utils.clip_grad_norm_(model.parameters(), how.grad_clip)
         optimizer.step()
 
     return update
@@ -301,7 +301,7 @@ def several(update: Callable[[], None]) -> Callable[[], None]:
 
 
 def train(args: argparse.Namespace, tower: Tower, precision: str) -> None:
-    how = Train(batch_tokens=args.batch_tokens, rate=1e-4, schedule="constant", warmup=0)
+    how = Train(batch_tokens=args.batch_tokens, learning_rate=1e-4, schedule="constant", warmup=0)
     task, model = translator(tower, args.vocabulary, how, args.device)
     data = Data(task, how, args.vocabulary)
     plain = Plain(tower.width, args.vocabulary, tower.dropout).to(args.device)

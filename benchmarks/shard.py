@@ -59,7 +59,8 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
     device = choose_device("cpu" if args.tiny else "cuda")
-    how = Train(batch_tokens=128 if args.tiny else 16_384, rate=1e-4, schedule="constant", recompute=True)
+    how = Train(batch_tokens=128 if args.tiny else 16_384, learning_rate=1e-4, schedule="constant",
+                activation_checkpointing=True)
     run = Run(model=TINY if args.tiny else LARGE, tokens=Tokens(vocabulary=640 if args.tiny else 32_000), train=how)
     rehearsal = rehearse(run, length=16 if args.tiny else 128)
     with join(device) as world:
@@ -69,7 +70,7 @@ def main() -> None:
         count = sum(p.numel() for p in model.parameters())
         print(f"{count:,} parameters, {' × '.join(map(str, rehearsal.shape))} tokens, {device.type}", flush=True)
         found: dict[str, tuple[list[float], float]] = {}
-        for name, settings, place in (("plain", how, World()), ("sharded", replace(how, shard=True), world)):
+        for name, settings, place in (("plain", how, World()), ("sharded", replace(how, fsdp=True), world)):
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             trainer = Trainer(rehearsal, model, settings, place, device)

@@ -38,7 +38,7 @@ WARM = 4  # updates before the clock runs: compiling, choosing kernels, filling 
 def ours(shape: Shape, device: str, precision: str, *, padded: bool = False) -> Update:
     """What `regard train` does with a batch: the task's loss and the training loop's update."""
     compiled = "on" if device == "cuda" else "off"
-    how = Train(clip=None, smoothing=SMOOTHING, rate=RATE, schedule="constant", compile=compiled)
+    how = Train(grad_clip=None, label_smoothing=SMOOTHING, learning_rate=RATE, schedule="constant", compile=compiled)
     task = Translate(Run(model=shape.tower, train=how))
     task.source_tokens = task.target_tokens = SimpleNamespace(pad=PAD)
     model = task.build({"sources": shape.vocabulary, "targets": shape.vocabulary})

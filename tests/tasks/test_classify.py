@@ -26,7 +26,7 @@ from regard.tasks.labelled import LabelBatch
 from regard.training.loop import train
 
 TINY = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
-        "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.rate=0.01", "data.longest=16",
+        "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.learning_rate=0.01", "data.longest=16",
         "device=cpu", "train.precision=float32"]  # fmt: skip
 COLOURS = ("red", "green", "blue")
 
@@ -98,7 +98,7 @@ def logits(predictor: Predictor, batch: LabelBatch) -> Tensor:
 def test_the_loss_of_one_label_is_its_cross_entropy(one: Path, smoothing: float) -> None:
     predictor = load(one)
     predictor.read_data()
-    predictor.task.run = run_of(one.parent / "colours.tsv", f"train.smoothing={smoothing}")
+    predictor.task.run = run_of(one.parent / "colours.tsv", f"train.label_smoothing={smoothing}")
     batch = a_batch(predictor.task)
     logs = logits(predictor, batch).log_softmax(-1)
     targets = batch.targets[: len(logs), 0]
@@ -115,7 +115,7 @@ def test_the_loss_of_several_labels_is_the_sum_of_their_decisions(many: Path, sm
     predictor = load(many)
     predictor.read_data()
     predictor.task.run = run_of(many.parent / "colours.jsonl", "data.multi_label=true",
-                                f"train.smoothing={smoothing}")
+                                f"train.label_smoothing={smoothing}")
     batch = a_batch(predictor.task)
     chances = logits(predictor, batch).double().sigmoid()
     wanted = batch.targets[: len(chances)].double()

@@ -72,7 +72,7 @@ def ready(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tag, Ta
 @pytest.fixture(scope="module")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    run = tiny(data, "train.steps=150", "train.rate=0.01", "train.warmup=10", "train.batch_tokens=512",
+    run = tiny(data, "train.steps=150", "train.learning_rate=0.01", "train.warmup=10", "train.batch_tokens=512",
                "model.width=32", "train.precision=float32")
     train(run, folder / "run", quiet=True)
     return folder / "run"

@@ -186,7 +186,7 @@ def test_padding_changes_no_loss(translator: tuple[Translate, EncoderDecoder], r
 def test_without_smoothing_the_loss_is_the_likelihood(translator: tuple[Translate, EncoderDecoder], data: Path) -> None:
     task, model = translator
     batch = task.collate("train", plan(task)[0])
-    plain = Translate(tiny(data, "train.smoothing=0"))
+    plain = Translate(tiny(data, "train.label_smoothing=0"))
     plain.source_tokens, plain.target_tokens = task.source_tokens, task.target_tokens
     loss, nll = losses(plain, model, batch)
     assert loss == pytest.approx(nll, rel=1e-6)

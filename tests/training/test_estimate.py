@@ -198,7 +198,7 @@ def test_sharded_muon_takes_its_share_of_the_time_but_no_less_than_one_matrix_ta
     found = estimated(rehearsed, Train())
 
     def more(gpus: int) -> float:
-        adamw, muon = (seconds(found.parameters, found.traced, Train(optimizer=name, shard=True), MACHINES["h200"],
+        adamw, muon = (seconds(found.parameters, found.traced, Train(optimizer=name, fsdp=True), MACHINES["h200"],
                                precision=HALF, gpus=gpus) for name in ("adamw", "muon"))
         return muon - adamw
 
@@ -214,7 +214,7 @@ def test_sharded_muon_holds_its_share_of_the_matrices_but_no_less_than_one(rehea
 
     def held(gpus: int) -> int:
         """When the optimiser steps, for which the little else that is there leaves all room."""
-        needed = memory(three, nothing, Train(optimizer="muon", shard=True), device="cpu", gpus=gpus)
+        needed = memory(three, nothing, Train(optimizer="muon", fsdp=True), device="cpu", gpus=gpus)
         return needed.total - needed.weights - needed.gradients - needed.optimizer
 
     assert [held(gpus) / (4 * MUON_HELD * size) for gpus in (1, 2, 3, 64)] == [3, 1.5, 1, 1]
@@ -230,7 +230,7 @@ def test_muons_operations_are_those_that_it_does() -> None:
 def test_smaller_pieces_and_recomputation_need_less(rehearsed: Rehearsal) -> None:
     whole = estimated(rehearsed, Train())
     pieces = estimated(rehearsed, Train(accumulate=3))
-    again = estimated(rehearsed, Train(recompute=True))
+    again = estimated(rehearsed, Train(activation_checkpointing=True))
     assert pieces.memory.activations == pytest.approx(whole.memory.activations / 3, rel=0.1)
     assert again.memory.activations < 0.8 * whole.memory.activations
     assert max(pieces.memory.total, again.memory.total) < whole.memory.total
@@ -243,7 +243,7 @@ def test_the_gradients_of_earlier_pieces_stay(rehearsed: Rehearsal) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_shards_share_out_weights_gradients_and_optimiser(rehearsed: Rehearsal, optimizer: Any) -> None:
-    alone, shared = (estimated(rehearsed, Train(optimizer=optimizer, shard=gpus > 1), gpus=gpus) for gpus in (1, 3))
+    alone, shared = (estimated(rehearsed, Train(optimizer=optimizer, fsdp=gpus > 1), gpus=gpus) for gpus in (1, 3))
     for kind in ("weights", "gradients", "optimizer"):
         assert getattr(shared.memory, kind) == getattr(alone.memory, kind) // 3
     assert shared.memory.activations == pytest.approx(alone.memory.activations / 3, rel=0.1)
@@ -264,12 +264,12 @@ def test_more_work_takes_longer(rehearsed: Rehearsal) -> None:
         return seconds(found.parameters, found.traced, how, MACHINES[machine], precision=HALF, gpus=gpus)
 
     assert of(Train(compile="on")) < of(Train(compile="off")) < of(Train(compile="off"), "a100")
-    assert of(Train()) < of(Train(recompute=True)) < 1.34 * of(Train())
-    assert of(Train(shard=True), gpus=8) < of(Train())
+    assert of(Train()) < of(Train(activation_checkpointing=True)) < 1.34 * of(Train())
+    assert of(Train(fsdp=True), gpus=8) < of(Train())
 
 
 def test_both_ways_of_sharing_send_eight_bytes_a_parameter() -> None:
-    for how in (Train(), Train(shard=True)):
+    for how in (Train(), Train(fsdp=True)):
         assert bytes_sent(1000, how, 1) == 0
         assert bytes_sent(1000, how, 8) == 7 / 8 * 8 * 1000
 

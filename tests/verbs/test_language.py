@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = (f"the {WORDS[n % 10]} sees the {WORDS[n * n % 7]}, and says {n}.\n" for n in range(300))
     (folder / "text.txt").write_text("".join(lines), encoding="utf-8")
     settings = ["task=language", "model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0",
-                "tokens.vocabulary=300", "train.steps=30", "train.warmup=2", "train.rate=0.01",
+                "tokens.vocabulary=300", "train.steps=30", "train.warmup=2", "train.learning_rate=0.01",
                 "train.batch_tokens=256", "data.longest=32", "search.longest=12", "device=cpu",
                 f"data.paths={folder / 'text.txt'}"]
     regard.train(regard.recipe(overrides=settings), folder / "run", quiet=True)

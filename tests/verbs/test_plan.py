@@ -78,13 +78,13 @@ def test_the_parameters_are_those_of_the_model_that_will_be_trained() -> None:
 def test_a_plan_says_what_learns_and_what_is_frozen() -> None:
     whole = planned(*GPU)
     assert (whole["learning"], whole["frozen"]) == (whole["parameters"], {})
-    some = planned(*GPU, "--set", "train.frozen=1")
+    some = planned(*GPU, "--set", "train.freeze_layers=1")
     frozen = sum(some["frozen"].values())
     assert some["learning"] == some["parameters"] - frozen
     assert some["frozen"]["embeddings"] == some["parts"]["embeddings"]
     for kind in ("gradients", "optimizer"):
         assert some["memory"][kind] == whole["memory"][kind] * some["learning"] // whole["parameters"]
-    said = run(*SETTINGS, *GPU, "--set", "train.frozen=1").out
+    said = run(*SETTINGS, *GPU, "--set", "train.freeze_layers=1").out
     assert f"learning        {some['learning']:>16,}  ({some['learning'] / some['parameters']:.2%})" in said
     assert "  frozen" in said
 
@@ -142,7 +142,7 @@ def test_several_gpus_are_assumed_where_there_is_none() -> None:
 
 @pytest.mark.parametrize(("settings", "memory", "proposed"), [
     (["--set", "train.batch_tokens=4096"], "0.07", "--set train.accumulate=4"),
-    (["--set", "model.width=1024"], "0.4", "--set train.recompute=true --set train.shard=true --gpus 8"),
+    (["--set", "model.width=1024"], "0.4", "--set train.activation_checkpointing=true --set train.fsdp=true --gpus 8"),
 ])
 def test_what_is_proposed_instead_fits(settings: list[str], memory: str, proposed: str) -> None:
     wanted = [*GPU, *settings, "--length", "32", "--memory", memory]

@@ -105,7 +105,8 @@ class Classify(Labelled):
         logits, how = self._logits(model, batch.tokens), self.run.train
         entropy = _of_each if self.several else _of_one
         plain = entropy(logits.detach(), batch.targets, smoothing=0.0)
-        return Term("loss", entropy(logits, batch.targets, smoothing=how.smoothing)), Term("nll", plain, weight=0.0)
+        smoothed = entropy(logits, batch.targets, smoothing=how.label_smoothing)
+        return Term("loss", smoothed), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()
     def likeliest(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:

@@ -78,7 +78,7 @@ class Detect(Blanked):
             return Term("loss", total), Term("nll", total.detach(), weight=0.0)
         filled, output = self._filled(detector, batch), _generator(detector).words.output
         total, plain = cross_entropy(filled.features, output.weight, batch.targets.flatten(), ignore=IGNORED,
-                                     smoothing=self.run.train.smoothing, bias=output.bias)
+                                     smoothing=self.run.train.label_smoothing, bias=output.bias)
         found = _errors(self._logits(detector, filled.tokens, like=batch.tokens), filled.replaced,
                         batch.tokens != self.tokens.pad)
         return (Term("loss", total), Term("nll", plain, weight=0.0),

@@ -74,7 +74,7 @@ class Language(Ring):
     def _entropy(self, writer: Writes, states: Float[Tensor, "rows length width"],
                  wanted: Int[Tensor, "rows length"]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         return cross_entropy(states.flatten(0, 1), writer.output.weight, wanted.flatten(), ignore=IGNORED,
-                             smoothing=self.run.train.smoothing)
+                             smoothing=self.run.train.label_smoothing)
 
     @torch.no_grad()
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,

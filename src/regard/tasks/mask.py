@@ -63,7 +63,7 @@ class Fill(Blanked):
         masked = cast(Masked, model)
         states, output = self._trained(masked, batch), masked.words.output
         total, plain = cross_entropy(masked.words.features(at(states, batch.places)), output.weight,
-                                     batch.targets.flatten(), ignore=IGNORED, smoothing=self.run.train.smoothing,
+                                     batch.targets.flatten(), ignore=IGNORED, smoothing=self.run.train.label_smoothing,
                                      bias=output.bias)
         terms = Term("loss", total), Term("nll", plain, weight=0.0)
         if batch.order is None:

@@ -172,7 +172,7 @@ class Tag(Labelled):
         return model(tokens, mask=seen(tokens, pad=self.tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: LabelBatch) -> Loss:
-        logs, smoothing = self._logits(model, batch.tokens).float().log_softmax(-1), self.run.train.smoothing
+        logs, smoothing = self._logits(model, batch.tokens).float().log_softmax(-1), self.run.train.label_smoothing
         # By a product, not left out: a piece in which nothing counts must pass on that its gradient is not finite.
         counted = (batch.targets != IGNORED).float()
         plain = -(logs.gather(-1, batch.targets.clamp(min=0)[..., None])[..., 0] * counted).sum()

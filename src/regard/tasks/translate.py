@@ -63,7 +63,7 @@ class Translate(Pairs):
         states = self._states(model, batch)
         total, plain = cross_entropy(
             states.flatten(0, 1), model.decoder.output.weight, batch.write.flatten(),  # type: ignore[union-attr,arg-type]
-            ignore=self.target_tokens.pad, smoothing=self.run.train.smoothing)
+            ignore=self.target_tokens.pad, smoothing=self.run.train.label_smoothing)
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()

@@ -56,8 +56,8 @@ class Health:
             self.log.say(f"step {step:>6,}: the gradient is not finite; the update was not applied")
             if self.in_row >= self.most:
                 raise NotFinite(f"{count(self.in_row, 'update')} in a row had a gradient that is not finite, the last "
-                                f"at step {step:,}; what was saved before is intact. A lower train.rate, a longer "
-                                "train.warmup or train.precision=float32 may help")
+                                f"at step {step:,}; what was saved before is intact. A lower train.learning_rate, a "
+                                "longer train.warmup or train.precision=float32 may help")
             return
         self.in_row = 0
         if len(self.recent) >= FEWEST and norm > BEYOND * max(self.recent):

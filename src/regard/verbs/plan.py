@@ -169,11 +169,12 @@ class Planned:
         rows = -(-self.rehearsal.shape[0] // gpus)
         pieces = [2**i for i in range(1, rows.bit_length() + 1) if how.accumulate < 2**i <= rows]
         yield [(replace(how, accumulate=count), gpus) for count in pieces]
-        yield [(replace(how, recompute=True, accumulate=count), gpus) for count in [how.accumulate, *pieces]]
+        yield [(replace(how, activation_checkpointing=True, accumulate=count), gpus)
+               for count in [how.accumulate, *pieces]]
         if self.place.device.type == "cuda":
-            yield [(replace(how, shard=True), gpus)] if gpus > 1 else []
+            yield [(replace(how, fsdp=True), gpus)] if gpus > 1 else []
             counts = [gpus * 2**i for i in range(11) if 1 < gpus * 2**i <= MOST_GPUS]
-            yield [(replace(how, recompute=True, shard=True), count) for count in counts]
+            yield [(replace(how, activation_checkpointing=True, fsdp=True), count) for count in counts]
 
 
 def work(rehearsal: "Rehearsal", parameters: int, *, steps: int) -> dict[str, float]:
