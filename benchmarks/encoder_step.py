@@ -23,7 +23,7 @@ from regard.nn.init import initialize
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Train
 from regard.tasks.classify import Classify
-from regard.tasks.labelled import LabelBatch
+from regard.tasks.labelled_text import LabelBatch
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import make_update

@@ -38,7 +38,7 @@ from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Tower, Train
-from regard.tasks.pairs import PairBatch
+from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
@@ -201,14 +201,14 @@ class Data:
         self.batches = [task.collate("train", plan[step]) for step in range(POOL)]
         self.tokens = sum(batch.counts["loss"] for batch in self.batches) / POOL
 
-    def ours(self) -> Iterator[PairBatch]:
+    def ours(self) -> Iterator[ParallelBatch]:
         return cycle(self.batches)
 
     def theirs(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         return cycle([trimmed(batch) for batch in self.batches])
 
 
-def trimmed(batch: PairBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def trimmed(batch: ParallelBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     full = (batch.source != PAD).any(1)  # the last batch of an epoch has rows of nothing
     source, read, write = batch.source[full], batch.read[full], batch.write[full]
     lengths, most = (source != PAD).sum(1), int((write != PAD).sum(1).max())
@@ -270,7 +270,7 @@ def void(_: object) -> None:
     """A result that nobody wants."""
 
 
-def compare(task: Translate, model: EncoderDecoder, plain: Plain, batch: PairBatch, device: str) -> None:
+def compare(task: Translate, model: EncoderDecoder, plain: Plain, batch: ParallelBatch, device: str) -> None:
     """Their loss and ours, of one batch and without dropout."""
     model.eval(), plain.eval()
     with torch.no_grad():

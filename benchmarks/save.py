@@ -19,9 +19,9 @@ from regard.checkpoint import Checkpoint, Saver, named_tensors
 from regard.device import choose_device, fast_bfloat16
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.training.dry_run import rehearse
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
-from regard.training.rehearsal import rehearse
 from regard.training.resume import room_for, tensors_of
 from regard.training.update import make_update
 

@@ -20,9 +20,9 @@ from regard.data.batch import Batch
 from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.training.dry_run import DryRun, rehearse
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join
-from regard.training.rehearsal import Rehearsal, rehearse
 from regard.training.update import Update, make_update
 
 LARGE = Tower(width=2048, depth=12, heads=16, dropout=0.0)
@@ -32,7 +32,7 @@ TINY = Tower(width=64, depth=2, heads=2, dropout=0.0)
 class Trainer:
     """A copy of the model with its own optimiser, in one of the two worlds."""
 
-    def __init__(self, rehearsal: Rehearsal, model: nn.Module, how: Train, world: World, device: torch.device) -> None:
+    def __init__(self, rehearsal: DryRun, model: nn.Module, how: Train, world: World, device: torch.device) -> None:
         precision = torch.bfloat16 if device.type == "cuda" else torch.float32
         self.model = deepcopy(model).to(device).train()
         world.parallelize(self.model, how, precision=precision)

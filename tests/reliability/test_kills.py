@@ -186,7 +186,7 @@ def test_a_run_killed_and_stopped_ends_as_if_it_had_not_been(
 
 HELD = """
 import time
-from regard.training.stop import Stop
+from regard.training.signals import Stop
 with Stop() as stop:
     print("ready", flush=True)
     while not stop.asked:

@@ -18,7 +18,7 @@ from regard.settings.load import from_json, load
 from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.prepared import restored
-from regard.tasks.rows import IGNORED
+from regard.tasks.token_stream import IGNORED
 from regard.training.loop import train
 from regard.verbs.train import settled
 

@@ -27,7 +27,7 @@ from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Blanks, Data, Run, Search, Tokens, Tower, Train
 from regard.tasks.base import Term
-from regard.tasks.pairs import PairBatch
+from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
 from regard.training import loop
 from regard.training.loop import train
@@ -112,7 +112,7 @@ class Trainer:
 
     task: Translate
     model: EncoderDecoder
-    batches: list[PairBatch]
+    batches: list[ParallelBatch]
 
     def update(self, how: Train) -> tuple[nn.Module, Update]:
         model = deepcopy(self.model)
@@ -183,7 +183,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(trainer: Trainer, bad: fl
         model_update(trainer.batches[0], 0)
     before = weights(spared)
 
-    def broken(model: nn.Module, batch: PairBatch) -> tuple[Term, ...]:
+    def broken(model: nn.Module, batch: ParallelBatch) -> tuple[Term, ...]:
         return tuple(replace(term, total=term.total * bad) for term in trainer.task.loss(model, batch))
 
     with patch.object(update, "loss", broken):

@@ -14,11 +14,11 @@ import torch.distributed as dist  # noqa: TID251 (the store of torchrun, played 
 from regard.nn.init import initialize
 from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.training.dry_run import rehearse
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join, speaks
-from regard.training.rehearsal import rehearse
 from regard.training.resume import resume
-from regard.training.stop import Stop
+from regard.training.signals import Stop
 
 CPU = torch.device("cpu")
 

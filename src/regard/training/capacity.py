@@ -10,7 +10,7 @@ from regard.settings.knobs import of, written
 from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.base import Sizes
-from regard.training.tune import learner
+from regard.training.trainable import learner
 
 __all__ = ["refuse_too_large", "refuse_uncountable"]
 

@@ -16,7 +16,7 @@ from regard.tasks.base import Sizes, Task
 from regard.training.muon import operations
 from regard.training.optimizer import muon_matrices
 from regard.training.trace import Trace, trace
-from regard.training.tune import learner
+from regard.training.trainable import learner
 from regard.training.update import is_compiled
 
 __all__ = [

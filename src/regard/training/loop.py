@@ -34,17 +34,17 @@ from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.prepared import restored
 from regard.training.capacity import refuse_too_large
+from regard.training.dry_run import measure, rehearse
 from regard.training.estimate import Parameters, outlook, precision_of
 from regard.training.evaluate import validation_loss
-from regard.training.health import Health
+from regard.training.grad_monitor import GradMonitor
+from regard.training.init_from import take_over, taken
 from regard.training.log import Log, check_tracking
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
-from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, refuse_foreign, resume, room_for, state_of, tensors_of
-from regard.training.start import take_over, taken
-from regard.training.stop import Stop
-from regard.training.tune import learner, scale_of
+from regard.training.signals import Stop
+from regard.training.trainable import learner, scale_of
 from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
@@ -162,7 +162,7 @@ class Learning:
         self.plan = Plan(self.task.lengths("train"), tokens=how.batch_tokens, seed=self.run.seed, shapes=how.shapes)
         self.update = make_update(self.model, self.task, self.optimizer, how, device=self.device,
                                   precision=self.precision, world=self.world)
-        self.health = Health(self.log, most=how.most_skipped, clip=how.grad_clip, skipped=progress.skipped,
+        self.health = GradMonitor(self.log, most=how.most_skipped, clip=how.grad_clip, skipped=progress.skipped,
                              in_row=progress.skipped_in_row)
         self.saved, self.stopping, self.was_deleted = progress.step, False, False
         self.data_key = _data_key(self.folder)

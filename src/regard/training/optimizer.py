@@ -12,7 +12,7 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.training.muon import Muon, operations
 from regard.training.parallel import deal
-from regard.training.tune import level
+from regard.training.trainable import level
 
 __all__ = ["adamw", "layer_ratios", "make_optimizer", "muon", "muon_matrices", "rate"]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from killing import killed_at
 from regard.checkpoint import Checkpoint, average, read_json
 from regard.convert.run import saved
-from regard.models.detector import Detector
+from regard.models.electra import Detector
 from regard.nn.lora import merged
 from regard.predictor import load as load_run
 from regard.settings.errors import UserError
@@ -24,10 +24,10 @@ from regard.settings.load import from_json, load
 from regard.settings.schema import Run, Tower, Train
 from regard.tasks import make
 from regard.training import loop
+from regard.training.init_from import taken
 from regard.training.loop import train
 from regard.training.optimizer import adamw, layer_ratios
-from regard.training.start import taken
-from regard.training.tune import learner, learns
+from regard.training.trainable import learner, learns
 from regard.training.update import Update
 from regard.verbs.train import settled
 
