@@ -448,7 +448,8 @@ def test_the_same_command_again_before_the_end_goes_on(pairs: Path, trained: Pat
 def test_a_run_that_has_not_ended_cannot_answer_yet(trained: Path) -> None:
     shutil.copytree(trained, "mine")
     Path("mine/model.safetensors").unlink()
-    assert "the run has not ended yet" in refused("predict", "--run", "mine", "chat")
+    assert "mine/model.safetensors: missing, but listed" in refused("predict", "--run", "mine", "chat")
+    assert "the run has not ended yet" in refused("predict", "--run", "mine", "chat", "--no-verify")
 
 
 @pytest.mark.parametrize("harm", ["cut", "empty"])
@@ -456,7 +457,9 @@ def test_a_model_file_that_is_broken_is_named(trained: Path, harm: str) -> None:
     shutil.copytree(trained, "mine")
     whole = Path("mine/model.safetensors").read_bytes()
     Path("mine/model.safetensors").write_bytes(whole[: len(whole) // 2 if harm == "cut" else 0])
-    assert "mine/model.safetensors: not a whole safetensors file" in refused("predict", "--run", "mine", "chat")
+    assert "mine/model.safetensors: damaged: it has" in refused("predict", "--run", "mine", "chat")
+    told = refused("predict", "--run", "mine", "chat", "--no-verify")
+    assert "mine/model.safetensors: not a whole safetensors file" in told
 
 
 def test_a_recipe_and_a_saved_run_describe_the_same_run(pairs: Path, trained: Path) -> None:
