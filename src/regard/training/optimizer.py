@@ -85,9 +85,9 @@ def muon_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
 def _rows(name: str, rows: int, owner: Any) -> tuple[int, ...]:
     match name:
         case "qkv" | "global_qkv":
-            return owner.query_width, owner.key_width, owner.key_width
+            return owner.query_width, owner.key_width, owner.value_width
         case "kv":
-            return owner.key_width, owner.key_width
+            return owner.key_width, owner.value_width
         case "up" if owner.activation.gated:
             return rows // 2, rows // 2
         case _:
