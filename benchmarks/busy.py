@@ -24,8 +24,8 @@ from regard.cores import CHOSEN, WAITING, Waiting, choose_threads
 from regard.device import choose_device
 from regard.settings.load import load
 from regard.settings.presets import base
+from regard.training.dry_run import rehearse
 from regard.training.estimate import precision_of
-from regard.training.rehearsal import rehearse
 
 SETTLE = 4.5  # seconds in which a contestant notices what has changed around it, and believes it
 BURNER = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  # not for longer than this process

@@ -23,7 +23,7 @@ from regard.nn.init import initialize
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Train
 from regard.tasks.classify import Classify
-from regard.tasks.labelled import LabelBatch
+from regard.tasks.labelled_text import LabelBatch
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import make_update
@@ -43,7 +43,8 @@ def random_batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def ours(device: torch.device, precision: torch.dtype) -> Step:
-    how = Train(rate=RATE, schedule="constant", smoothing=0.0, compile="on" if device.type == "cuda" else "off")
+    how = Train(learning_rate=RATE, schedule="constant", label_smoothing=0.0,
+                compile="on" if device.type == "cuda" else "off")
     task = Classify(Run(task="classify", model=TOWER, train=how))
     task.tokens = SimpleNamespace(pad=PAD)  # type: ignore[assignment]
     task.labels = ["no", "yes"]

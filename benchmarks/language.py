@@ -25,7 +25,7 @@ from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Data, Run, Tower, Train
-from regard.tasks.language import Language, RowBatch
+from regard.tasks.language import Language, PackedBatch
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import make_update
@@ -47,16 +47,16 @@ def tower(preset: str, *, bias: bool) -> Tower:
                    activation="gelu")  # nanoGPT's is the exact one
 
 
-def random_batch(rows: int) -> RowBatch:
+def random_batch(rows: int) -> PackedBatch:
     generator = torch.Generator().manual_seed(SEED)
     read, write = (torch.randint(VOCABULARY, (rows, LENGTH), generator=generator).pin_memory() for _ in range(2))
-    return RowBatch({"loss": rows * LENGTH, "nll": rows * LENGTH}, read, write)
+    return PackedBatch({"loss": rows * LENGTH, "nll": rows * LENGTH}, read, write)
 
 
 def ours(name: str, preset: str, rows: int, *, bias: bool, clip: float | None = None) -> Step:
     """A new model's update, as `regard train` would make it."""
-    how = replace(OURS[name], rate=1e-4, beta2=0.95, clip=clip, smoothing=0.0, schedule="constant", compile="on",
-                  shapes=1)
+    how = replace(OURS[name], learning_rate=1e-4, beta2=0.95, grad_clip=clip, label_smoothing=0.0, schedule="constant",
+                  compile="on", shapes=1)
     run = Run(task="language", data=Data(longest=LENGTH), model=tower(preset, bias=bias), train=how)
     device, task = choose_device("cuda"), Language(run)
     model = task.build({"vocabulary": VOCABULARY})

@@ -19,8 +19,8 @@ import torch
 
 from regard.device import choose_device
 from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.training.dry_run import DryRun, measure, rehearse
 from regard.training.estimate import MACHINES, Memory, estimate, seconds
-from regard.training.rehearsal import Rehearsal, measure, rehearse
 
 SIZES = {
     "small": Tower(width=256, depth=3, heads=8),
@@ -37,11 +37,11 @@ def draw(tower: Tower, dice: random.Random, *, tiny: bool) -> tuple[Run, int]:
     length = 2 * dice.randint(4, 10 if tiny else 100)
     tokens = dice.choice([64, 128] if tiny else [4096, 8192, 16384])
     vocabulary = dice.choice([320, 640] if tiny else [8000, 16000, 32000])
-    how = Train(batch_tokens=tokens, schedule="constant", rate=1e-4)
+    how = Train(batch_tokens=tokens, schedule="constant", learning_rate=1e-4)
     return Run(model=tower, tokens=Tokens(vocabulary=vocabulary), train=how), length
 
 
-def foretold(rehearsal: Rehearsal, run: Run, device: torch.device, precision: torch.dtype) -> tuple[Memory, float]:
+def foretold(rehearsal: DryRun, run: Run, device: torch.device, precision: torch.dtype) -> tuple[Memory, float]:
     found = estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(), run.train, device=device.type,
                      precision=precision)
     return found.memory, seconds(found.parameters, found.traced, run.train, MACHINES["h200"], precision=precision)

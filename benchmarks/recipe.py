@@ -41,8 +41,8 @@ def shapes(width: int, depth: int, length: int) -> dict[str, Tower]:
 
 
 RECIPES = {
-    "gpt-2": Train(weight_decay=0.1, beta2=0.95, epsilon=1e-8, smoothing=0.0, schedule="cosine"),
-    "ours": Train(weight_decay=0.1, beta2=0.95, epsilon=1e-8, smoothing=0.0, schedule="cosine", optimizer="muon"),
+    "gpt-2": Train(weight_decay=0.1, beta2=0.95, epsilon=1e-8, label_smoothing=0.0, schedule="cosine"),
+    "ours": Train(weight_decay=0.1, beta2=0.95, epsilon=1e-8, label_smoothing=0.0, schedule="cosine", optimizer="muon"),
 }
 
 
@@ -57,7 +57,9 @@ class Ended:
     seconds: float
 
     def __str__(self) -> str:
-        rates = f"rate {self.how.rate:g}" + f", matrices {self.how.matrix_rate:g}" * (self.how.optimizer == "muon")
+        rates = f"rate {self.how.learning_rate:g}"
+        if self.how.optimizer == "muon":
+            rates += f", matrices {self.how.matrix_rate:g}"
         return (f"{self.name:6} {self.share:5.2f} of the tokens, {rates:28} loss {self.loss:.4f} "
                 f"({self.seconds:.0f} s)")
 
@@ -86,7 +88,7 @@ class Course:
     def learn(self, name: str, *, rate: float, matrix_rate: float = 0.02, share: float = 1.0) -> Ended:
         """One model, to the end of so large a share of the tokens."""
         start, steps = time.monotonic(), round(share * self.steps)
-        how = replace(RECIPES[name], rate=rate, matrix_rate=matrix_rate, steps=steps, warmup=steps // 20,
+        how = replace(RECIPES[name], learning_rate=rate, matrix_rate=matrix_rate, steps=steps, warmup=steps // 20,
                       batch_tokens=self.batch_tokens, shapes=1)
         model = self._build(self.shapes[name])
         self.task.run = replace(self.task.run, train=how)
@@ -130,8 +132,8 @@ def main() -> None:
         tried = [course.learn("ours", rate=rate, matrix_rate=matrix_rate, share=SHARE)
                  for rate in args.our_rates for matrix_rate in args.our_matrix_rates]
         best = min(tried, key=lambda ended: ended.loss)
-        found = [best] + [course.learn("ours", rate=best.how.rate, matrix_rate=best.how.matrix_rate, share=share)
-                          for share in args.shares]
+        rates = {"rate": best.how.learning_rate, "matrix_rate": best.how.matrix_rate}
+        found = [best] + [course.learn("ours", **rates, share=share) for share in args.shares]
     print(f"\n{goal}")
     for ended in sorted(found, key=lambda ended: ended.share):
         print(f"{ended}: {'there' if ended.loss <= goal.loss else 'not there'}")

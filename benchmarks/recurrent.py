@@ -38,7 +38,7 @@ from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Tower, Train
-from regard.tasks.pairs import PairBatch
+from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
@@ -201,14 +201,14 @@ class Data:
         self.batches = [task.collate("train", plan[step]) for step in range(POOL)]
         self.tokens = sum(batch.counts["loss"] for batch in self.batches) / POOL
 
-    def ours(self) -> Iterator[PairBatch]:
+    def ours(self) -> Iterator[ParallelBatch]:
         return cycle(self.batches)
 
     def theirs(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         return cycle([trimmed(batch) for batch in self.batches])
 
 
-def trimmed(batch: PairBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def trimmed(batch: ParallelBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     full = (batch.source != PAD).any(1)  # the last batch of an epoch has rows of nothing
     source, read, write = batch.source[full], batch.read[full], batch.write[full]
     lengths, most = (source != PAD).sum(1), int((write != PAD).sum(1).max())
@@ -236,7 +236,7 @@ def our_update(task: Translate, model: EncoderDecoder, how: Train, data: Data, d
 
 
 def their_update(model: Plain, how: Train, data: Data, device: str, precision: torch.dtype) -> Callable[[], None]:
-    optimizer = torch.optim.AdamW(model.train().parameters(), lr=how.rate, betas=(how.beta1, how.beta2),
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=how.learning_rate, betas=(how.beta1, how.beta2),
                                   eps=how.epsilon, weight_decay=how.weight_decay)
     batches = data.theirs()
 
@@ -247,9 +247,9 @@ def their_update(model: Plain, how: Train, data: Data, device: str, precision: t
         with torch.autocast(device, precision, enabled=precision != torch.float32):
             logits = model(source, lengths, read)
             loss = F.cross_entropy(logits.flatten(0, 1), write.flatten(), ignore_index=PAD,
-                                   label_smoothing=how.smoothing)
+                                   label_smoothing=how.label_smoothing)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), how.clip)
+        nn.utils.clip_grad_norm_(model.parameters(), how.grad_clip)
         optimizer.step()
 
     return update
@@ -270,7 +270,7 @@ def void(_: object) -> None:
     """A result that nobody wants."""
 
 
-def compare(task: Translate, model: EncoderDecoder, plain: Plain, batch: PairBatch, device: str) -> None:
+def compare(task: Translate, model: EncoderDecoder, plain: Plain, batch: ParallelBatch, device: str) -> None:
     """Their loss and ours, of one batch and without dropout."""
     model.eval(), plain.eval()
     with torch.no_grad():
@@ -301,7 +301,7 @@ def several(update: Callable[[], None]) -> Callable[[], None]:
 
 
 def train(args: argparse.Namespace, tower: Tower, precision: str) -> None:
-    how = Train(batch_tokens=args.batch_tokens, rate=1e-4, schedule="constant", warmup=0)
+    how = Train(batch_tokens=args.batch_tokens, learning_rate=1e-4, schedule="constant", warmup=0)
     task, model = translator(tower, args.vocabulary, how, args.device)
     data = Data(task, how, args.vocabulary)
     plain = Plain(tower.width, args.vocabulary, tower.dropout).to(args.device)

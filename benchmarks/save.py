@@ -19,9 +19,9 @@ from regard.checkpoint import Checkpoint, Saver, named_tensors
 from regard.device import choose_device, fast_bfloat16
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.training.dry_run import rehearse
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
-from regard.training.rehearsal import rehearse
 from regard.training.resume import room_for, tensors_of
 from regard.training.update import make_update
 
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to save; a temporary folder if not given")
     args = parser.parse_args()
     device = choose_device(args.device)
-    how = Train(batch_tokens=128 if args.tiny else 16_384, rate=1e-4, schedule="constant")
+    how = Train(batch_tokens=128 if args.tiny else 16_384, learning_rate=1e-4, schedule="constant")
     run = Run(model=TINY if args.tiny else SMALLEST_GPT2, tokens=Tokens(vocabulary=640 if args.tiny else 32_000),
               train=how)
     rehearsal = rehearse(run, length=16 if args.tiny else 64)

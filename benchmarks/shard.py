@@ -20,9 +20,9 @@ from regard.data.batch import Batch
 from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.training.dry_run import DryRun, rehearse
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join
-from regard.training.rehearsal import Rehearsal, rehearse
 from regard.training.update import Update, make_update
 
 LARGE = Tower(width=2048, depth=12, heads=16, dropout=0.0)
@@ -32,7 +32,7 @@ TINY = Tower(width=64, depth=2, heads=2, dropout=0.0)
 class Trainer:
     """A copy of the model with its own optimiser, in one of the two worlds."""
 
-    def __init__(self, rehearsal: Rehearsal, model: nn.Module, how: Train, world: World, device: torch.device) -> None:
+    def __init__(self, rehearsal: DryRun, model: nn.Module, how: Train, world: World, device: torch.device) -> None:
         precision = torch.bfloat16 if device.type == "cuda" else torch.float32
         self.model = deepcopy(model).to(device).train()
         world.parallelize(self.model, how, precision=precision)
@@ -59,7 +59,8 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
     device = choose_device("cpu" if args.tiny else "cuda")
-    how = Train(batch_tokens=128 if args.tiny else 16_384, rate=1e-4, schedule="constant", recompute=True)
+    how = Train(batch_tokens=128 if args.tiny else 16_384, learning_rate=1e-4, schedule="constant",
+                activation_checkpointing=True)
     run = Run(model=TINY if args.tiny else LARGE, tokens=Tokens(vocabulary=640 if args.tiny else 32_000), train=how)
     rehearsal = rehearse(run, length=16 if args.tiny else 128)
     with join(device) as world:
@@ -69,7 +70,7 @@ def main() -> None:
         count = sum(p.numel() for p in model.parameters())
         print(f"{count:,} parameters, {' × '.join(map(str, rehearsal.shape))} tokens, {device.type}", flush=True)
         found: dict[str, tuple[list[float], float]] = {}
-        for name, settings, place in (("plain", how, World()), ("sharded", replace(how, shard=True), world)):
+        for name, settings, place in (("plain", how, World()), ("sharded", replace(how, fsdp=True), world)):
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             trainer = Trainer(rehearsal, model, settings, place, device)

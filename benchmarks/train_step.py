@@ -25,7 +25,7 @@ from peers import BASE, PAD, RATE, SMALL, SMOOTHING, VARIANTS, Shape, Update, ba
 from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Train
-from regard.tasks.pairs import PairBatch
+from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
@@ -38,7 +38,7 @@ WARM = 4  # updates before the clock runs: compiling, choosing kernels, filling 
 def ours(shape: Shape, device: str, precision: str, *, padded: bool = False) -> Update:
     """What `regard train` does with a batch: the task's loss and the training loop's update."""
     compiled = "on" if device == "cuda" else "off"
-    how = Train(clip=None, smoothing=SMOOTHING, rate=RATE, schedule="constant", compile=compiled)
+    how = Train(grad_clip=None, label_smoothing=SMOOTHING, learning_rate=RATE, schedule="constant", compile=compiled)
     task = Translate(Run(model=shape.tower, train=how))
     task.source_tokens = task.target_tokens = SimpleNamespace(pad=PAD)
     model = task.build({"sources": shape.vocabulary, "targets": shape.vocabulary})
@@ -52,7 +52,7 @@ def ours(shape: Shape, device: str, precision: str, *, padded: bool = False) -> 
     def step() -> None:
         batch = next(data)
         count = int((batch.labels != PAD).sum()) if padded else batch.labels.numel()
-        update(PairBatch({"loss": count, "nll": count}, batch.source, batch.target, batch.labels), 10**6)
+        update(ParallelBatch({"loss": count, "nll": count}, batch.source, batch.target, batch.labels), 10**6)
 
     return step
 

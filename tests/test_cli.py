@@ -129,9 +129,9 @@ MISTAKES = {
     "no such choice": (["train", "--set", "model.norm=layr"], ["model.norm", "did you mean layer?"]),
     "negative": (["train", "--set", "train.steps=-1"], ["train.steps", "at least 1", "-1"]),
     "zero": (["train", "--set", "model.heads=0"], ["model.heads", "at least 1", "got 0"]),
-    "zero rate": (["train", "--set", "train.rate=0"], ["train.rate", "above 0", "got 0"]),
-    "nan": (["train", "--set", "train.rate=nan"], ["train.rate", "'nan'", "not finite"]),
-    "infinite": (["train", "--set", "train.clip=1e400"], ["train.clip", "'1e400'", "not finite"]),
+    "zero rate": (["train", "--set", "train.learning_rate=0"], ["train.learning_rate", "above 0", "got 0"]),
+    "nan": (["train", "--set", "train.learning_rate=nan"], ["train.learning_rate", "'nan'", "not finite"]),
+    "infinite": (["train", "--set", "train.grad_clip=1e400"], ["train.grad_clip", "'1e400'", "not finite"]),
     "too large": (["train", "--set", f"model.width=1{'0' * 30}"], ["model.width", "too large"]),
     "heads that do not divide": (["train", "--set", "model.heads=3"], ["3 heads do not divide model.width 128"]),
     "missing data": (["train", "--data", "nowhere.tsv"], ["nowhere.tsv: no such file or folder"]),
@@ -216,11 +216,11 @@ def test_a_folder_that_holds_other_things_is_left_alone(pairs: Path) -> None:
 
 def test_a_folder_that_holds_another_run_is_left_alone_and_the_difference_shown(pairs: Path, trained: Path) -> None:
     shutil.copytree(trained, "mine")
-    changed = [*TINY_OPTIONS, "--set", "model.width=32", "--set", "train.clip=none"]
+    changed = [*TINY_OPTIONS, "--set", "model.width=32", "--set", "train.grad_clip=none"]
     message = refused("train", "--data", pairs, "--out", "mine", *changed)
     assert "mine holds another run" in message
     assert "model.width: 16 → 32" in message
-    assert "train.clip: 1.0 → none" in message
+    assert "train.grad_clip: 1.0 → none" in message
     assert message.count("→") == 2
     assert "--out DIR" in message
     assert "--extend" not in message
@@ -343,9 +343,9 @@ def test_a_training_that_is_refused_after_it_has_read_its_data_leaves_all_as_it_
     Path(there).mkdir(exist_ok=True)
     out = "far/away/mine" if there == "far" else "mine"
     Path("texts.tsv").write_text("".join(f"text {n}\t{'ab'[n % 2]}\n" for n in range(40)))
-    recurrent = ["--set", "model.preset=lstm", "--set", "train.recompute=true"]
+    recurrent = ["--set", "model.preset=lstm", "--set", "train.activation_checkpointing=true"]
     message = refused("train", "classify", "--data", "texts.tsv", "--out", out, *TINY_OPTIONS, *recurrent)
-    assert "train.recompute: the blocks of this model keep little" in message
+    assert "train.activation_checkpointing: saves no memory with the blocks" in message
 
 
 # Training.
@@ -370,8 +370,8 @@ def test_training_prints_json_if_asked(pairs: Path) -> None:
 
 
 def test_training_says_of_which_checkpoints_the_model_is_the_mean(pairs: Path) -> None:
-    several, one = (run("train", "--data", pairs, "--out", f"mean-{steps}", *TINY_OPTIONS, "--set", "train.average=2",
-                        "--set", f"train.steps={steps}") for steps in (3, 1))
+    several, one = (run("train", "--data", pairs, "--out", f"mean-{steps}", *TINY_OPTIONS, "--set",
+                        "train.average_checkpoints=2", "--set", f"train.steps={steps}") for steps in (3, 1))
     made_of = re.search(r"the model is the mean of the checkpoints of steps (\d) and 3\n", several.err)
     assert made_of is not None
     mean, earlier, last = (load_file(f"mean-3/{where}model.safetensors") for where in (
@@ -407,11 +407,12 @@ def test_a_language_model_is_trained_on_a_pattern_of_files_and_ends_with_a_sampl
 
 def test_a_task_has_its_own_defaults_and_a_recipe_names_its_task(elsewhere: Path) -> None:
     (elsewhere / "recipe.toml").write_text('task = "language"\n[train]\nsteps = 7\n', encoding="utf-8")
-    said = settled(None, [], None, None, elsewhere / "recipe.toml", ["train.rate=0.5"])
-    assert (said.task, said.train.steps, said.train.rate, said.train.smoothing) == ("language", 7, 0.5, 0.0)
+    said = settled(None, [], None, None, elsewhere / "recipe.toml", ["train.learning_rate=0.5"])
+    assert (said.task, said.train.steps) == ("language", 7)
+    assert (said.train.learning_rate, said.train.label_smoothing) == (0.5, 0.0)
     assert said.model.positions == "rotary"
     bare = settled(None, [], None, None, None, [])
-    assert (bare.task, bare.train.smoothing, bare.model.positions) == ("translate", 0.05, "sinusoidal")
+    assert (bare.task, bare.train.label_smoothing, bare.model.positions) == ("translate", 0.05, "sinusoidal")
     published = settled("language", [], None, None, None, ["model.preset=gpt2-medium", "data.longest=512"])
     assert (published.tokens.vocabulary, published.data.longest, published.model.longest) == (50_257, 512, 1024)
 
@@ -447,7 +448,8 @@ def test_the_same_command_again_before_the_end_goes_on(pairs: Path, trained: Pat
 def test_a_run_that_has_not_ended_cannot_answer_yet(trained: Path) -> None:
     shutil.copytree(trained, "mine")
     Path("mine/model.safetensors").unlink()
-    assert "the run has not ended yet" in refused("predict", "--run", "mine", "chat")
+    assert "mine/model.safetensors: missing, but listed" in refused("predict", "--run", "mine", "chat")
+    assert "the run has not ended yet" in refused("predict", "--run", "mine", "chat", "--no-verify")
 
 
 @pytest.mark.parametrize("harm", ["cut", "empty"])
@@ -455,7 +457,9 @@ def test_a_model_file_that_is_broken_is_named(trained: Path, harm: str) -> None:
     shutil.copytree(trained, "mine")
     whole = Path("mine/model.safetensors").read_bytes()
     Path("mine/model.safetensors").write_bytes(whole[: len(whole) // 2 if harm == "cut" else 0])
-    assert "mine/model.safetensors: not a whole safetensors file" in refused("predict", "--run", "mine", "chat")
+    assert "mine/model.safetensors: damaged: it has" in refused("predict", "--run", "mine", "chat")
+    told = refused("predict", "--run", "mine", "chat", "--no-verify")
+    assert "mine/model.safetensors: not a whole safetensors file" in told
 
 
 def test_a_recipe_and_a_saved_run_describe_the_same_run(pairs: Path, trained: Path) -> None:

@@ -224,17 +224,17 @@ def test_a_checkpoint_of_a_run_with_other_settings_is_refused_with_what_differs(
     begun: Path, data: Path, tmp_path: Path
 ) -> None:
     with killed_at(3):
-        train(settings(data, "seed=7", "train.rate=0.5"), tmp_path / "other", quiet=True)
+        train(settings(data, "seed=7", "train.learning_rate=0.5"), tmp_path / "other", quiet=True)
     put_newest(begun, Checkpoint.all(tmp_path / "other")[0])
     told = refusal(lambda: train(settings(data), begun, quiet=True))
     assert "step-00000002 is of another run. What differs:" in told
     assert "seed: 7 → 0" in told
-    assert "train.rate: 0.5 → " in told
+    assert "train.learning_rate: 0.5 → " in told
 
 
 def test_the_model_is_not_made_of_another_runs_checkpoint(whole: Path, data: Path, tmp_path: Path) -> None:
     """What the mean is made of are older ones, too, than the newest, from which the run goes on."""
-    run = settings(data, "train.average=2")
+    run = settings(data, "train.average_checkpoints=2")
     train(run, tmp_path / "run", quiet=True)
     older = Checkpoint.all(tmp_path / "run")[1]
     shutil.rmtree(older.folder)

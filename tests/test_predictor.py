@@ -10,8 +10,8 @@ import regard
 from regard.settings.errors import UserError
 from regard.verbs.evaluate import main as evaluate
 
-TINY = ["model.width=64", "model.depth=1", "model.heads=2", "model.dropout=0", "train.rate=5e-3", "train.warmup=20",
-        "search.beam=2", "device=cpu"]
+TINY = ["model.width=64", "model.depth=1", "model.heads=2", "model.dropout=0", "train.learning_rate=5e-3",
+        "train.warmup=20", "search.beam=2", "device=cpu"]
 
 pytestmark = pytest.mark.skipif(
     not {"x86", "fbgemm", "qnnpack"} & {*torch.backends.quantized.supported_engines},

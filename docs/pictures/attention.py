@@ -3,7 +3,8 @@
     python docs/pictures/attention.py runs/translate-phrasebook
     regard measure --over-training --plot docs/pictures/alignment-error.png
 
-The second wants a run that kept its checkpoints: `regard train --set train.save_every=50 --set train.keep=40`.
+The second wants a run that kept its checkpoints:
+`regard train --set train.save_every=50 --set train.keep_checkpoints=40`.
 """
 
 import sys

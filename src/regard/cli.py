@@ -257,7 +257,8 @@ def measure(
     ablate: Annotated[bool, typer.Option(
         "--ablate", help="Also what removing each head does to the loss and to the answers.")] = False,
     over_training: Annotated[bool, typer.Option(
-        "--over-training", help="Also for every checkpoint that was kept; --set train.keep=20 keeps so many.")] = False,
+        "--over-training", help="Also for every checkpoint that was kept; train with --set "
+                                "train.keep_checkpoints=20 to keep 20.")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it, too.")] = None,
     device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:

@@ -165,7 +165,7 @@ def test_nothing_is_written_where_the_disk_has_no_room_for_it(tmp_path: Path) ->
     with patch("shutil.disk_usage", lambda _: usage), pytest.raises(Failure) as caught:
         save_checkpoint(tmp_path, 2, weights={"a": tensor}, optimizer={}, state={})
     assert str(caught.value) == (f"{tmp_path / 'checkpoints' / 'step-00000002'}: needs 1.2 GB, "
-                                 "the disk has 0.3 GB free; free some space or lower train.keep")
+                                 "the disk has 0.3 GB free; free some space or lower train.keep_checkpoints")
     assert caught.value.exit_code == 1
     assert contents(tmp_path) == before
 

@@ -20,7 +20,7 @@ import transformers
 from encoders import CLASSES, KINDS, LABELS, SMALL, VOCABULARY, batch, opened, ours, peer, published, theirs
 
 from regard.checkpoint import load_weights, named_tensors, write_json
-from regard.convert.body import body_of
+from regard.convert.backbone import backbone_of
 from regard.convert.directory import read_directory
 from regard.convert.families import FAMILIES, family_of, why_none
 from regard.convert.keys import canonical
@@ -212,7 +212,7 @@ def test_a_bare_body_may_have_a_prefix_and_may_have_no_pooler(tmp_path: Path, to
     rewritten(folder, lambda key: f"bert.{key}")
     import_run(folder, tmp_path / "run")
     same(opened(tmp_path / "run"), there, "encode")
-    body = body_of(folder)
+    body = backbone_of(folder)
     assert ("head.hidden.weight" in body.weights) == pooler
     if pooler:
         assert torch.equal(body.weights["head.hidden.weight"], there.pooler.dense.weight)
@@ -225,7 +225,7 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
                                                                 kind: str) -> None:
     folder = published(tmp_path / "in", peer(name, kind), tokens)
     import_run(folder, tmp_path / "run")
-    one, other = body_of(folder), body_of(tmp_path / "run")
+    one, other = backbone_of(folder), backbone_of(tmp_path / "run")
     assert (one.task, one.tower, one.longest) == (other.task, other.tower, other.longest)
     assert one.weights.keys() == other.weights.keys()
     assert all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)

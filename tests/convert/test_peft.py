@@ -29,7 +29,7 @@ def adapted(data: Path, folder: Path, preset: str, *, on: str = "q,v", more: tup
     first = settled("classify", [data], None, None, None, [f"model.preset={preset}", *TINY, *more])
     train(first, folder / "base", quiet=True)
     how = [*TINY[5:6], *TINY[7:], f"train.start={folder / 'base'}", "train.tune=lora", f"train.lora_on={on}",
-           "train.rate=0.02", "train.warmup=1", "train.steps=6"]
+           "train.learning_rate=0.02", "train.warmup=1", "train.steps=6"]
     train(settled("classify", [data], None, None, None, how), folder / "tuned", quiet=True)
     return folder
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from regard.generate.draw import draw
 from regard.generate.filters import Filter, NoRepeat, PenalizeRepeats
 from regard.generate.sample import Draws, Sampling, padded
+from regard.generate.sampler import draw
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower

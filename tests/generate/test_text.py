@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.data import tokenizer as tokenizers
 from regard.data.tokenizer import KINDS, Tokenizer
-from regard.generate.draw import Drawn
+from regard.generate.sampler import Drawn
 from regard.generate.text import WINDOW, Pieces, Stop, Writing, follow
 
 LEARNED = ["the dog and the cat", "é à ü ß 漢字 🙂", "a dog, a cat: 12 34", "naïve café — “quoted” 🙂🙂"]

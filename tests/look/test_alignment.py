@@ -10,7 +10,7 @@ from regard.data.tokenizer import train as train_tokenizer
 from regard.data.vocabulary import KINDS
 from regard.look.alignment import MEAN, Links, best, by_word, error_rate, error_rates, links, mutual
 from regard.look.record import Labels, Record
-from regard.look.words import readable, words
+from regard.look.wordpieces import readable, words
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
 

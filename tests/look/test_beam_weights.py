@@ -26,8 +26,8 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
              for n in range(60))
     (folder / "pairs.tsv").write_text("".join(lines))
     settings = ["model.width=32", "model.depth=2", "model.heads=4", "tokens.vocabulary=300", "train.steps=40",
-                "train.batch_tokens=256", "train.rate=0.01", "train.warmup=5", f"search.beam={SIZE}", "device=cpu",
-                f"data.paths={folder / 'pairs.tsv'}"]
+                "train.batch_tokens=256", "train.learning_rate=0.01", "train.warmup=5", f"search.beam={SIZE}",
+                "device=cpu", f"data.paths={folder / 'pairs.tsv'}"]
     train(load(None, settings), folder / "run", quiet=True)
     return load_predictor(folder / "run", device="cpu")
 

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from regard.models.build import decoder, encoder
+from regard.models.classifier import Tagger
 from regard.models.elmo import ElmoDecoder, ElmoEncoder, Mix
-from regard.models.labelled import Tagger
-from regard.models.readers import encoder
-from regard.models.writers import decoder
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.errors import UserError

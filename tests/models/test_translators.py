@@ -17,8 +17,8 @@ from regard.check.probe import made_up, of_encoder_decoder
 from regard.generate.beam import Beam, beam
 from regard.generate.sample import Sampling, gather, sample
 from regard.look.watch import sites, watch
+from regard.models.build import decoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.writers import decoder
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.mask import Mask

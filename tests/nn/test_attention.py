@@ -14,6 +14,7 @@ from attention_paths import WAYS
 from regard.models.encoder import Encoder
 from regard.nn.attention import Attention, CrossAttention, Memory
 from regard.nn.init import initialize
+from regard.nn.kv_cache import GrowingCache
 from regard.nn.mask import Mask
 from regard.nn.positions import Alibi, Positions, RelativeBias, Rotary
 from regard.settings.schema import Tower
@@ -30,12 +31,14 @@ def ready(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
-def one_by_one(q: Tensor, k: Tensor, v: Tensor, widths: tuple[int, ...], mask: Mask) -> Tensor:
+def one_by_one(q: Tensor, k: Tensor, v: Tensor, widths: tuple[int, ...], mask: Mask, *,
+               values: tuple[int, ...] | None = None) -> Tensor:
     """[Z₁ … Z_H] with Z = softmax(QKᵀ/√d) V, a head at a time, from the projections of all side by side."""
     here = (torch.arange(q.shape[1])[None], torch.arange(k.shape[1])[None])
     allowed = mask.dense(*here)
     heads = []
-    for query, key, value in zip(q.split(widths, -1), k.split(widths, -1), v.split(widths, -1), strict=True):
+    for query, key, value in zip(q.split(widths, -1), k.split(widths, -1), v.split(values or widths, -1),
+                                 strict=True):
         scores = query @ key.mT / math.sqrt(query.shape[-1])
         if allowed is not None:
             scores = scores.masked_fill(~allowed[:, 0], -math.inf)
@@ -51,6 +54,74 @@ def test_many_heads_are_the_heads_one_by_one_side_by_side(widths: tuple[int, ...
     q, k, v = attention.qkv(x).chunk(3, dim=-1)
     expected = attention.out(one_by_one(q, k, v, widths, mask))
     torch.testing.assert_close(attention(x, mask=mask), expected, rtol=1e-4, atol=1e-5)
+
+
+@in_every_way
+@settings(max_examples=40)
+@given(widths, st.data(), st.booleans())
+def test_values_may_be_of_another_width_than_keys_in_every_head(
+        widths: tuple[int, ...], data: st.DataObject, cached: bool) -> None:
+    """Whole, or with a cache: a part first, then token by token."""
+    values = tuple(data.draw(st.integers(1, 6)) for _ in widths)
+    attention = ready(Attention(WIDTH, heads=len(widths), head_widths=widths, value_widths=values))
+    x, mask = torch.randn(2, 5, WIDTH), Mask(causal=True)
+    q, k, v = attention.qkv(x).split([sum(widths), sum(widths), sum(values)], dim=-1)
+    expected = attention.out(one_by_one(q, k, v, widths, mask, values=values))
+    if cached:
+        cache, here = GrowingCache(), torch.arange(5)[None]
+        parts = [attention(x[:, piece], mask=mask, positions=here[:, piece], cache=cache)
+                 for piece in (slice(0, 3), slice(3, 4), slice(4, 5))]
+        torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=1e-4, atol=1e-5)
+    else:
+        torch.testing.assert_close(attention(x, mask=mask), expected, rtol=1e-4, atol=1e-5)
+    assert attention.out.weight.shape == (WIDTH, sum(values))
+
+
+@in_every_way
+@settings(max_examples=40)
+@given(widths, st.data())
+def test_a_memory_s_values_may_be_of_another_width_than_its_keys(
+        widths: tuple[int, ...], data: st.DataObject) -> None:
+    values = tuple(data.draw(st.integers(1, 6)) for _ in widths)
+    attention = ready(CrossAttention(WIDTH, heads=len(widths), memory_width=7, head_widths=widths,
+                                     value_widths=values))
+    x, states = torch.randn(2, 5, WIDTH), torch.randn(2, 7, 7)
+    k, v = attention.kv(states).split([sum(widths), sum(values)], dim=-1)
+    expected = attention.out(one_by_one(attention.q(x), k, v, widths, Mask(), values=values))
+    torch.testing.assert_close(attention(x, Memory(states)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_global_tokens_have_values_of_another_width_too() -> None:
+    attention = ready(Attention(WIDTH, heads=2, value_widths=(3, 9), global_projections=True))
+    assert attention.global_qkv is not None
+    attention.global_qkv.load_state_dict(attention.qkv.state_dict())
+    x, chosen = torch.randn(1, 9, WIDTH), torch.arange(9)[None] == 0
+    plain = ready(Attention(WIDTH, heads=2, value_widths=(3, 9)))
+    plain.load_state_dict(attention.state_dict(), strict=False)
+    mask = Mask(window=2, globals=chosen)
+    torch.testing.assert_close(attention(x, mask=mask), plain(x, mask=mask), rtol=1e-4, atol=1e-5)
+
+
+def test_every_head_has_a_width_for_its_values() -> None:
+    with pytest.raises(ValueError, match="value_widths: 1 widths for 2 heads"):
+        Attention(WIDTH, heads=2, value_widths=(3,))
+
+
+def test_the_query_may_come_from_the_output_before() -> None:
+    """q_i = W_Q o_{i−1}: an output at a time; and its gradient goes back through all of them."""
+    attention = ready(CrossAttention(WIDTH, heads=2, memory_width=7, value_widths=(3, 9)))
+    memory, first = Memory(torch.randn(1, 6, 7)), torch.randn(1, 1, WIDTH, requires_grad=True)
+    remembered, output, expected = attention.remember(memory.states), first, first
+    k, v = attention.kv(memory.states).split([WIDTH, WIDTH], dim=-1)
+    for _ in range(4):
+        output = attention(output, memory, cache=remembered)
+        expected = attention.out(one_by_one(attention.q(expected), k, v, (6, 6), Mask(), values=(3, 9)))
+        torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
+    ours, theirs = (torch.autograd.grad(last.sum(), [first, attention.q.weight], retain_graph=True)
+                    for last in (output, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.abs().sum() > 0
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
 @given(widths)

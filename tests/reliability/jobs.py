@@ -39,15 +39,15 @@ JOBS = {
     "translate": ("data.built_in_size=40", "tokens.vocabulary=300", "search.beam=1", "search.longest=8"),
     "language": ("data.built_in_size=20", "data.longest=32", "tokens.vocabulary=300", "search.longest=8",
                  "train.optimizer=muon"),
-    "classify": ("data.built_in_size=40", "tokens.vocabulary=300", "train.rate=0.001"),
-    "tag": ("data.built_in_size=40", "tokens.vocabulary=300", "train.rate=0.01"),
+    "classify": ("data.built_in_size=40", "tokens.vocabulary=300", "train.learning_rate=0.001"),
+    "tag": ("data.built_in_size=40", "tokens.vocabulary=300", "train.learning_rate=0.01"),
     "mask": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "blanks.next_sentence=true",
-             "train.rate=5e-4"),
-    "detect": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "train.rate=5e-4"),
+             "train.learning_rate=5e-4"),
+    "detect": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "train.learning_rate=5e-4"),
 }
 
 # With the models that came before the transformer, as a task and a preset.
-JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[task], "train.rate=5e-4")
+JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[task], "train.learning_rate=5e-4")
          for task, preset in (("tag", "elman"), ("tag", "bilstm"), ("translate", "sutskever"),
                               ("translate", "bahdanau"), ("translate", "luong"))}
 JOBS["language lstm"] = ("model.preset=lstm", "model.truncate=8", *JOBS["language"][:-1])  # Muon has no matrix there

@@ -34,7 +34,7 @@ def main() -> None:
 def is_the_same(folder: Path, joined: World, *, shard: bool) -> bool:
     world = Processes(joined.rank, joined.size) if joined.size > 1 else World()  # which knows no model yet
     run = load(folder / "run.json")
-    run = replace(run, train=replace(run.train, shard=shard))
+    run = replace(run, train=replace(run.train, fsdp=shard))
     task = make(run)
     model = task.build(task.restore(folder))
     initialize(model, seed=run.seed + 1)  # anything but what was saved

@@ -179,7 +179,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(disk: Path) -> None:
     run = disk / "run"
     save(run, 1)
     ballast = fill(disk, leaving=SAVED // 2)
-    assert_refused(run, "needs 24.8 MB, the disk has 4.0 MB free; free some space or lower train.keep")
+    assert_refused(run, "needs 24.8 MB, the disk has 4.0 MB free; free some space or lower train.keep_checkpoints")
     ballast.unlink()
     save(run, 2)
     assert Checkpoint.all(run)[0].verify() is None
@@ -192,7 +192,8 @@ def test_a_disk_that_becomes_full_during_a_save_leaves_the_last_checkpoint(disk:
     usage = shutil.disk_usage(disk)
     ballast = fill(disk, leaving=SAVED * percent // 100)
     with patch("shutil.disk_usage", lambda _: usage):  # as it was before another process filled the disk
-        assert_refused(run, "could not be saved: No space left on device; free some space or lower train.keep")
+        assert_refused(run, "could not be saved: No space left on device; free some space or lower "
+                            "train.keep_checkpoints")
     ballast.unlink()
     save(run, 2)
     assert Checkpoint.all(run)[0].verify() is None
@@ -226,7 +227,7 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_on_a_small_disk_ends_with_one_line_and_goes_on_on_a_larger_one(disk: Path) -> None:
     command = [sys.executable, "-m", "regard", "train", "--out", str(disk / "run"), "--set", "train.steps=12",
-               "--set", "train.save_every=1", "--set", "train.evaluate_every=6", "--set", "train.keep=99",
+               "--set", "train.save_every=1", "--set", "train.evaluate_every=6", "--set", "train.keep_checkpoints=99",
                "--set", "model.width=128", "--set", "model.depth=2", "--set", "data.built_in_size=200",
                "--set", "tokens.vocabulary=400", "--set", "search.longest=8", "--set", "device=cpu"]  # fmt: skip
 
@@ -238,7 +239,7 @@ def test_a_run_on_a_small_disk_ends_with_one_line_and_goes_on_on_a_larger_one(di
     assert small.returncode == 1
     assert "Traceback" not in small.stderr
     last = small.stderr.splitlines()[-1]
-    assert last.endswith("free some space or lower train.keep")
+    assert last.endswith("free some space or lower train.keep_checkpoints")
     assert [checkpoint.verify() for checkpoint in Checkpoint.all(disk / "run")]
     assert {checkpoint.verify() for checkpoint in Checkpoint.all(disk / "run")} == {None}
     subprocess.run(["mount", "-o", "remount,size=1000000000", str(disk)], check=True)

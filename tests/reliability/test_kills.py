@@ -35,7 +35,7 @@ PATIENCE = 5.0  # seconds from the end of a step to the end of a process that wa
 
 @pytest.fixture(scope="module", params=NAMES)
 def job(request: pytest.FixtureRequest) -> Job:
-    return Job(request.param, ("train.steps=16", "train.average=2"))
+    return Job(request.param, ("train.steps=16", "train.average_checkpoints=2"))
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,8 @@ def test_a_run_with_25_kills_ends_as_if_there_had_been_none(job: Job, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_with_16_stops_ends_as_if_there_had_been_none(job: Job, tmp_path: Path, dice: random.Random) -> None:
-    job = job.but("train.steps=200", "train.average=1")  # the best checkpoint is the model, and must outlive them all
+    # The best checkpoint is the model, and must outlive all stops.
+    job = job.but("train.steps=200", "train.average_checkpoints=1")
     job.finish(tmp_path / "whole")
     numbers = [signal.SIGTERM] * 10 + [signal.SIGUSR1] * 3 + [signal.SIGINT] * 3
     dice.shuffle(numbers)
@@ -185,7 +186,7 @@ def test_a_run_killed_and_stopped_ends_as_if_it_had_not_been(
 
 HELD = """
 import time
-from regard.training.stop import Stop
+from regard.training.signals import Stop
 with Stop() as stop:
     print("ready", flush=True)
     while not stop.asked:
@@ -496,9 +497,9 @@ def test_a_run_that_is_being_trained_is_not_lengthened(job: Job, ended: Path) ->
 
 def test_other_settings_are_refused_with_the_difference(job: Job, ended: Path) -> None:
     before = contents(ended)
-    outcome = job.but("train.rate=0.5", "seed=3").here(ended)
+    outcome = job.but("train.learning_rate=0.5", "seed=3").here(ended)
     assert outcome.code == 2
-    assert "holds another run. What differs:\n  seed: 0 → 3\n  train.rate: " in outcome.said
+    assert "holds another run. What differs:\n  seed: 0 → 3\n  train.learning_rate: " in outcome.said
     assert contents(ended) == before
 
 

@@ -150,7 +150,7 @@ def test_a_gradient_that_stands_out_is_clipped_and_spoken_of(job: Job, clean: Pa
     kept = {"exp_avg": how.beta1, "momentum": how.momentum}  # of AdamW and of Muon
     shares = {name: kept[kind] for name in before if (kind := name.split(".")[-1]) in kept}
     gradients = [(after[name] - share * before[name]) / (1 - share) for name, share in shares.items()]
-    assert float(torch.nn.utils.get_total_norm(gradients)) == pytest.approx(how.clip, rel=1e-3)
+    assert float(torch.nn.utils.get_total_norm(gradients)) == pytest.approx(how.grad_clip, rel=1e-3)
     (spike,) = [line for line in lines(fresh) if line["kind"] == "spike"]
     assert spike["step"] == 41
     assert spike["norm"] > 1e3 * spike["usual"]
@@ -186,11 +186,11 @@ def test_those_before_a_restart_count(job: Job, fresh: Path) -> None:
 
 def test_a_rate_far_too_high_ends_with_code_3_and_a_way_out(job: Job, fresh: Path) -> None:
     """Nothing is injected here."""
-    outcome = job.but("train.rate=1e30").here(fresh)
+    outcome = job.but("train.learning_rate=1e30").here(fresh)
     assert outcome.code == 3
     last = outcome.said.splitlines()[-1]
     assert last.startswith("regard: 10 updates in a row had a gradient that is not finite")
-    assert "what was saved before is intact. A lower train.rate" in last
+    assert "what was saved before is intact. A lower train.learning_rate" in last
     assert [checkpoint.verify() for checkpoint in Checkpoint.all(fresh)] == [None]
 
 
@@ -219,7 +219,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_named_with_what_to_lower(
     assert outcome.code == 1
     shapes = r"\w+ \d+(×\d+)*(, \w+ \d+(×\d+)*)*"
     assert re.search(rf"\nregard: a batch \({shapes}\) does not fit into memory; lower train\.batch_tokens=256, "
-                     r"raise train\.accumulate=2, or set train\.recompute=true\n$", outcome.said)
+                     r"raise train\.accumulate=2, or set train\.activation_checkpointing=true\n$", outcome.said)
     assert "going on from step 8 of 10\n" in job.here(fresh).said
 
 

@@ -30,7 +30,7 @@ SOURCE = HERE.parents[1] / "src"
 JOBS: dict[str, tuple[str, ...]] = runpy.run_path(str(HERE / "process_jobs.py"))["JOBS"]
 
 STEPS = 50
-SETTINGS = (f"train.steps={STEPS}", "train.save_every=5", "train.evaluate_every=25", "train.keep=3")
+SETTINGS = (f"train.steps={STEPS}", "train.save_every=5", "train.evaluate_every=25", "train.keep_checkpoints=3")
 LONGEST = 120.0  # seconds until a start counts as hanging
 ON_LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks /proc for the processes of torchrun")
 RECOVERY = 15.0  # seconds from the death of a process to the next step
@@ -209,7 +209,8 @@ def two(place: Place, job: str) -> Started:
 @pytest.fixture(scope="module")
 def sharded(place: Place, job: str) -> Started:
     """With all that changes the order of the work, and without torchrun."""
-    return trained(place, job, 2, "train.shard=true", "train.accumulate=2", "train.recompute=true", by_hand=True)
+    return trained(place, job, 2, "train.fsdp=true", "train.accumulate=2",
+                   "train.activation_checkpointing=true", by_hand=True)
 
 
 # The same numbers.
@@ -244,10 +245,10 @@ def test_with_muon_two_processes_learn_what_one_learns_and_hold_the_same_weights
 def test_with_muon_processes_that_share_the_weights_in_pieces_learn_what_one_learns(place: Place, job: str) -> None:
     """Also when there is one, then two, then one of them."""
     alone, sharded = (trained(place, job, processes, "train.optimizer=muon", *more) for processes, more in (
-        (1, ()), (3, ("train.shard=true", "train.accumulate=2", "train.recompute=true"))))
+        (1, ()), (3, ("train.fsdp=true", "train.accumulate=2", "train.activation_checkpointing=true"))))
     assert_same_losses(sharded, alone)
     assert_loaded(2, alone, sharded)
-    changing = place(job, "train.optimizer=muon", "train.shard=true")
+    changing = place(job, "train.optimizer=muon", "train.fsdp=true")
     assert changing.go(1, mishaps="term:0:9") == [75], changing.launched
     changing.begin(2, mishaps="term:1:21")
     assert_stopped(changing, 23)
@@ -258,8 +259,8 @@ def test_with_muon_processes_that_share_the_weights_in_pieces_learn_what_one_lea
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3, 4])
 @pytest.mark.parametrize("settings", [
-    (), ("train.accumulate=2",), ("train.recompute=true",), ("train.shard=true",),
-    ("train.shard=true", "train.accumulate=2"), ("train.shard=true", "train.recompute=true"),
+    (), ("train.accumulate=2",), ("train.activation_checkpointing=true",), ("train.fsdp=true",),
+    ("train.fsdp=true", "train.accumulate=2"), ("train.fsdp=true", "train.activation_checkpointing=true"),
 ], ids=lambda settings: " ".join(settings) or "plain")
 def test_any_number_of_processes_learns_what_one_learns(
     place: Place, job: str, alone: Started, processes: int, settings: tuple[str, ...]
@@ -314,7 +315,7 @@ def test_the_tokens_of_all_processes_are_counted(two: Started, alone: Started) -
 
 def test_a_run_goes_on_with_another_number_of_processes(place: Place, job: str, alone: Started) -> None:
     """One process, then two that share the weights, then one."""
-    started = place(job, "train.shard=true")
+    started = place(job, "train.fsdp=true")
     assert started.go(1, mishaps="term:0:9") == [75], started.launched
     assert newest(started) == 10
     started.begin(2, mishaps="term:1:21")  # to the second process alone
@@ -468,7 +469,7 @@ def kill_one(started: Started, dice: random.Random, seen: set[int], *, starting:
 @pytest.mark.slow
 @ON_LINUX
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize("settings", [(), ("train.shard=true",)], ids=["whole", "sharded"])
+@pytest.mark.parametrize("settings", [(), ("train.fsdp=true",)], ids=["whole", "sharded"])
 def test_twenty_kills_at_any_moment_change_nothing(place: Place, job: str, settings: tuple[str, ...]) -> None:
     settings = (*settings, "train.steps=400", "train.evaluate_every=60")
     unharmed = place(job, *settings)

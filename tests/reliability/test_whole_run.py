@@ -36,7 +36,7 @@ from .jobs import Job
 SECONDS = 5  # of work: a command that takes longer hangs
 STEPS = 8
 SMALL = (f"train.steps={STEPS}", "train.save_every=2", "train.evaluate_every=4", "data.built_in_size=20",
-         "model.width=16", "train.keep=3")
+         "model.width=16", "train.keep_checkpoints=3")
 TASKS = ("translate", "classify", "language", "tag", "mask")
 
 

@@ -25,12 +25,12 @@ from regard.settings.schema import Run
     ("model.width=99999999999999999999",
      "model.width: wants a whole number, got 99999999999999999999, which is too large"),
     ("model.kv_heads=abc", "model.kv_heads: wants a whole number or none, got 'abc'"),
-    ("train.rate=fast", "train.rate: wants a number, got 'fast'"),
-    ("train.rate=nan", "train.rate: wants a number, got 'nan', which is not finite"),
-    ("train.rate=-inf", "train.rate: wants a number, got '-inf', which is not finite"),
-    ("train.rate=1e400", "train.rate: wants a number, got '1e400', which is not finite"),
-    ("train.rate=0", "train.rate: wants a number above 0, got 0.0"),
-    ("train.clip=-1", "train.clip: wants a number above 0 or none, got -1.0"),
+    ("train.learning_rate=fast", "train.learning_rate: wants a number, got 'fast'"),
+    ("train.learning_rate=nan", "train.learning_rate: wants a number, got 'nan', which is not finite"),
+    ("train.learning_rate=-inf", "train.learning_rate: wants a number, got '-inf', which is not finite"),
+    ("train.learning_rate=1e400", "train.learning_rate: wants a number, got '1e400', which is not finite"),
+    ("train.learning_rate=0", "train.learning_rate: wants a number above 0, got 0.0"),
+    ("train.grad_clip=-1", "train.grad_clip: wants a number above 0 or none, got -1.0"),
     ("train.decay=1.5", "train.decay: wants a number of at least 0 and of at most 1, got 1.5"),
     ("model.dropout=1", "model.dropout: wants a number of at least 0 and below 1, got 1.0"),
     ("tokens.joint=maybe", "tokens.joint: wants true or false, got 'maybe'"),
@@ -52,9 +52,9 @@ def test_a_value_that_a_setting_cannot_have_is_refused_with_what_it_wants(overri
 @pytest.mark.parametrize(("override", "path", "value"), [
     ("model.width=8_000", "model.width", 8000),
     (" model.width = 8000 ", "model.width", 8000),
-    ("train.rate=1e-4", "train.rate", 1e-4),
-    ("train.rate=1", "train.rate", 1.0),
-    ("train.clip=none", "train.clip", None),
+    ("train.learning_rate=1e-4", "train.learning_rate", 1e-4),
+    ("train.learning_rate=1", "train.learning_rate", 1.0),
+    ("train.grad_clip=none", "train.grad_clip", None),
     ("train.patience=Null", "train.patience", None),
     ("data.source=en", "data.source", "en"),
     ("data.source=a=b", "data.source", "a=b"),
@@ -74,7 +74,7 @@ def test_an_override_is_read_by_the_type_of_its_setting(override: str, path: str
 def test_every_setting_is_described_and_its_default_can_be_written() -> None:
     rows = {path: (kind, default, doc) for path, kind, default, doc in describe()}
     assert rows["model.depth"] == ("a whole number of at least 1", "3", "blocks")
-    assert rows["train.clip"][:2] == ("a number above 0 or none", "1.0")
+    assert rows["train.grad_clip"][:2] == ("a number above 0 or none", "1.0")
     assert rows["data.paths"][:2] == ("a list of texts", "none")
     assert rows["device"][:2] == ("one of auto, cpu, cuda, mps", "auto")
     assert all(kind and default and doc for kind, default, doc in rows.values())

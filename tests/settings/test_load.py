@@ -74,7 +74,7 @@ def runs(draw: st.DrawFn) -> Run:
     optimizer = run.train.optimizer if is_plain else "adamw"
     train = replace(run.train, tune=tune, optimizer=optimizer,
                     lora_on=tuple(draw(st.lists(st.sampled_from(ADAPTED), min_size=1, max_size=6))),
-                    frozen=draw(st.integers(0, run.model.depth)))
+                    freeze_layers=draw(st.integers(0, run.model.depth)))
     cell, plain = run.model.cell if run.model.positions in ("none", "sinusoidal") else None, Tower()
     is_recurrent = cell is not None
     return replace(run, train=train, model=replace(
@@ -118,9 +118,9 @@ def test_the_differences_name_every_setting_that_differs(a: Run, b: Run) -> None
 
 
 def test_a_difference_reads_from_old_to_new() -> None:
-    a, b = Run(), load(overrides=["model.width=128", "train.clip=none", "data.paths=x,y", "tokens.joint=no"])
+    a, b = Run(), load(overrides=["model.width=128", "train.grad_clip=none", "data.paths=x,y", "tokens.joint=no"])
     assert differences(a, b) == ["data.paths: none → x, y", "tokens.joint: true → false",
-                                 "model.width: 256 → 128", "train.clip: 1.0 → none"]
+                                 "model.width: 256 → 128", "train.grad_clip: 1.0 → none"]
 
 
 # Any input.
@@ -176,7 +176,7 @@ def test_any_bytes_are_a_run_or_a_sentence(content: bytes, tmp_path_factory: pyt
 @given(st.text() | st.builds("{}={}".format, st.sampled_from(PATHS) | st.text(),
                              st.text() | st.integers().map(str) | st.floats().map(str) | SNIPPETS))
 @example("seed=" + "1" * 5_000)
-@example("train.rate=" + "1" * 5_000)
+@example("train.learning_rate=" + "1" * 5_000)
 @example("data.source=\udc80")
 @example("x" * 100_000 + "=1")
 def test_any_override_is_a_run_or_a_sentence(text: str) -> None:
@@ -232,7 +232,7 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
     (["train.tune=lora"],
      "train.tune=lora: the rest of the model would never learn; name one that has, with --from DIR"),
     (["train.lora_on=q,qkv"], "train.lora_on: 'qkv' has no adapter; there are q, k, v, out, up, down"),
-    (["train.frozen=4"], "train.frozen=4: there are no more blocks than model.depth=3"),
+    (["train.freeze_layers=4"], "train.freeze_layers=4: there are no more blocks than model.depth=3"),
     (["train.optimizer=muon", "train.layer_decay=0.9"],
      "train.optimizer: muon moves all matrices of the blocks, and at one rate; with train.layer_decay=0.9 take adamw"),
     (["model.ways=both"], "model.ways=both: of a recurrent model; take a model.cell, or leave it out"),
@@ -262,7 +262,7 @@ def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], s
     ["model.width=24", "model.positions=rotary", "model.head_width=4"],
     ["model.heads=8", "model.kv_heads=1"],
     ["model.cell=gru", "model.positions=none", "model.width=100", "model.heads=8"],
-    ["train.average=5", "train.keep=2"],
+    ["train.average_checkpoints=5", "train.keep_checkpoints=2"],
 ])
 def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:
     load(overrides=overrides)
@@ -281,10 +281,10 @@ def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:
     ("[model.width]\nx = 1", "model.width: wants a whole number, got a table (in "),
     ("[tokens]\njoint = 1", "tokens.joint: wants true or false, got 1 (in "),
     ("[tokens]\nkind = 1", "tokens.kind: wants one of bpe, unigram, characters, bytes, words, got 1 (in "),
-    ("[train]\nrate = nan", "train.rate: wants a number, got nan, which is not finite (in "),
-    ("[train]\nrate = 1e400", "train.rate: wants a number, got inf, which is not finite (in "),
-    ("[train]\nrate = '0.1'", "train.rate: wants a number, got '0.1' (in "),
-    ("[train]\nrate = 2020-01-01", "train.rate: wants a number, got 2020-01-01 (in "),
+    ("[train]\nlearning_rate = nan", "train.learning_rate: wants a number, got nan, which is not finite (in "),
+    ("[train]\nlearning_rate = 1e400", "train.learning_rate: wants a number, got inf, which is not finite (in "),
+    ("[train]\nlearning_rate = '0.1'", "train.learning_rate: wants a number, got '0.1' (in "),
+    ("[train]\nlearning_rate = 2020-01-01", "train.learning_rate: wants a number, got 2020-01-01 (in "),
     ("task = 1", "task: wants a text, got 1 (in "),
     ("[data]\npaths = 'a'", "data.paths: wants a list of texts, got 'a'; write ['a'] (in "),
     ("[data]\npaths = ['a', 1]", "data.paths: wants a list of texts, got 1 (in "),
@@ -303,8 +303,10 @@ def test_a_bad_recipe_is_refused_with_the_way_out(content: str, said: str, recip
     ("{}", 'not a saved run: it has no "format" (in '),
     ('{"format": 2}', "format: saved in version 2, and this regard reads version 1 (in "),
     ('{"format": true}', "format: saved in version true, and this regard reads version 1 (in "),
-    ('{"format": 1, "train": {"rate": NaN}}', "train.rate: wants a number, got nan, which is not finite"),
-    ('{"format": 1, "train": {"rate": 1e400}}', "train.rate: wants a number, got inf, which is not finite"),
+    ('{"format": 1, "train": {"learning_rate": NaN}}',
+     "train.learning_rate: wants a number, got nan, which is not finite"),
+    ('{"format": 1, "train": {"learning_rate": 1e400}}',
+     "train.learning_rate: wants a number, got inf, which is not finite"),
     ('{"format": 1, "seed": null}', "seed: wants a whole number, got none (in "),
     ('{"format": 1, "model": {"widht": 8}}', "model.widht: no such setting; did you mean model.width? (in "),
 ])
@@ -332,9 +334,9 @@ def test_what_nobody_says_comes_from_the_base(recipe: Path) -> None:
 
 
 def test_a_recipe_can_say_none(recipe: Path) -> None:
-    recipe.write_text("model.positions = 'none'\ntrain.clip = 'none'")
+    recipe.write_text("model.positions = 'none'\ntrain.grad_clip = 'none'")
     run = load(recipe)
-    assert run.train.clip is None
+    assert run.train.grad_clip is None
     assert run.model.positions == "none"
 
 

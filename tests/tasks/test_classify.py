@@ -20,13 +20,13 @@ from regard.settings.errors import UserError
 from regard.settings.load import load as settings
 from regard.settings.presets import base
 from regard.settings.schema import Run
+from regard.tasks.classification_metrics import ClassificationMetrics, f1
 from regard.tasks.classify import Classify
-from regard.tasks.judged import Judged, f1
-from regard.tasks.labelled import LabelBatch
+from regard.tasks.labelled_text import LabelBatch
 from regard.training.loop import train
 
 TINY = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
-        "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.rate=0.01", "data.longest=16",
+        "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.learning_rate=0.01", "data.longest=16",
         "device=cpu", "train.precision=float32"]  # fmt: skip
 COLOURS = ("red", "green", "blue")
 
@@ -98,7 +98,7 @@ def logits(predictor: Predictor, batch: LabelBatch) -> Tensor:
 def test_the_loss_of_one_label_is_its_cross_entropy(one: Path, smoothing: float) -> None:
     predictor = load(one)
     predictor.read_data()
-    predictor.task.run = run_of(one.parent / "colours.tsv", f"train.smoothing={smoothing}")
+    predictor.task.run = run_of(one.parent / "colours.tsv", f"train.label_smoothing={smoothing}")
     batch = a_batch(predictor.task)
     logs = logits(predictor, batch).log_softmax(-1)
     targets = batch.targets[: len(logs), 0]
@@ -115,7 +115,7 @@ def test_the_loss_of_several_labels_is_the_sum_of_their_decisions(many: Path, sm
     predictor = load(many)
     predictor.read_data()
     predictor.task.run = run_of(many.parent / "colours.jsonl", "data.multi_label=true",
-                                f"train.smoothing={smoothing}")
+                                f"train.label_smoothing={smoothing}")
     batch = a_batch(predictor.task)
     chances = logits(predictor, batch).double().sigmoid()
     wanted = batch.targets[: len(chances)].double()
@@ -148,7 +148,7 @@ def test_accuracy_and_macro_f1_are_what_counting_gives() -> None:
     names = ["a", "b", "c", "never"]
     wanted, given = random.integers(0, 3, 50), random.integers(0, 3, 50)
     logs = np.log(np.where(np.arange(4) == given[:, None], 0.7, 0.1))
-    judged = Judged(names, logs, np.log1p(-np.exp(logs)), np.arange(4) == wanted[:, None], several=False)
+    judged = ClassificationMetrics(names, logs, np.log1p(-np.exp(logs)), np.arange(4) == wanted[:, None], several=False)
     accuracy, macro = by_hand([names[i] for i in wanted], [names[i] for i in given])
     scores = judged.scores()
     assert scores["accuracy"] == pytest.approx(accuracy)
@@ -160,7 +160,7 @@ def test_accuracy_and_macro_f1_are_what_counting_gives() -> None:
 def test_of_several_labels_matches_are_whole_and_f1_counts_each() -> None:
     wanted = np.array([[True, True], [False, False], [True, False]])
     chances = np.array([[0.9, 0.2], [0.1, 0.4], [0.8, 0.6]])
-    scores = Judged(["a", "b"], np.log(chances), np.log(1 - chances), wanted, several=True).scores()
+    scores = ClassificationMetrics(["a", "b"], np.log(chances), np.log(1 - chances), wanted, several=True).scores()
     right = np.where(wanted, chances, 1 - chances)
     assert scores == {
         "exact_match": pytest.approx(1 / 3), "micro_f1": pytest.approx(2 * 2 / (3 + 3)),

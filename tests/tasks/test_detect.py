@@ -14,15 +14,15 @@ from killing import killed_at
 from regard.check.consistency import checks
 from regard.data.batch import Chosen
 from regard.mistakes import mistakes
-from regard.models.detector import Detector
+from regard.models.electra import Detector
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Run
-from regard.tasks.blanks import BlankBatch
 from regard.tasks.detect import Detect, drawn
-from regard.tasks.rows import IGNORED
+from regard.tasks.masked_text import MaskedBatch
+from regard.tasks.token_stream import IGNORED
 from regard.training.loop import train
 
 DOCUMENTS = ["the cat sat on the mat.\nit was a small cat.\nthe mat was red.\n" * 2, "a dög barks.\n",
@@ -53,13 +53,13 @@ def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Detect, 
     return task, model.eval()
 
 
-def everything(task: Detect, split: str = "train") -> BlankBatch:
+def everything(task: Detect, split: str = "train") -> MaskedBatch:
     """All rows, and an empty one besides."""
     lengths = task.lengths(split)
     return task.collate(split, Chosen(np.arange(len(lengths)), len(lengths) + 1, int(lengths.max()) + 2))
 
 
-def original(batch: BlankBatch) -> torch.Tensor:
+def original(batch: MaskedBatch) -> torch.Tensor:
     asked = batch.targets != IGNORED
     return batch.tokens.scatter(1, batch.places, batch.targets.where(asked, batch.tokens.gather(1, batch.places)))
 

@@ -15,7 +15,7 @@ from regard.check.consistency import checks
 from regard.checkpoint import named_tensors, write_json
 from regard.convert.run import finish, import_run
 from regard.data.tokenizer import train
-from regard.models.bare import Bare
+from regard.models.encoder_only import EncoderOnly
 from regard.nn.head import pooled
 from regard.nn.init import initialize
 from regard.predictor import Predictor
@@ -37,7 +37,7 @@ def encoder(tmp_path: Path) -> Callable[..., Predictor]:
         tower = replace(PRESETS["bert-base"](), width=24, heads=3, depth=2, longest=64)
         run = Run(task="encode", model=replace(tower, **settings), data=Data(longest=32))  # type: ignore[arg-type]
         tokens = train(TEXTS, kind="bpe", vocabulary=300, mask=True)
-        model = Bare(run.model, vocabulary=320)
+        model = EncoderOnly(run.model, vocabulary=320)
         initialize(model, seed=0)
         tokens.save(tmp_path / "tokenizer.json")
         write_json(tmp_path / "run.json", to_json(run))

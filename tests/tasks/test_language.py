@@ -24,9 +24,9 @@ from regard.settings.errors import Failure, NotFinite, UserError
 from regard.settings.load import load
 from regard.settings.presets import base
 from regard.settings.schema import Run, Search
-from regard.tasks import rows as module
+from regard.tasks import token_stream as module
 from regard.tasks.language import Language
-from regard.tasks.rows import IGNORED
+from regard.tasks.token_stream import IGNORED
 from regard.training.loop import train
 
 DOCUMENTS = ["the cat sat on the mat\n" * 4, "a dog, a dög\n", "x = [1, 2]\nfor y in x:\n    print(y)\n" * 3, "end"]

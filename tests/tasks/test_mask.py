@@ -17,17 +17,17 @@ from tokenizers import models, normalizers, pre_tokenizers
 from killing import killed_at
 from regard.data.batch import Chosen, Plan
 from regard.mistakes import mistakes
-from regard.models.masked import Masked
+from regard.models.masked_lm import MaskedLM
 from regard.nn.init import initialize
 from regard.predictor import Predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
 from regard.settings.presets import base
 from regard.settings.schema import Run
-from regard.tasks.blanks import ELSEWHERE, FOLLOWS
 from regard.tasks.language import Language
 from regard.tasks.mask import Fill
-from regard.tasks.rows import IGNORED
+from regard.tasks.masked_text import ELSEWHERE, FOLLOWS
+from regard.tasks.token_stream import IGNORED
 from regard.training.estimate import estimate
 from regard.training.loop import train
 from regard.training.update import Update
@@ -52,7 +52,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def prepared(run: Run, folder: Path) -> tuple[Fill, Masked]:
+def prepared(run: Run, folder: Path) -> tuple[Fill, MaskedLM]:
     task = Fill(run)
     model = task.build(task.prepare(folder))
     initialize(model, seed=0)
@@ -60,12 +60,12 @@ def prepared(run: Run, folder: Path) -> tuple[Fill, Masked]:
 
 
 @pytest.fixture(scope="module")
-def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fill, Masked]:
+def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fill, MaskedLM]:
     return prepared(tiny(data), tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
-def paired(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fill, Masked]:
+def paired(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fill, MaskedLM]:
     return prepared(tiny(data, "blanks.next_sentence=true"), tmp_path_factory.mktemp("pairs"))
 
 
@@ -88,7 +88,7 @@ def originals(task: Fill, split: str, **more: int) -> list[list[int]]:
 # Rows.
 
 
-def test_rows_hold_all_of_the_text_between_their_start_and_their_end(made: tuple[Fill, Masked]) -> None:
+def test_rows_hold_all_of_the_text_between_their_start_and_their_end(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
     tokens, rows = task.tokens, originals(task, "train")
     assert all(row[0] == tokens.start and row[-1] == tokens.end and len(row) <= 24 for row in rows)
@@ -114,7 +114,7 @@ def test_rows_apart_are_of_one_document_each(data: Path, tmp_path: Path) -> None
 
 
 def test_a_batch_is_a_function_of_the_seed_and_the_step_alone(data: Path, tmp_path: Path,
-                                                              made: tuple[Fill, Masked]) -> None:
+                                                              made: tuple[Fill, MaskedLM]) -> None:
     task, again = made[0], prepared(tiny(data), tmp_path)[0]
     plan = Plan(task.lengths("train"), tokens=64, seed=0)
     for step in (7, 0, 7):
@@ -122,7 +122,7 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step_alone(data: Path, tmp_pa
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_padding_and_company_do_not_change_what_is_hidden_of_a_row(made: tuple[Fill, Masked]) -> None:
+def test_padding_and_company_do_not_change_what_is_hidden_of_a_row(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
     together = task.collate("train", everything(task))
     alone = task.collate("train", Chosen(np.array([3]), 2, 40))
@@ -133,7 +133,7 @@ def test_padding_and_company_do_not_change_what_is_hidden_of_a_row(made: tuple[F
 
 
 def test_dynamic_blanks_differ_by_epoch_static_ones_come_in_turns_and_those_of_a_test_stay(
-        data: Path, made: tuple[Fill, Masked], tmp_path: Path) -> None:
+        data: Path, made: tuple[Fill, MaskedLM], tmp_path: Path) -> None:
     dynamic = made[0]
     one, three = (prepared(tiny(data, "blanks.dynamic=false", f"blanks.copies={copies}"), tmp_path / str(copies))[0]
                   for copies in (1, 3))
@@ -145,7 +145,7 @@ def test_dynamic_blanks_differ_by_epoch_static_ones_come_in_turns_and_those_of_a
         assert originals(task, split) == originals(task, split, epoch=epoch)
 
 
-def test_the_loss_is_the_mean_over_the_blanks_alone(made: tuple[Fill, Masked]) -> None:
+def test_the_loss_is_the_mean_over_the_blanks_alone(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     batch = task.collate("train", everything(task))
     loss, nll = (replace(term, total=term.total.detach()) for term in task.loss(model, batch))
@@ -161,7 +161,7 @@ def test_the_loss_is_the_mean_over_the_blanks_alone(made: tuple[Fill, Masked]) -
     assert (nll.weight, float(nll.total)) == (0.0, pytest.approx(total, rel=1e-5))
 
 
-def test_every_parameter_learns_from_the_loss(paired: tuple[Fill, Masked]) -> None:
+def test_every_parameter_learns_from_the_loss(paired: tuple[Fill, MaskedLM]) -> None:
     task, model = paired
     sum(term.weight * term.total for term in task.loss(model, task.collate("train", everything(task)))).backward()
     assert [name for name, each in model.named_parameters() if each.grad is None or not each.grad.any()] == []
@@ -181,7 +181,7 @@ def test_a_step_with_a_window_waits_for_no_number(data: Path, tmp_path: Path) ->
 # Next sentences.
 
 
-def test_a_second_half_follows_the_first_exactly_where_it_is_said_to(paired: tuple[Fill, Masked]) -> None:
+def test_a_second_half_follows_the_first_exactly_where_it_is_said_to(paired: tuple[Fill, MaskedLM]) -> None:
     task, _ = paired
     start, end = task.tokens.start, task.tokens.end
     text = task.ids["train"].parts[0].tolist()
@@ -200,14 +200,14 @@ def test_a_second_half_follows_the_first_exactly_where_it_is_said_to(paired: tup
     assert np.mean(said) == pytest.approx(0.5, abs=0.12)
 
 
-def test_halves_are_cut_where_a_sentence_ends(paired: tuple[Fill, Masked]) -> None:
+def test_halves_are_cut_where_a_sentence_ends(paired: tuple[Fill, MaskedLM]) -> None:
     task, _ = paired
     ids = task.tokens.encode(["it was red.\nwhy? a dog"])[0]
     found = {task.tokens.decode([task._halves(ids, np.random.default_rng(seed))[0]])[0] for seed in range(30)}
     assert found == {"it was red.", "it was red.\n", "it was red.\nwhy?"}
 
 
-def test_segments_and_the_order_s_loss_are_those_of_the_definition(paired: tuple[Fill, Masked]) -> None:
+def test_segments_and_the_order_s_loss_are_those_of_the_definition(paired: tuple[Fill, MaskedLM]) -> None:
     task, model = paired
     batch = task.collate("train", everything(task))
     order = next(term for term in task.loss(model, batch) if term.name == "order")
@@ -239,7 +239,7 @@ def test_a_batch_in_which_no_row_has_a_second_half_is_learned_from(data: Path, t
 # Scores.
 
 
-def test_a_score_is_of_all_blanks_and_always_the_same(paired: tuple[Fill, Masked]) -> None:
+def test_a_score_is_of_all_blanks_and_always_the_same(paired: tuple[Fill, MaskedLM]) -> None:
     task, model = paired
     scores = task.score(model, "val")
     assert scores == task.score(model, "val")
@@ -258,7 +258,7 @@ def test_a_score_is_of_all_blanks_and_always_the_same(paired: tuple[Fill, Masked
 # Filling.
 
 
-def test_both_names_of_a_blank_are_understood_and_each_is_filled(made: tuple[Fill, Masked]) -> None:
+def test_both_names_of_a_blank_are_understood_and_each_is_filled(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     one, other = task.predict(model, ["the [MASK] sat on the [MASK].", "the <mask> sat on the <mask>."])
     assert one == other
@@ -272,7 +272,7 @@ def test_both_names_of_a_blank_are_understood_and_each_is_filled(made: tuple[Fil
     assert one.score == pytest.approx(np.mean([math.log(choice.probability) for choice in one.choices]))
 
 
-def test_an_answer_depends_neither_on_the_batch_nor_on_the_order(made: tuple[Fill, Masked]) -> None:
+def test_an_answer_depends_neither_on_the_batch_nor_on_the_order(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     texts = ["the [MASK] sat", "[MASK]", "why does it [MASK]? nobody [MASK], for", "a [MASK] barks.\nit [MASK]"]
     alone = [task.predict(model, [text])[0] for text in texts]
@@ -281,7 +281,7 @@ def test_an_answer_depends_neither_on_the_batch_nor_on_the_order(made: tuple[Fil
         assert [c.probability for c in answer.choices] == pytest.approx([c.probability for c in expected.choices])
 
 
-def test_the_separator_parts_two_texts_with_segments_of_their_own(made: tuple[Fill, Masked]) -> None:
+def test_the_separator_parts_two_texts_with_segments_of_their_own(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
     asked = task._read("the [MASK] sat! [SEP] it [MASK] on")
     tokens = task.tokens
@@ -294,9 +294,9 @@ def test_the_separator_parts_two_texts_with_segments_of_their_own(made: tuple[Fi
     assert segments == [0] * (ends[0] + 1) + [1] * (len(asked.ids) - ends[0] - 1)
 
 
-def test_a_filled_text_is_the_text_around_its_fillings(made: tuple[Fill, Masked]) -> None:
+def test_a_filled_text_is_the_text_around_its_fillings(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
-    words = task.hider.words
+    words = task.masking_policy.words
     cat, s = words.id_of(" cat"), words.id_of("s")
     assert cat is not None
     assert s is not None
@@ -345,7 +345,7 @@ def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_p
     assert task.loss(model, task.collate("train", everything(task)))[0].total.isfinite()
 
 
-def test_what_cannot_be_filled_is_said(made: tuple[Fill, Masked]) -> None:
+def test_what_cannot_be_filled_is_said(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     with pytest.raises(UserError, match=r"no blank in .*: write \[MASK\]"):
         task.predict(model, ["the cat sat"])
@@ -361,7 +361,7 @@ def test_what_cannot_be_filled_is_said(made: tuple[Fill, Masked]) -> None:
     assert len(answer.choices) == 1
 
 
-def test_the_verb_prints_the_best_five_of_each_blank(made: tuple[Fill, Masked], monkeypatch: pytest.MonkeyPatch,
+def test_the_verb_prints_the_best_five_of_each_blank(made: tuple[Fill, MaskedLM], monkeypatch: pytest.MonkeyPatch,
                                                      capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     task, model = made
     predictor = Predictor(task.run, task, model, tmp_path)
@@ -386,7 +386,7 @@ def test_the_verb_prints_the_best_five_of_each_blank(made: tuple[Fill, Masked], 
 # Examples, and given outputs.
 
 
-def test_an_example_wants_the_text_that_stood_there(made: tuple[Fill, Masked]) -> None:
+def test_an_example_wants_the_text_that_stood_there(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     examples = task.examples("val")
     assert len(examples) == len(task.spans("val"))
@@ -404,7 +404,7 @@ def test_an_example_wants_the_text_that_stood_there(made: tuple[Fill, Masked]) -
         task.examples("train")
 
 
-def test_a_mistake_shows_where_its_blank_looked(made: tuple[Fill, Masked]) -> None:
+def test_a_mistake_shows_where_its_blank_looked(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     found = mistakes(task, model, "val", limit=4)
     assert found.wrong
@@ -414,7 +414,7 @@ def test_a_mistake_shows_where_its_blank_looked(made: tuple[Fill, Masked]) -> No
         assert "<mask>" in each.attention.labels.sources
 
 
-def test_a_look_names_a_blank_s_row_by_its_filling(made: tuple[Fill, Masked]) -> None:
+def test_a_look_names_a_blank_s_row_by_its_filling(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     text = "the [MASK] sat [SEP] on it"
     [record], [output] = task.look(model, [text]), task.choices(model, [text])
@@ -438,7 +438,7 @@ def test_a_first_token_s_own_attention_has_one_row(data: Path, tmp_path: Path) -
     assert record.labels[whole].targets == record.labels[near].targets[:1]
 
 
-def test_a_text_has_a_vector(made: tuple[Fill, Masked]) -> None:
+def test_a_text_has_a_vector(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     vectors = task.embed(model, ["the cat", "a dog barks", "the cat"])
     assert vectors.shape == (3, 16)

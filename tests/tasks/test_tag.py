@@ -13,7 +13,7 @@ import torch
 from regard.check.consistency import checks
 from regard.data.batch import Chosen
 from regard.mistakes import mistakes
-from regard.models.labelled import Tagger
+from regard.models.classifier import Tagger
 from regard.nn.init import initialize
 from regard.predictor import load as load_predictor
 from regard.settings.errors import UserError
@@ -22,7 +22,7 @@ from regard.settings.presets import base
 from regard.settings.schema import Run
 from regard.tasks import reading
 from regard.tasks.base import Example, loss_per_token
-from regard.tasks.labelled import IGNORED
+from regard.tasks.labelled_text import IGNORED
 from regard.tasks.prepared import restored as restore
 from regard.tasks.tag import Tag
 from regard.training.loop import train
@@ -72,7 +72,7 @@ def ready(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tag, Ta
 @pytest.fixture(scope="module")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    run = tiny(data, "train.steps=150", "train.rate=0.01", "train.warmup=10", "train.batch_tokens=512",
+    run = tiny(data, "train.steps=150", "train.learning_rate=0.01", "train.warmup=10", "train.batch_tokens=512",
                "model.width=32", "train.precision=float32")
     train(run, folder / "run", quiet=True)
     return folder / "run"

@@ -20,9 +20,9 @@ from regard.predictor import load as load_predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Run
-from regard.tasks import pairs as module
+from regard.tasks import parallel_corpus as module
 from regard.tasks.base import Example
-from regard.tasks.pairs import PairBatch
+from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.prepared import restored
 from regard.tasks.translate import Translate
 from regard.training.loop import train
@@ -72,7 +72,7 @@ def plan(task: Translate, seed: int = 0) -> Plan:
     return Plan(task.lengths("train"), tokens=64, seed=seed)
 
 
-def same(a: PairBatch, b: PairBatch) -> bool:
+def same(a: ParallelBatch, b: ParallelBatch) -> bool:
     return a.counts == b.counts and all(torch.equal(x, b.tensors()[name]) for name, x in a.tensors().items())
 
 
@@ -137,7 +137,7 @@ def test_the_losses_of_all_ranks_add_up_to_the_batch_s(translator: tuple[Transla
     assert losses(task, model, *shares) == pytest.approx(losses(task, model, task.collate("train", whole)), rel=1e-5)
 
 
-def losses(task: Translate, model: EncoderDecoder, *batches: PairBatch) -> list[float]:
+def losses(task: Translate, model: EncoderDecoder, *batches: ParallelBatch) -> list[float]:
     """The sums over all batches of each term."""
     terms = [[float(term.total.detach()) for term in task.loss(model, batch)] for batch in batches]
     return [sum(column) for column in zip(*terms, strict=True)]
@@ -186,7 +186,7 @@ def test_padding_changes_no_loss(translator: tuple[Translate, EncoderDecoder], r
 def test_without_smoothing_the_loss_is_the_likelihood(translator: tuple[Translate, EncoderDecoder], data: Path) -> None:
     task, model = translator
     batch = task.collate("train", plan(task)[0])
-    plain = Translate(tiny(data, "train.smoothing=0"))
+    plain = Translate(tiny(data, "train.label_smoothing=0"))
     plain.source_tokens, plain.target_tokens = task.source_tokens, task.target_tokens
     loss, nll = losses(plain, model, batch)
     assert loss == pytest.approx(nll, rel=1e-6)

@@ -15,7 +15,8 @@ from regard.checkpoint import Checkpoint
 from regard.training.update import Update
 from reliability.jobs import Job, digest
 
-JOB = Job("classify", ("train.steps=16", "train.average=1"))  # a checkpoint every 4 steps, an evaluation every 7
+# A checkpoint every 4 steps, an evaluation every 7.
+JOB = Job("classify", ("train.steps=16", "train.average_checkpoints=1"))
 
 
 def slow(*values: object) -> Any:

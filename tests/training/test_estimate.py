@@ -16,10 +16,11 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data.batch import Plan
-from regard.models.labelled import Tagger
+from regard.models.classifier import Tagger
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.tasks.translate import Translate
+from regard.training.dry_run import DryRun, rehearse
 from regard.training.estimate import (
     MACHINES,
     MUON_HELD,
@@ -34,7 +35,6 @@ from regard.training.estimate import (
 )
 from regard.training.muon import operations, orthogonal
 from regard.training.optimizer import muon_matrices
-from regard.training.rehearsal import Rehearsal, rehearse
 from regard.training.trace import Ledger, Trace, trace
 
 ROOT = Path(__file__).parents[2]
@@ -49,14 +49,14 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def rehearsed() -> Rehearsal:
+def rehearsed() -> DryRun:
     """A translator of 6 × 160 tokens: long enough for the fused attention of a CPU."""
     return rehearse(Run(model=SMALL, tokens=Tokens(vocabulary=640), train=Train(batch_tokens=960)), length=160)
 
 
 @dataclass(frozen=True)
 class Case:
-    rehearsal: Rehearsal
+    rehearsal: DryRun
     precision: torch.dtype
 
     def traced(self, device: str = "cpu") -> Trace:
@@ -75,7 +75,7 @@ class Case:
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest, rehearsed: Rehearsal) -> Iterator[Case]:
+def case(request: pytest.FixtureRequest, rehearsed: DryRun) -> Iterator[Case]:
     tower, precision = CASES[request.param]
     run = rehearsed.task.run
     rehearsed.task.run = replace(run, model=tower)
@@ -83,7 +83,7 @@ def case(request: pytest.FixtureRequest, rehearsed: Rehearsal) -> Iterator[Case]
     rehearsed.task.run = run
 
 
-def estimated(rehearsal: Rehearsal, how: Train, precision: torch.dtype = HALF, device: str = "cuda",
+def estimated(rehearsal: DryRun, how: Train, precision: torch.dtype = HALF, device: str = "cuda",
               gpus: int = 1) -> Estimate:
     return estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(gpus), how, device=device, precision=precision,
                     gpus=gpus)
@@ -153,7 +153,7 @@ def test_a_compiled_step_keeps_what_a_trace_says() -> None:
     assert all(0.95 < ratio < 1.05 for ratio in ratios), rows
 
 
-def test_a_trace_leaves_nothing_behind(rehearsed: Rehearsal) -> None:
+def test_a_trace_leaves_nothing_behind(rehearsed: DryRun) -> None:
     state = torch.get_rng_state()
     model = rehearsed.model()
     tokens = torch.empty(2, 8, dtype=torch.long, device="meta")
@@ -164,7 +164,7 @@ def test_a_trace_leaves_nothing_behind(rehearsed: Rehearsal) -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_a_shared_matrix_counts_once(rehearsed: Rehearsal) -> None:
+def test_a_shared_matrix_counts_once(rehearsed: DryRun) -> None:
     vocabulary, width = rehearsed.sizes["targets"], SMALL.width
     tied = Parameters.of(rehearsed.model())
     with torch.device("meta"):
@@ -177,14 +177,14 @@ def test_a_shared_matrix_counts_once(rehearsed: Rehearsal) -> None:
     assert set(untied.parts) == {"embeddings", "encoder", "decoder", "output"}
 
 
-def test_a_parameter_costs_sixteen_bytes(rehearsed: Rehearsal) -> None:
+def test_a_parameter_costs_sixteen_bytes(rehearsed: DryRun) -> None:
     found = estimated(rehearsed, Train())
     needed = found.memory
     assert needed.weights + needed.gradients + needed.optimizer == 16 * found.parameters.total
     assert needed.total >= 16 * found.parameters.total
 
 
-def test_muon_keeps_one_number_for_each_of_its_own_and_takes_longer(rehearsed: Rehearsal) -> None:
+def test_muon_keeps_one_number_for_each_of_its_own_and_takes_longer(rehearsed: DryRun) -> None:
     adamw, muon = (estimated(rehearsed, Train(optimizer=name)) for name in ("adamw", "muon"))
     matrices = sum(p.numel() for p in muon_matrices(rehearsed.model()))
     assert 0 < matrices < adamw.parameters.total
@@ -194,11 +194,11 @@ def test_muon_keeps_one_number_for_each_of_its_own_and_takes_longer(rehearsed: R
     assert times[0] < times[1]
 
 
-def test_sharded_muon_takes_its_share_of_the_time_but_no_less_than_one_matrix_takes(rehearsed: Rehearsal) -> None:
+def test_sharded_muon_takes_its_share_of_the_time_but_no_less_than_one_matrix_takes(rehearsed: DryRun) -> None:
     found = estimated(rehearsed, Train())
 
     def more(gpus: int) -> float:
-        adamw, muon = (seconds(found.parameters, found.traced, Train(optimizer=name, shard=True), MACHINES["h200"],
+        adamw, muon = (seconds(found.parameters, found.traced, Train(optimizer=name, fsdp=True), MACHINES["h200"],
                                precision=HALF, gpus=gpus) for name in ("adamw", "muon"))
         return muon - adamw
 
@@ -207,14 +207,14 @@ def test_sharded_muon_takes_its_share_of_the_time_but_no_less_than_one_matrix_ta
     assert more(10**9) == pytest.approx(largest / (PRODUCTS_REACH * MACHINES["h200"].half), rel=1e-3)
 
 
-def test_sharded_muon_holds_its_share_of_the_matrices_but_no_less_than_one(rehearsed: Rehearsal) -> None:
+def test_sharded_muon_holds_its_share_of_the_matrices_but_no_less_than_one(rehearsed: DryRun) -> None:
     found, size = estimated(rehearsed, Train()), 512**2
     nothing = replace(found.traced, kept=0, copies=0, forward=0, backward=0, product=0, compiled=0, blocks=())
     three = replace(found.parameters, block=0, parts={"encoder": 3 * size}, matrices={torch.Size((512, 512)): 3})
 
     def held(gpus: int) -> int:
         """When the optimiser steps, for which the little else that is there leaves all room."""
-        needed = memory(three, nothing, Train(optimizer="muon", shard=True), device="cpu", gpus=gpus)
+        needed = memory(three, nothing, Train(optimizer="muon", fsdp=True), device="cpu", gpus=gpus)
         return needed.total - needed.weights - needed.gradients - needed.optimizer
 
     assert [held(gpus) / (4 * MUON_HELD * size) for gpus in (1, 2, 3, 64)] == [3, 1.5, 1, 1]
@@ -227,29 +227,29 @@ def test_muons_operations_are_those_that_it_does() -> None:
         assert 3 * operations(rows, columns) == counter.get_total_flops()
 
 
-def test_smaller_pieces_and_recomputation_need_less(rehearsed: Rehearsal) -> None:
+def test_smaller_pieces_and_recomputation_need_less(rehearsed: DryRun) -> None:
     whole = estimated(rehearsed, Train())
     pieces = estimated(rehearsed, Train(accumulate=3))
-    again = estimated(rehearsed, Train(recompute=True))
+    again = estimated(rehearsed, Train(activation_checkpointing=True))
     assert pieces.memory.activations == pytest.approx(whole.memory.activations / 3, rel=0.1)
     assert again.memory.activations < 0.8 * whole.memory.activations
     assert max(pieces.memory.total, again.memory.total) < whole.memory.total
 
 
-def test_the_gradients_of_earlier_pieces_stay(rehearsed: Rehearsal) -> None:
+def test_the_gradients_of_earlier_pieces_stay(rehearsed: DryRun) -> None:
     piece = estimated(rehearsed, Train(accumulate=3))
     assert piece.traced.forward > 4 * piece.parameters.total
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_shards_share_out_weights_gradients_and_optimiser(rehearsed: Rehearsal, optimizer: Any) -> None:
-    alone, shared = (estimated(rehearsed, Train(optimizer=optimizer, shard=gpus > 1), gpus=gpus) for gpus in (1, 3))
+def test_shards_share_out_weights_gradients_and_optimiser(rehearsed: DryRun, optimizer: Any) -> None:
+    alone, shared = (estimated(rehearsed, Train(optimizer=optimizer, fsdp=gpus > 1), gpus=gpus) for gpus in (1, 3))
     for kind in ("weights", "gradients", "optimizer"):
         assert getattr(shared.memory, kind) == getattr(alone.memory, kind) // 3
     assert shared.memory.activations == pytest.approx(alone.memory.activations / 3, rel=0.1)
 
 
-def test_graphs_of_other_shapes_reserve_their_own(rehearsed: Rehearsal) -> None:
+def test_graphs_of_other_shapes_reserve_their_own(rehearsed: DryRun) -> None:
     found = estimated(rehearsed, Train())
     one = memory(found.parameters, found.traced, Train(), device="cuda", shapes=1)
     assert one.reserved == one.total == found.memory.total < found.memory.reserved
@@ -257,24 +257,24 @@ def test_graphs_of_other_shapes_reserve_their_own(rehearsed: Rehearsal) -> None:
     assert here.reserved == here.total
 
 
-def test_more_work_takes_longer(rehearsed: Rehearsal) -> None:
+def test_more_work_takes_longer(rehearsed: DryRun) -> None:
     found = estimated(rehearsed, Train())
 
     def of(how: Train, machine: str = "h200", gpus: int = 1) -> float:
         return seconds(found.parameters, found.traced, how, MACHINES[machine], precision=HALF, gpus=gpus)
 
     assert of(Train(compile="on")) < of(Train(compile="off")) < of(Train(compile="off"), "a100")
-    assert of(Train()) < of(Train(recompute=True)) < 1.34 * of(Train())
-    assert of(Train(shard=True), gpus=8) < of(Train())
+    assert of(Train()) < of(Train(activation_checkpointing=True)) < 1.34 * of(Train())
+    assert of(Train(fsdp=True), gpus=8) < of(Train())
 
 
 def test_both_ways_of_sharing_send_eight_bytes_a_parameter() -> None:
-    for how in (Train(), Train(shard=True)):
+    for how in (Train(), Train(fsdp=True)):
         assert bytes_sent(1000, how, 1) == 0
         assert bytes_sent(1000, how, 8) == 7 / 8 * 8 * 1000
 
 
-def test_the_outlook_of_a_run_is_one_line(rehearsed: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_outlook_of_a_run_is_one_line(rehearsed: DryRun, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan(np.asarray(rehearsed.task.lengths("train")), tokens=256, seed=0)
     options: Any = {"device": torch.device("cpu"), "precision": WHOLE}
     line = outlook(rehearsed.task, rehearsed.sizes, plan, Train(), **options)

@@ -18,7 +18,7 @@ from regard.settings.load import from_json, load
 from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.prepared import restored
-from regard.tasks.rows import IGNORED
+from regard.tasks.token_stream import IGNORED
 from regard.training.loop import train
 from regard.verbs.train import settled
 
@@ -129,7 +129,7 @@ def test_a_tagger_starts_with_the_language_models_as_they_are(
 
 def test_with_head_the_features_stay_and_all_over_them_learns(tagged: Path, source: Path, tmp_path: Path) -> None:
     train(tuned(tagged, source, "train.tune=head"), tmp_path / "long", quiet=True)
-    train(tuned(tagged, source, "train.tune=head", "train.rate=1e-30"), tmp_path / "still", quiet=True)
+    train(tuned(tagged, source, "train.tune=head", "train.learning_rate=1e-30"), tmp_path / "still", quiet=True)
     still, after = tensors(tmp_path / "still"), tensors(tmp_path / "long")
     moved = {name for name in after if not torch.equal(still[name], after[name])}
     assert moved == {name for name in after if name.startswith(("encoder.over.", "head."))}
@@ -207,7 +207,7 @@ def test_adapters_are_for_blocks_that_attend(tagged: Path, source: Path, tmp_pat
 def test_words_that_were_never_tagged_are_known_by_more_than_their_letters(
     text: Path, tagged: Path, tmp_path: Path
 ) -> None:
-    long = ("train.steps=100", "train.batch_tokens=512", "train.rate=1e-2", "train.evaluate_every=50")
+    long = ("train.steps=100", "train.batch_tokens=512", "train.learning_rate=1e-2", "train.evaluate_every=50")
     train(settled("language", [text], None, None, None, [*SMALL, *long]), tmp_path / "language", quiet=True)
     scores = train(tuned(tagged, tmp_path / "language", "train.tune=head", *long), tmp_path / "tag", quiet=True)
     assert scores["val"]["accuracy"] > 0.9

@@ -27,7 +27,7 @@ from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Blanks, Data, Run, Search, Tokens, Tower, Train
 from regard.tasks.base import Term
-from regard.tasks.pairs import PairBatch
+from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
 from regard.training import loop
 from regard.training.loop import train
@@ -65,19 +65,19 @@ def one_thread() -> Iterator[None]:
 
 # The rate.
 
-HOW = st.builds(Train, rate=st.floats(1e-6, 10), warmup=st.integers(0, 50), steps=st.integers(1, 200),
+HOW = st.builds(Train, learning_rate=st.floats(1e-6, 10), warmup=st.integers(0, 50), steps=st.integers(1, 200),
                 decay=st.floats(0, 1), schedule=st.sampled_from(["inverse-sqrt", "cosine", "stable-decay", "constant"]))
 
 
 @given(HOW)
 def test_the_rate_is_positive_and_never_above_its_peak(how: Train) -> None:
-    assert all(0 < rate(step, how) <= how.rate * (1 + 1e-12) for step in range(how.steps))
+    assert all(0 < rate(step, how) <= how.learning_rate * (1 + 1e-12) for step in range(how.steps))
 
 
 @given(HOW)
 def test_the_rate_rises_in_equal_steps_up_to_its_peak(how: Train) -> None:
     rates = [rate(step, how) for step in range(how.warmup)]
-    assert rates == pytest.approx([how.rate * (step + 1) / how.warmup for step in range(how.warmup)])
+    assert rates == pytest.approx([how.learning_rate * (step + 1) / how.warmup for step in range(how.warmup)])
 
 
 @given(HOW)
@@ -93,12 +93,12 @@ def test_the_rate_never_rises_after_the_warm_up(how: Train) -> None:
     ("constant", 1.0, 1.0),
 ])  # fmt: skip
 def test_each_schedule_ends_where_it_should(schedule: str, after: float, last: float) -> None:
-    how = Train(rate=3.0, warmup=10, steps=100, decay=0.2, schedule=schedule)
+    how = Train(learning_rate=3.0, warmup=10, steps=100, decay=0.2, schedule=schedule)
     assert [rate(step, how) / 3.0 for step in (9, 10, 99)] == pytest.approx([1.0, after, last])
 
 
 def test_stable_decay_is_stable_until_it_decays() -> None:
-    how = Train(rate=1.0, warmup=10, steps=100, decay=0.2, schedule="stable-decay")
+    how = Train(learning_rate=1.0, warmup=10, steps=100, decay=0.2, schedule="stable-decay")
     assert {rate(step, how) for step in range(10, 81)} == {1.0}
     assert rate(90, how) == pytest.approx(0.5)
 
@@ -112,7 +112,7 @@ class Trainer:
 
     task: Translate
     model: EncoderDecoder
-    batches: list[PairBatch]
+    batches: list[ParallelBatch]
 
     def update(self, how: Train) -> tuple[nn.Module, Update]:
         model = deepcopy(self.model)
@@ -130,7 +130,7 @@ def trainer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
 
 
 # A large epsilon, so that AdamW shows how long a gradient is and not only where it points.
-VISIBLE = Train(rate=0.01, warmup=1, epsilon=0.1, schedule="constant")
+VISIBLE = Train(learning_rate=0.01, warmup=1, epsilon=0.1, schedule="constant")
 
 
 def weights(model: nn.Module) -> Tensor:
@@ -154,14 +154,14 @@ def test_a_batch_in_pieces_makes_the_same_step(trainer: Trainer, pieces: int) ->
 
 @pytest.mark.parametrize("clip", [0.01, 1.0, 1e6, None])
 def test_an_update_is_clipping_and_then_a_step(trainer: Trainer, clip: float | None) -> None:
-    how = replace(VISIBLE, clip=clip)
+    how = replace(VISIBLE, grad_clip=clip)
     ours, update = trainer.update(how)
     theirs = deepcopy(trainer.model)
     decayed = [p for p in theirs.parameters() if p.ndim > 1]
     rest = [p for p in theirs.parameters() if p.ndim < 2]
     optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": how.weight_decay}, {"params": rest, "weight_decay": 0.0}],
-        lr=how.rate, betas=(how.beta1, how.beta2), eps=how.epsilon)
+        lr=how.learning_rate, betas=(how.beta1, how.beta2), eps=how.epsilon)
     for step, batch in enumerate(trainer.batches):
         report = update(batch, step)
         optimizer.zero_grad()
@@ -183,7 +183,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(trainer: Trainer, bad: fl
         model_update(trainer.batches[0], 0)
     before = weights(spared)
 
-    def broken(model: nn.Module, batch: PairBatch) -> tuple[Term, ...]:
+    def broken(model: nn.Module, batch: ParallelBatch) -> tuple[Term, ...]:
         return tuple(replace(term, total=term.total * bad) for term in trainer.task.loss(model, batch))
 
     with patch.object(update, "loss", broken):
@@ -224,7 +224,7 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 def test_the_model_is_the_best_checkpoint(data: Path, tmp_path: Path) -> None:
     with losses(3.0, 1.0, 2.0, 1.5):
-        train(tiny(data, "train.keep=9"), tmp_path, quiet=True)
+        train(tiny(data, "train.keep_checkpoints=9"), tmp_path, quiet=True)
     model = load_file(tmp_path / "model.safetensors")
     kept = {checkpoint.step: checkpoint.weights() for checkpoint in Checkpoint.all(tmp_path)}
     assert [step for step, tensors in kept.items() if equal(tensors, model)] == [2]
@@ -232,7 +232,7 @@ def test_the_model_is_the_best_checkpoint(data: Path, tmp_path: Path) -> None:
 
 def test_the_model_is_the_mean_of_the_newest_checkpoints_if_asked(data: Path, tmp_path: Path) -> None:
     with losses(1.0, 2.0):
-        train(tiny(data, "train.average=3"), tmp_path, quiet=True)
+        train(tiny(data, "train.average_checkpoints=3"), tmp_path, quiet=True)
     *newest, best = Checkpoint.all(tmp_path)
     assert [checkpoint.step for checkpoint in newest] == [4, 3, 2]
     assert best.step == 1
@@ -245,7 +245,7 @@ def test_the_model_is_the_mean_of_the_newest_checkpoints_if_asked(data: Path, tm
 
 def test_a_run_stops_when_the_loss_has_not_fallen_for_long(data: Path, tmp_path: Path) -> None:
     with losses(3.0, 1.0, 2.0, 1.5):
-        train(tiny(data, "train.steps=50", "train.patience=2", "train.keep=9"), tmp_path, quiet=True)
+        train(tiny(data, "train.steps=50", "train.patience=2", "train.keep_checkpoints=9"), tmp_path, quiet=True)
     assert [checkpoint.step for checkpoint in Checkpoint.all(tmp_path)] == [4, 3, 2, 1]
     progress = Checkpoint.all(tmp_path)[0].state()["progress"]
     assert (progress["step"], progress["best"], progress["best_step"], progress["waited"]) == (4, 1.0, 2, 2)
@@ -253,13 +253,13 @@ def test_a_run_stops_when_the_loss_has_not_fallen_for_long(data: Path, tmp_path:
 
 
 def test_so_many_checkpoints_are_kept(data: Path, tmp_path: Path) -> None:
-    train(tiny(data, "train.keep=2"), tmp_path, quiet=True)
+    train(tiny(data, "train.keep_checkpoints=2"), tmp_path, quiet=True)
     assert [checkpoint.step for checkpoint in Checkpoint.all(tmp_path)] == [4, 3]
     assert all(checkpoint.verify() is None for checkpoint in Checkpoint.all(tmp_path))
 
 
 def test_the_loss_falls(data: Path, tmp_path: Path) -> None:
-    train(tiny(data, "train.steps=5", "train.rate=0.02"), tmp_path, quiet=True)
+    train(tiny(data, "train.steps=5", "train.learning_rate=0.02"), tmp_path, quiet=True)
     falling = [line["loss"] for line in lines(tmp_path) if line["kind"] == "evaluation"]
     assert falling == sorted(falling, reverse=True)  # type: ignore[type-var]
     assert len(set(falling)) == 5
@@ -371,13 +371,13 @@ def test_a_folder_that_holds_another_run_is_left_alone(data: Path, tmp_path: Pat
     run = tiny(data)
     train(run, tmp_path, quiet=True)
     before = (tmp_path / "run.json").read_bytes()
-    with pytest.raises(UserError, match=r"train\.rate"):
-        train(replace(run, train=replace(run.train, rate=0.5)), tmp_path, quiet=True)
+    with pytest.raises(UserError, match=r"train\.learning_rate"):
+        train(replace(run, train=replace(run.train, learning_rate=0.5)), tmp_path, quiet=True)
     assert (tmp_path / "run.json").read_bytes() == before
 
 
 def test_a_damaged_checkpoint_is_not_averaged(data: Path, tmp_path: Path) -> None:
-    run = tiny(data, "train.average=3")
+    run = tiny(data, "train.average_checkpoints=3")
     train(run, tmp_path, quiet=True)
     flip(Checkpoint.all(tmp_path)[1].folder / "model.safetensors", -1)
     train(run, tmp_path, quiet=True)

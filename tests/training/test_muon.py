@@ -32,7 +32,7 @@ from regard.training.resume import _restore, tensors_of
 from regard.training.update import CapturedUpdate, Update
 
 CPU = torch.device("cpu")
-HOW = Train(optimizer="muon", rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant", weight_decay=0.1,
+HOW = Train(optimizer="muon", learning_rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant", weight_decay=0.1,
             precision="float32")
 MODERN = Tower(width=16, depth=2, heads=4, kv_heads=2, activation="swiglu", ffn_width=24, norm="rms",
                positions="rotary", bias=False, dropout=0.0, qk_norm=True)
@@ -124,7 +124,7 @@ def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 @pytest.mark.parametrize("clip", [0.01, None])
 def test_a_step_is_what_a_plain_loop_over_the_matrices_does(clip: float | None) -> None:
     """Jordan et al. 2024, with decay as AdamW's; written out one matrix at a time."""
-    how = replace(HOW, clip=clip, epsilon=0.1)  # so that AdamW does not blow up the last bits of a gradient
+    how = replace(HOW, grad_clip=clip, epsilon=0.1)  # so that AdamW does not blow up the last bits of a gradient
     model, update = started(how)
     theirs = deepcopy(model)
     parts = muon_matrices(theirs)
@@ -160,7 +160,7 @@ def test_both_rates_follow_one_schedule() -> None:
         update(BATCHES[0], step)
         matrices, *others = [float(group["lr"]) for group in update.optimizer.param_groups]
         assert others == [rate(step, how)] * 2
-        assert matrices == pytest.approx(rate(step, how) * how.matrix_rate / how.rate)
+        assert matrices == pytest.approx(rate(step, how) * how.matrix_rate / how.learning_rate)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -14,11 +14,11 @@ import torch.distributed as dist  # noqa: TID251 (the store of torchrun, played 
 from regard.nn.init import initialize
 from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.training.dry_run import rehearse
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join, speaks
-from regard.training.rehearsal import rehearse
 from regard.training.resume import resume
-from regard.training.stop import Stop
+from regard.training.signals import Stop
 
 CPU = torch.device("cpu")
 
@@ -60,7 +60,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("task", "how"), [
-    ("translate", {}), ("language", {}), ("classify", {"start": "there", "tune": "lora", "frozen": 1})])
+    ("translate", {}), ("language", {}), ("classify", {"start": "there", "tune": "lora", "freeze_layers": 1})])
 def test_a_model_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
         task: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """By one process, which holds all the pieces; what several do is in tests/reliability."""
@@ -73,7 +73,7 @@ def test_a_model_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
     initialize(model, seed=0)
     pieces = deepcopy(model)
     with join(CPU, timeout=60) as world:
-        world.parallelize(pieces, replace(run.train, shard=True), precision=torch.float32)
+        world.parallelize(pieces, replace(run.train, fsdp=True), precision=torch.float32)
         found = []
         for each in (model, pieces):
             for _ in range(2):  # the second pass meets what the first has left gathered

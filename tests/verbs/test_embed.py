@@ -16,7 +16,7 @@ from regard.checkpoint import named_tensors, write_json
 from regard.cli import main
 from regard.convert.run import finish
 from regard.data.tokenizer import train
-from regard.models.bare import Bare
+from regard.models.encoder_only import EncoderOnly
 from regard.nn.init import initialize
 from regard.settings.load import to_json
 from regard.settings.presets import PRESETS
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("run")
     run = Run(task="encode", data=Data(longest=32),
               model=replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, longest=32))
-    model = Bare(run.model, vocabulary=320)
+    model = EncoderOnly(run.model, vocabulary=320)
     initialize(model, seed=0)
     train(TEXTS, kind="bpe", vocabulary=300, mask=True).save(place / "tokenizer.json")
     write_json(place / "run.json", to_json(run))

@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
     (folder / "test.tsv").write_text("my car is red\tred\nyour house is blue\tblue\nred\tred\nblue\tblue\n")
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
-                "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.rate=0.01", "device=cpu",
+                "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.learning_rate=0.01", "device=cpu",
                 f"data.paths={folder}"]
     train(load(None, settings, base=base("classify", built_in=False)), folder / "run", quiet=True)
     return folder / "run"
@@ -129,7 +129,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "test.fr").write_text("voici un chat pour moi\nvoici un chien pour moi\n")
     (folder / "test.en").write_text("here is a cat for me\nhere is a dog for me\n")
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
-                "train.batch_tokens=512", "train.steps=60", "train.warmup=5", "train.rate=0.01", "device=cpu",
+                "train.batch_tokens=512", "train.steps=60", "train.warmup=5", "train.learning_rate=0.01", "device=cpu",
                 "search.beam=1", f"data.paths={folder / 'train.fr'},{folder / 'train.en'}"]
     train(load(None, settings, base=base("translate", built_in=False)), folder / "run", quiet=True)
     for side in ("fr", "en"):
@@ -181,7 +181,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("writer")
     (folder / "text.txt").write_text("the cat sat on the mat\n" * 40)
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
-                "train.batch_tokens=256", "train.steps=30", "train.warmup=5", "train.rate=0.01", "device=cpu",
+                "train.batch_tokens=256", "train.steps=30", "train.warmup=5", "train.learning_rate=0.01", "device=cpu",
                 "data.longest=32", f"data.paths={folder / 'text.txt'}"]
     train(load(None, settings, base=base("language", built_in=False)), folder / "run", quiet=True)
     return folder / "run"

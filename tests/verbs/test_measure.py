@@ -18,7 +18,7 @@ from regard.settings.errors import UserError
 from regard.verbs.measure import Examples, ablation, main
 
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=400",
-        "train.batch_tokens=256", "train.warmup=2", "train.rate=0.01", "search.longest=8", "search.beam=1",
+        "train.batch_tokens=256", "train.warmup=2", "train.learning_rate=0.01", "search.longest=8", "search.beam=1",
         "device=cpu"]  # fmt: skip
 
 
@@ -26,7 +26,7 @@ TINY = ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built-in") / "run"
     regard.train(regard.recipe(overrides=[*TINY, "data.built_in_size=40", "train.steps=30", "train.save_every=10",
-                                          "train.evaluate_every=30", "train.keep=9"]), folder, quiet=True)
+                                          "train.evaluate_every=30", "train.keep_checkpoints=9"]), folder, quiet=True)
     return folder
 
 

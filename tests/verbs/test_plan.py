@@ -17,7 +17,7 @@ import torch
 from regard.cli import main
 from regard.settings.load import load
 from regard.tasks import make
-from regard.training import rehearsal
+from regard.training import dry_run
 from regard.verbs import plan
 from regard.verbs.train import settled
 
@@ -53,7 +53,7 @@ def planned(*arguments: str) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rehearsal, "EXAMPLES", 8)  # the shape checks of tests make more of them slow
+    monkeypatch.setattr(dry_run, "EXAMPLES", 8)  # the shape checks of tests make more of them slow
     return tmp_path
 
 
@@ -78,13 +78,13 @@ def test_the_parameters_are_those_of_the_model_that_will_be_trained() -> None:
 def test_a_plan_says_what_learns_and_what_is_frozen() -> None:
     whole = planned(*GPU)
     assert (whole["learning"], whole["frozen"]) == (whole["parameters"], {})
-    some = planned(*GPU, "--set", "train.frozen=1")
+    some = planned(*GPU, "--set", "train.freeze_layers=1")
     frozen = sum(some["frozen"].values())
     assert some["learning"] == some["parameters"] - frozen
     assert some["frozen"]["embeddings"] == some["parts"]["embeddings"]
     for kind in ("gradients", "optimizer"):
         assert some["memory"][kind] == whole["memory"][kind] * some["learning"] // whole["parameters"]
-    said = run(*SETTINGS, *GPU, "--set", "train.frozen=1").out
+    said = run(*SETTINGS, *GPU, "--set", "train.freeze_layers=1").out
     assert f"learning        {some['learning']:>16,}  ({some['learning'] / some['parameters']:.2%})" in said
     assert "  frozen" in said
 
@@ -95,7 +95,7 @@ def test_a_plan_says_what_learns_and_what_is_frozen() -> None:
 def test_a_preset_has_the_parameters_of_the_published_model(preset: str, parameters: int) -> None:
     """Without the ids that round 50,257 up to a multiple of 64."""
     run = settled("language", [], None, None, None, [f"model.preset={preset}"])
-    assert rehearsal.rehearse(run).parameters().total == parameters
+    assert dry_run.rehearse(run).parameters().total == parameters
 
 
 @pytest.mark.parametrize(("preset", "tokens", "petaflop_days"), [
@@ -104,7 +104,7 @@ def test_a_preset_has_the_parameters_of_the_published_model(preset: str, paramet
     ("gpt1", 1.2e11, 1.0), ("gpt2-xl", 1.6e11, 1.5e21 / 8.64e19), ("gpt3", 3e11, 3640)])
 def test_the_work_of_a_preset_is_the_published_figure(preset: str, tokens: float, petaflop_days: float) -> None:
     run = settled("language", [], None, None, None, [f"model.preset={preset}"])
-    small = rehearsal.rehearse(run)
+    small = dry_run.rehearse(run)
     work = plan.work(small, small.parameters().total, steps=round(tokens / math.prod(small.shape)))
     assert work["petaflop_days"] == pytest.approx(petaflop_days, rel=0.03)
     assert 0.01 < work["petaflop_days_attention"] / work["petaflop_days"] < 0.11
@@ -142,7 +142,7 @@ def test_several_gpus_are_assumed_where_there_is_none() -> None:
 
 @pytest.mark.parametrize(("settings", "memory", "proposed"), [
     (["--set", "train.batch_tokens=4096"], "0.07", "--set train.accumulate=4"),
-    (["--set", "model.width=1024"], "0.4", "--set train.recompute=true --set train.shard=true --gpus 8"),
+    (["--set", "model.width=1024"], "0.4", "--set train.activation_checkpointing=true --set train.fsdp=true --gpus 8"),
 ])
 def test_what_is_proposed_instead_fits(settings: list[str], memory: str, proposed: str) -> None:
     wanted = [*GPU, *settings, "--length", "32", "--memory", memory]

@@ -95,7 +95,7 @@ def test_the_same_command_again_changes_nothing(runs: Path) -> None:
     (("train.tune=lora",), "train.tune=lora: the blocks of this model have none of train.lora_on=q,v, so no adapter "
                            "would learn; take train.tune=all or head"),
     (("train.optimizer=muon",), "train.optimizer=muon: it moves the products of blocks"),
-    (("train.recompute=true",), "train.recompute: the blocks of this model keep little"),
+    (("train.activation_checkpointing=true",), "train.activation_checkpointing: saves no memory with the blocks"),
     (("model.truncate=4",), "model.truncate=4: of a model that writes"),
 ])
 def test_what_recurrent_blocks_cannot_have_is_refused_in_a_line(
@@ -107,7 +107,8 @@ def test_what_recurrent_blocks_cannot_have_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize("settings", [
-    (), ("train.tune=head",), ("train.frozen=1", "train.layer_decay=0.8"), ("train.accumulate=2", "train.average=2")])
+    (), ("train.tune=head",), ("train.freeze_layers=1", "train.layer_decay=0.8"),
+    ("train.accumulate=2", "train.average_checkpoints=2")])
 def test_a_run_goes_on_from_the_body_of_another(runs: Path, tmp_path: Path, settings: tuple[str, ...]) -> None:
     code, _, said = train("tag", tmp_path / "run", *settings, start=runs / "mask")
     assert code == 0, said
@@ -136,8 +137,8 @@ def test_a_language_model_that_could_not_be_one_is_refused(
 @pytest.mark.parametrize("preset", ["elman", "gru", "lstm", "bilstm"])
 def test_a_classifier_learns_by_any_of_them(tmp_path: Path, preset: str) -> None:
     """What stands for a text must have read all of it, whichever way it was read."""
-    code, _, said = train("classify", tmp_path / "run", "train.steps=30", "train.rate=0.02", f"model.preset={preset}",
-                          "model.dropout=0")
+    code, _, said = train("classify", tmp_path / "run", "train.steps=30", "train.learning_rate=0.02",
+                          f"model.preset={preset}", "model.dropout=0")
     assert code == 0, said
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())
     assert scores["val"]["accuracy"] == 1.0

@@ -42,7 +42,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("language", "classify", [], "its model is of the task classify, and language needs a language model"),
     ("translate", "language", [], "translate learns from the beginning alone"),
     ("language", "language", ["train.tune=head"], "--tune head: a model of language has no head besides its body"),
-    ("classify", "classify", ["train.frozen=2"], "train.frozen=2: there are no more blocks than model.depth=1"),
+    ("classify", "classify", ["train.freeze_layers=2"],
+     "train.freeze_layers=2: there are no more blocks than model.depth=1"),
 ])
 def test_a_source_that_cannot_be_gone_on_from_is_named(
     runs: Path, task: str, source: str, more: list[str], says: str
@@ -74,10 +75,11 @@ def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(r
     recipe.write_text(f'task = "classify"\n[train]\nstart = "{runs / "classify"}"\ntune = "lora"\nsteps = 7\n')
     run = settled(None, [], None, None, recipe, ["train.warmup=3"])
     assert run.model == load(runs / "classify" / "run.json").model
-    assert (run.train.steps, run.train.warmup, run.train.rate, run.train.tune) == (7, 3, 1e-3, "lora")
+    assert (run.train.steps, run.train.warmup, run.train.learning_rate, run.train.tune) == (7, 3, 1e-3, "lora")
     assert run.tokens.file == str(runs / "classify" / "tokenizer.json")
     assert run.data.longest == 16
-    assert settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"]).train.rate == 5e-5 * 48
+    again = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"])
+    assert again.train.learning_rate == 5e-5 * 48
 
 
 @pytest.mark.parametrize(("setting", "has"), [
@@ -131,7 +133,7 @@ def test_none_takes_back_what_a_recipe_starts_from(runs: Path, tmp_path: Path) -
 
 
 def test_a_saved_run_is_the_run_it_was_though_its_source_is_gone(runs: Path, tmp_path: Path) -> None:
-    run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", "train.rate=1e-4"])
+    run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", "train.learning_rate=1e-4"])
     saved = json.loads(json.dumps(to_json(run)).replace(str(runs), "gone"))
     (tmp_path / "run.json").write_text(json.dumps(saved))
     again = settled(None, [], None, None, tmp_path / "run.json", [])

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from regard.check.probe import Probe, Rows
 from regard.generate.beam import Beam, Hypothesis, beam
-from regard.generate.draw import Drawn
 from regard.generate.sample import Sampling, gather, sample
+from regard.generate.sampler import Drawn
 from regard.generate.steps import State, Steps
 from regard.generate.text import UNFINISHED, Decode, Writing, follow
 from regard.look.hooks import in_this_thread

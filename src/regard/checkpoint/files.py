@@ -86,7 +86,7 @@ def failing(path: Path, done: str) -> Iterator[None]:
         yield
     except OSError as error:
         elsewhere = f" ({error.filename})" if error.filename else ""
-        remedy = "; free some space or lower train.keep" if error.errno in NO_ROOM else ""
+        remedy = "; free some space or lower train.keep_checkpoints" if error.errno in NO_ROOM else ""
         raise Failure(f"{path}: could not be {done}: {error.strerror or error}{elsewhere}{remedy}") from error
 
 

@@ -186,7 +186,7 @@ def _check_space(final: Path, size: int) -> None:
     needed, free = size + MARGIN, shutil.disk_usage(final.parent).free
     if needed > free:
         raise Failure(f"{final}: needs {amount(needed)}, the disk has {amount(free)} free; "
-                      "free some space or lower train.keep")
+                      "free some space or lower train.keep_checkpoints")
 
 
 def _text(manifest: Mapping[str, Written]) -> bytes:

@@ -19,7 +19,7 @@ from regard.convert.keys import canonical
 from regard.convert.llama2c import read_model, read_tokens
 from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer
-from regard.models.detector import smaller
+from regard.models.electra import smaller
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
 from regard.settings.opening import own_folder, refuse_irregular

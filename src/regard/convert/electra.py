@@ -13,7 +13,7 @@ from regard.convert.family import Family, Head
 from regard.convert.keys import canonical
 from regard.convert.rules import Rule, linear, norm
 from regard.convert.shape import Shape
-from regard.models.detector import smaller
+from regard.models.electra import smaller
 from regard.settings.schema import Tower
 
 __all__ = ["ELECTRA", "GENERATOR"]

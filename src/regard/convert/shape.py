@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from regard.convert.keys import canonical
-from regard.models.bare import Bare
+from regard.models.classifier import Classifier, Tagger
 from regard.models.decoder import Decoder
-from regard.models.detector import Detector
-from regard.models.labelled import Classifier, Tagger
-from regard.models.masked import Masked
+from regard.models.electra import Detector
+from regard.models.encoder_only import EncoderOnly
+from regard.models.masked_lm import MaskedLM
 from regard.settings.schema import Run, Tower
 
 __all__ = ["Shape"]
@@ -46,9 +46,9 @@ class Shape:
         tower, vocabulary = self.tower, self.vocabulary
         match self.kind:
             case "encode":
-                return Bare(tower, vocabulary=vocabulary)
+                return EncoderOnly(tower, vocabulary=vocabulary)
             case "mask" | "sentences":
-                return Masked(tower, vocabulary=vocabulary, sentences=self.kind == "sentences")
+                return MaskedLM(tower, vocabulary=vocabulary, sentences=self.kind == "sentences")
             case "classify":
                 return Classifier(tower, vocabulary=vocabulary, labels=self.labels)
             case "tag":

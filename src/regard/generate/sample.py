@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.generate.beam import Hypothesis
-from regard.generate.draw import Drawn, draw
 from regard.generate.filters import Filter
 from regard.generate.prefill import prefill
+from regard.generate.sampler import Drawn, draw
 from regard.generate.steps import State, Steps
 from regard.kernels.cuda_graphs import Advance, Captures, where
 from regard.kernels.linear_onednn import Layouts, lasting

@@ -231,7 +231,7 @@ def _cross_attention(attention: Any, x: Tensor, *, norm: NormCall | None, add: T
     assert known is not None
     q = attention.split(linear(x, attention.q, norm=norm).reshape(len(known.keys), -1, attention.query_width))
     context = attention.attend(q, known.keys, known.values, mask=call.memory.mask).context
-    return linear(attention.merge(context).reshape(len(x), -1, attention.query_width), attention.out, add=add)
+    return linear(attention.merge(context).reshape(len(x), -1, attention.merged_width), attention.out, add=add)
 
 
 def _feed_forward(feed_forward: Any, x: Tensor, *, norm: NormCall | None, add: Tensor | None) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.look.record import Labels, Record
-from regard.look.words import words
+from regard.look.wordpieces import words
 
 __all__ = ["MEAN", "Head", "Links", "best", "by_word", "error_rate", "error_rates", "links", "mutual"]
 

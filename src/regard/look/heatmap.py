@@ -22,9 +22,9 @@ from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from torch import nn
 
+from regard.look.counterfactual import ask, scaled_and_not
 from regard.look.record import Labels, Record
-from regard.look.whatif import ask, scaled_and_not
-from regard.look.words import readable
+from regard.look.wordpieces import readable
 from regard.nn.mask import Mask
 from regard.nn.positions import Table
 from regard.settings.errors import UserError

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.data.tokenizer import Tokenizer
 from regard.look.hooks import in_this_thread
 from regard.look.record import Record
-from regard.look.words import words
+from regard.look.wordpieces import words
 from regard.settings.errors import UserError
 
 __all__ = ["MEASURES", "by_head", "distance", "entropy", "first", "moved", "rollout"]

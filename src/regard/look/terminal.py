@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.look.record import Record
-from regard.look.words import readable
+from regard.look.wordpieces import readable
 from regard.stdio import escape_controls
 
 __all__ = ["draw", "telling"]

@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.kernels.unrolled_decoder import Matrices, Step, pays, unrolled
-from regard.models.cells import Vectors
-from regard.models.looking import LookingDecoder
+from regard.models.attention_decoder import AttentionDecoder
+from regard.models.recurrent import Vectors
 from regard.models.rnn import Source
 from regard.models.tower import input_width
 from regard.settings.errors import UserError
@@ -15,7 +15,7 @@ from regard.settings.schema import Tower
 __all__ = ["BahdanauDecoder"]
 
 
-class BahdanauDecoder(LookingDecoder):
+class BahdanauDecoder(AttentionDecoder):
     """s_i = f(s_{i-1}, y_{i-1}, c_i), c_i = Σ_j α_ij h_j, α_ij from a(s_{i-1}, h_j) (3.1, eq. 4 to 6).
 
     The gated unit and the deep output with maxout are those of A.2.2, but that the output sees s_i, as eq. 4 says, and

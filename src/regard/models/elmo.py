@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.cells import Recurrent, run, turned
 from regard.models.encoder import Encoder
+from regard.models.recurrent import Recurrent, run, turned
 from regard.models.rnn import RecurrentDecoder
 from regard.models.tower import blocks
 from regard.nn.embed import Tokens

@@ -5,9 +5,8 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.readers import encoder
+from regard.models.build import decoder, encoder
 from regard.models.sutskever import bottleneck
-from regard.models.writers import decoder
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower

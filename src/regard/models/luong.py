@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.models.cells import Vectors
-from regard.models.looking import LookingDecoder
+from regard.models.attention_decoder import AttentionDecoder
+from regard.models.recurrent import Vectors
 from regard.models.rnn import Source
 from regard.models.tower import blocks, input_width
 from regard.settings.schema import Tower
@@ -13,7 +13,7 @@ from regard.settings.schema import Tower
 __all__ = ["LuongDecoder"]
 
 
-class LuongDecoder(LookingDecoder):
+class LuongDecoder(AttentionDecoder):
     """h̃_t = tanh(W_c [c_t; h_t]), c_t from the weights of h_t (3, eq. 5); fed into the next step if asked (3.3).
 
     What is fed is what the output sees, with its dropout; into the first step, a vector that begins as the states do.

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.cells import VECTORS, Recurrent, Vectors, summary
+from regard.models.recurrent import VECTORS, Recurrent, Vectors, summary
 from regard.models.tower import blocks, input_width, tokens
 from regard.models.writes import Writes
 from regard.nn.attention import Memory

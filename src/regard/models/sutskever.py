@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.models.cells import Recurrent, Vectors
 from regard.models.encoder import Encoder
+from regard.models.recurrent import Recurrent, Vectors
 from regard.models.rnn import RecurrentDecoder, Source
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask

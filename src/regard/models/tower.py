@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from regard.models.cells import Recurrent
+from regard.models.recurrent import Recurrent
 from regard.nn.block import Block, PostNormBlock
 from regard.nn.embed import Tokens
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal

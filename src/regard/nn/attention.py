@@ -29,51 +29,72 @@ class Heads(nn.Module):
     """What self- and cross-attention share: the score, the split into heads, and the way back, [Z₁ … Z_H] W_O.
 
     `head_widths` may differ from head to head; narrower heads are padded with zeros, which no score sees.
+    `value_widths` are those of the values, where they differ from the keys'.
     """
 
     def __init__(self, width: int, *, heads: int, kv_heads: int | None = None,
-                 head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
-                 temperature: float = 1.0, dropout: float = 0.0) -> None:
+                 head_widths: tuple[int, ...] | None = None, value_widths: tuple[int, ...] | None = None,
+                 bias: bool = True, score: str = "scaled-dot", temperature: float = 1.0,
+                 dropout: float = 0.0) -> None:
         super().__init__()
         self.widths = head_widths or (width // heads,) * heads
+        self.value_widths = value_widths or self.widths
+        if len(self.value_widths) != len(self.widths):
+            raise ValueError(f"value_widths: {len(self.value_widths)} widths for {len(self.widths)} heads")
         self.heads, self.groups, self.head = len(self.widths), kv_heads or len(self.widths), max(self.widths)
-        self.equal = len(set(self.widths)) == 1
+        self.equal = len({*self.widths, *self.value_widths}) == 1
         if not self.equal and self.groups != self.heads:
             raise ValueError("heads of unequal widths cannot share keys")
-        self.query_width = sum(self.widths)
+        self.query_width, self.merged_width = sum(self.widths), sum(self.value_widths)
         self.key_width = self.groups * self.head if self.equal else self.query_width
+        self.value_width = self.key_width if self.equal else self.merged_width
         self.attend = SCORES[score](self.widths, temperature=temperature, dropout=dropout)
-        self.out = Linear(self.query_width, width, bias=bias)
+        self.out = Linear(self.merged_width, width, bias=bias)
 
     def split(self, x: Float[Tensor, "batch length features"]) -> Float[Tensor, "batch heads length head"]:
         if self.equal:
             batch, length, _ = x.shape
             return x.view(batch, length, -1, self.head).transpose(1, 2)
-        padded = [nn.functional.pad(part, (0, self.head - part.shape[-1])) for part in x.split(self.widths, dim=-1)]
-        return torch.stack(padded, dim=1)
+        return _padded(x, self.widths)
+
+    def split_unequal(
+        self, kv: Float[Tensor, "batch length features"]
+    ) -> tuple[Float[Tensor, "batch heads length head"], Float[Tensor, "batch heads length value"]]:
+        """Keys and values of unequal widths."""
+        k, v = kv.split([self.key_width, self.value_width], dim=-1)
+        return _padded(k, self.widths), _padded(v, self.value_widths)
 
     def merge(self, x: Float[Tensor, "batch heads length head"]) -> Float[Tensor, "batch length features"]:
         if self.equal:
             return x.transpose(1, 2).flatten(2)
-        return torch.cat([part[..., :width] for part, width in zip(x.unbind(1), self.widths, strict=True)], dim=-1)
+        parts = zip(x.unbind(1), self.value_widths, strict=True)
+        return torch.cat([part[..., :width] for part, width in parts], dim=-1)
+
+
+def _padded(x: Float[Tensor, "batch length features"],
+            widths: tuple[int, ...]) -> Float[Tensor, "batch heads length widest"]:
+    """The heads side by side, as wide as the widest."""
+    parts = [nn.functional.pad(part, (0, max(widths) - part.shape[-1])) for part in x.split(widths, dim=-1)]
+    return torch.stack(parts, dim=1)
 
 
 class Attention(Heads):
     """Self-attention: queries, keys and values from one sequence, in one product (Vaswani et al. 2017, 3.2.2)."""
 
     def __init__(self, width: int, *, heads: int, kv_heads: int | None = None,
-                 head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
-                 temperature: float = 1.0, dropout: float = 0.0, positions: Positions | None = None,
-                 qk_norm: bool = False, norm_epsilon: float = 1e-5, global_projections: bool = False) -> None:
-        super().__init__(width, heads=heads, kv_heads=kv_heads, head_widths=head_widths, bias=bias, score=score,
-                         temperature=temperature, dropout=dropout)
+                 head_widths: tuple[int, ...] | None = None, value_widths: tuple[int, ...] | None = None,
+                 bias: bool = True, score: str = "scaled-dot", temperature: float = 1.0, dropout: float = 0.0,
+                 positions: Positions | None = None, qk_norm: bool = False, norm_epsilon: float = 1e-5,
+                 global_projections: bool = False) -> None:
+        super().__init__(width, heads=heads, kv_heads=kv_heads, head_widths=head_widths, value_widths=value_widths,
+                         bias=bias, score=score, temperature=temperature, dropout=dropout)
         self.positions = positions or Positions()
-        self.qkv = Linear(width, self.query_width + 2 * self.key_width, bias=bias)
+        self.qkv = Linear(width, self.query_width + self.key_width + self.value_width, bias=bias)
         self.global_qkv: Linear | None = None
         if global_projections:  # of what the mask's global tokens ask, and of all that they look at
-            self.global_qkv = Linear(width, self.query_width + 2 * self.key_width, bias=bias)
+            self.global_qkv = Linear(width, self.query_width + self.key_width + self.value_width, bias=bias)
             self.global_attend = SCORES[score](self.widths, temperature=temperature, dropout=dropout)
-        if qk_norm and not self.equal:
+        if qk_norm and len(set(self.widths)) > 1:
             raise ValueError("heads of unequal widths have no norm in common")
         self.qk_norm = qk_norm
         # Scores then cannot grow without bound, however large the rate (Henry et al. 2020; Dehghani et al. 2023).
@@ -111,12 +132,13 @@ class Attention(Heads):
         here = whole(qkv.shape[1], qkv.device) if positions is None else positions
         q, k, v = self.projected(qkv, here)
         index = (mask.global_places if positions is None else mask.find_globals(positions)).expand(len(q), -1)
-        there = index[:, None, :, None].expand(-1, self.heads, -1, self.head)
+        there = index[:, None, :, None].expand(-1, self.heads, -1, -1)
+        asked, answered = (there.expand(-1, -1, -1, x.shape[-1]) for x in (q, context))
         places = Places(here.expand(len(q), -1).gather(1, index), here)
-        seen = self.global_attend(q.gather(2, there), k, v, mask=mask.apart[1], positions=places,
+        seen = self.global_attend(q.gather(2, asked), k, v, mask=mask.apart[1], positions=places,
                                   bias=self.positions.bias())
         # What one of the two attentions gives to a token, the other leaves at zero.
-        return context.scatter(2, there, context.gather(2, there) + seen.context)
+        return context.scatter(2, answered, context.gather(2, answered) + seen.context)
 
     def projected(self, qkv: Float[Tensor, "batch length features"],
                   here: Int[Tensor, "#batch length"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,7 +146,8 @@ class Attention(Heads):
         if self.equal:
             heads = self.split(qkv).split([self.heads, self.groups, self.groups], dim=1)
         else:
-            heads = tuple(self.split(part) for part in qkv.split(self.query_width, dim=-1))
+            query, others = qkv.split([self.query_width, self.key_width + self.value_width], dim=-1)
+            heads = (self.split(query), *self.split_unequal(others))
         q, k, v = self.query_norm(heads[0]), self.key_norm(heads[1]), heads[2]
         return self.positions.rotate(q, here), self.positions.rotate(k, here), v
 
@@ -133,19 +156,20 @@ class CrossAttention(Heads):
     """Queries from one sequence, keys and values from a memory, whose width may be another."""
 
     def __init__(self, width: int, *, heads: int, memory_width: int | None = None, kv_heads: int | None = None,
-                 head_widths: tuple[int, ...] | None = None, bias: bool = True, score: str = "scaled-dot",
-                 temperature: float = 1.0, dropout: float = 0.0) -> None:
-        super().__init__(width, heads=heads, kv_heads=kv_heads, head_widths=head_widths, bias=bias, score=score,
-                         temperature=temperature, dropout=dropout)
+                 head_widths: tuple[int, ...] | None = None, value_widths: tuple[int, ...] | None = None,
+                 bias: bool = True, score: str = "scaled-dot", temperature: float = 1.0,
+                 dropout: float = 0.0) -> None:
+        super().__init__(width, heads=heads, kv_heads=kv_heads, head_widths=head_widths, value_widths=value_widths,
+                         bias=bias, score=score, temperature=temperature, dropout=dropout)
         self.q = Linear(width, self.query_width, bias=bias)
-        self.kv = Linear(memory_width or width, 2 * self.key_width, bias=bias)
+        self.kv = Linear(memory_width or width, self.key_width + self.value_width, bias=bias)
 
     def remember(self, states: Float[Tensor, "sources keys memory"]) -> Remembered:
         """Project the memory: once for a whole sentence, however many tokens and beams look at it."""
         if self.equal:
             keys, values = self.split(self.kv(states)).chunk(2, dim=1)
         else:
-            keys, values = (self.split(part) for part in self.kv(states).chunk(2, dim=-1))
+            keys, values = self.split_unequal(self.kv(states))
         return Remembered.of(keys, values)
 
     def forward(
@@ -157,4 +181,4 @@ class CrossAttention(Heads):
         # Rows that share a source become more queries of it: its keys and values are never copied.
         q = self.split(self.q(x).reshape(sources, -1, self.query_width))
         attended = self.attend(q, known.keys, known.values, mask=memory.mask)
-        return self.out(self.merge(attended.context).reshape(rows, -1, self.query_width))  # type: ignore[no-any-return]
+        return self.out(self.merge(attended.context).reshape(rows, -1, self.merged_width))  # type: ignore[no-any-return]

@@ -105,4 +105,6 @@ def _size(part: str, name: str, layer: nn.Linear, owner: nn.Module) -> int:
     """How many outputs of a layer are this part's."""
     if name not in ("qkv", "kv"):
         return layer.out_features
+    if owner.key_width != owner.value_width:
+        raise ValueError(f"{name}: keys and values of different widths have no adapter")
     return int(owner.query_width if part == "q" else owner.key_width)  # type: ignore[arg-type]

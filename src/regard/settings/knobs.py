@@ -2,7 +2,7 @@
 
 >>> KNOBS["model.width"].limits
 {'least': 1}
->>> checked(KNOBS["train.clip"], typed(KNOBS["train.clip"], "1"))
+>>> checked(KNOBS["train.grad_clip"], typed(KNOBS["train.grad_clip"], "1"))
 1.0
 """
 

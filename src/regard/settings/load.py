@@ -1,6 +1,6 @@
 """A file and dotted overrides become a `Run`, or an error that names the setting, its value and the way out.
 
->>> load(overrides=["model.width=128", "train.clip=none"]).model.width
+>>> load(overrides=["model.width=128", "train.grad_clip=none"]).model.width
 128
 >>> load(overrides=["model.widht=128"])
 Traceback (most recent call last):
@@ -296,5 +296,5 @@ def check_tuning(run: Run) -> None:
                         "--from DIR")
     if other := [part for part in how.lora_on if part not in ADAPTED] or ([] if how.lora_on else ["none"]):
         raise UserError(f"train.lora_on: {shown(other[0])} has no adapter; there are {', '.join(ADAPTED)}")
-    if how.frozen > depth:
-        raise UserError(f"train.frozen={how.frozen}: there are no more blocks than model.depth={depth}")
+    if how.freeze_layers > depth:
+        raise UserError(f"train.freeze_layers={how.freeze_layers}: there are no more blocks than model.depth={depth}")

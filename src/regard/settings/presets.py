@@ -206,8 +206,8 @@ def phrasebook() -> Run:
     return Run(
         tokens=Tokens(vocabulary=4_000),
         model=Tower(width=128, depth=2, heads=4, dropout=0.0),
-        train=Train(steps=1_100, batch_tokens=3_072, rate=3e-3, warmup=150, schedule="stable-decay", decay=0.4,
-                    smoothing=0.05, evaluate_every=275))
+        train=Train(steps=1_100, batch_tokens=3_072, learning_rate=3e-3, warmup=150, schedule="stable-decay", decay=0.4,
+                    label_smoothing=0.05, evaluate_every=275))
 
 
 def language() -> Run:
@@ -217,7 +217,7 @@ def language() -> Run:
         model=replace(modern_small(), preset=None, width=256, depth=4, heads=4, kv_heads=2, ffn_width=None,
                       dropout=0.1),
         train=Train(batch_tokens=8_192, schedule="cosine", warmup=100, weight_decay=0.1, beta2=0.95, epsilon=1e-8,
-                    smoothing=0.0))
+                    label_smoothing=0.0))
 
 
 def standard_library() -> Run:
@@ -226,7 +226,7 @@ def standard_library() -> Run:
     return replace(
         plain, data=Data(held_out=0.03), tokens=Tokens(vocabulary=4_000),
         model=replace(plain.model, width=128, depth=3, dropout=0.0),
-        train=replace(plain.train, steps=500, batch_tokens=4_096, rate=4e-3, evaluate_every=250))
+        train=replace(plain.train, steps=500, batch_tokens=4_096, learning_rate=4e-3, evaluate_every=250))
 
 
 def reader(task: str, *, built_in: bool) -> Run:
@@ -235,7 +235,7 @@ def reader(task: str, *, built_in: bool) -> Run:
                   positions="rotary", embedding_norm=False, attention_dropout=0.0,
                   pool="mean" if task == "classify" else "first")
     train = Train(batch_tokens=4_096, schedule="stable-decay", decay=0.5, warmup=100, weight_decay=0.01, epsilon=1e-8,
-                  smoothing=0.0)
+                  label_smoothing=0.0)
     plain = Run(task=task, model=own, train=train)
     if task == "mask":
         plain = replace(plain, search=replace(plain.search, best=5))  # for each blank
@@ -245,8 +245,8 @@ def reader(task: str, *, built_in: bool) -> Run:
         few = task in ("classify", "tag")  # labelled examples are soon learnt by heart
         # A classifier's loss rises long before its errors do: where it is least, too little has been learnt.
         mean = 3 if task == "classify" else 1
-        return replace(plain, train=replace(train, steps=1_500, evaluate_every=100, patience=5, average=mean)
-                       ) if few else plain
+        return replace(plain, train=replace(
+            train, steps=1_500, evaluate_every=100, patience=5, average_checkpoints=mean)) if few else plain
     data, train = replace(plain.data, built_in_size=20_000), replace(train, steps=400)
     if task in ("mask", "detect"):
         data = replace(data, longest=64, documents="apart")  # passages of a few lines
@@ -256,7 +256,7 @@ def reader(task: str, *, built_in: bool) -> Run:
         tokens=replace(plain.tokens, vocabulary=4_000, lowercase=task == "classify"),  # the book has no capitals
         model=replace(own, width=128, depth=2, dropout=0.0),
         # The phrase book's parts of speech are soon learnt.
-        train=replace(train, steps=250 if task == "tag" else train.steps, rate=3e-3, evaluate_every=50))
+        train=replace(train, steps=250 if task == "tag" else train.steps, learning_rate=3e-3, evaluate_every=50))
 
 
 def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tune: str,
@@ -269,7 +269,7 @@ def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tu
     the slower it learns (Howard and Ruder 2018, 3.2).
     """
     rate = 5e-5 * 768 / model.width if tune == "all" and not has_new_layer else 1e-3  # BERT's, at its width
-    train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, rate=rate,
+    train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, learning_rate=rate,
                     schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
                     layer_decay=0.5 if has_new_layer else 1.0, evaluate_every=None, patience=None)
     return replace(plain, model=model, train=train, data=replace(plain.data, longest=min(plain.data.longest, longest)),

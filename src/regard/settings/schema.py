@@ -117,10 +117,9 @@ class Train:
     batch_tokens: int = knob(4_096, "tokens of the longer side per update, padding included", least=8)
     shapes: int = knob(6, "different lengths that batches are padded to; few, so that graphs are reused", least=1)
     accumulate: int = knob(1, "pieces each batch is worked off in, to save memory", least=1)
-    recompute: bool = knob(
-        False, "recompute a block's activations in the backward pass instead of keeping them: less memory, about a "
-               "third more work")
-    shard: bool = knob(False, "shard weights, gradients and optimiser over the processes (FSDP2)")
+    activation_checkpointing: bool = knob(
+        False, "recompute the activations of each block in the backward pass: less memory, about a third more work")
+    fsdp: bool = knob(False, "shard weights, gradients and optimiser state over the processes (FSDP2)")
     start: str | None = knob(
         None, "a run or a Hugging Face directory whose tokens and body the model takes over before it learns")
     tune: Literal["all", "head", "lora"] = knob(
@@ -128,24 +127,24 @@ class Train:
     lora_rank: int = knob(8, "of an adapter: numbers between its two matrices", least=1)
     lora_alpha: float = knob(16.0, "an adapter's output is multiplied by this / lora_rank", above=0)
     lora_on: tuple[str, ...] = knob(("q", "v"), "the products that have an adapter: q, k, v, out, up, down")
-    frozen: int = knob(0, "so many of the lowest blocks, and the token vectors below them, do not learn", least=0)
+    freeze_layers: int = knob(0, "how many of the lowest blocks to freeze, with the embeddings below them", least=0)
     layer_decay: float = knob(
-        1.0, "a block's rate is this times the rate of the block above it; 1: all learn alike", above=0, most=1)
+        1.0, "each block's learning rate is this times that of the block above; 1: the same for all", above=0, most=1)
     optimizer: Literal["adamw", "muon"] = knob(
         "adamw", "AdamW for all; or Muon for the matrices of the blocks and AdamW for the rest")
-    rate: float = knob(1e-3, "peak learning rate", above=0)
+    learning_rate: float = knob(1e-3, "peak learning rate", above=0)
     matrix_rate: float = knob(0.02, "peak learning rate of Muon's matrices", above=0)
     momentum: float = knob(0.95, "of Muon", least=0, below=1)
     schedule: Literal["inverse-sqrt", "cosine", "stable-decay", "constant"] = knob(
-        "inverse-sqrt", "how the rate falls after the warm-up")
-    warmup: int = knob(300, "steps until the peak rate", least=0)
+        "inverse-sqrt", "how the learning rate falls after the warm-up")
+    warmup: int = knob(300, "steps until the peak learning rate", least=0)
     decay: float = knob(0.2, "share of the steps over which stable-decay falls to zero", least=0, most=1)
     weight_decay: float = knob(0.01, "of AdamW, on matrices only", least=0)
     beta1: float = knob(0.9, "of AdamW", least=0, below=1)
     beta2: float = knob(0.98, "of AdamW", least=0, below=1)
     epsilon: float = knob(1e-9, "of AdamW", above=0)
-    clip: float | None = knob(1.0, "largest norm of the gradient; absent: not clipped", above=0)
-    smoothing: float = knob(0.1, "share of the target's probability spread over all tokens", least=0, below=1)
+    grad_clip: float | None = knob(1.0, "gradients are scaled down to this norm at most; absent: no clipping", above=0)
+    label_smoothing: float = knob(0.1, "share of the target's probability spread over all tokens", least=0, below=1)
     precision: Literal["auto", "float32", "bfloat16"] = knob("auto", "of the matrix products")
     compile: Literal["auto", "on", "off"] = knob(
         "auto", "compile the kernels of the step; auto: on a GPU, for runs that are long enough to pay for it")
@@ -154,8 +153,8 @@ class Train:
     log_every: int = knob(50, "steps between two lines about the loss", least=1)
     evaluate_every: int | None = knob(None, "steps between evaluations; absent: ten in a run", least=1)
     save_every: int | None = knob(None, "steps between checkpoints; absent: with each evaluation", least=1)
-    keep: int = knob(2, "newest checkpoints kept", least=1)
-    average: int = knob(1, "newest checkpoints whose mean is the final model", least=1)
+    keep_checkpoints: int = knob(2, "how many of the newest checkpoints to keep", least=1)
+    average_checkpoints: int = knob(1, "the final model is the mean of this many of the newest checkpoints", least=1)
     patience: int | None = knob(None, "evaluations without a better loss before the run stops", least=1)
     timeout: float = knob(
         60.0, "seconds that one of many processes may be silent before the others end; changes no number", least=1,

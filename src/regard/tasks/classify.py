@@ -17,12 +17,12 @@ from regard.data.labelled import Columns, Sample, read_corpus, read_file, some
 from regard.data.splits import find_splits, find_tests
 from regard.look.choices import Choice, Output
 from regard.look.confusion import Confusion
-from regard.models.labelled import Classifier
+from regard.models.classifier import Classifier
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Data, Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term, of_all_lengths
-from regard.tasks.judged import Judged
-from regard.tasks.labelled import IGNORED, LabelBatch, Labelled
+from regard.tasks.classification_metrics import ClassificationMetrics
+from regard.tasks.labelled_text import IGNORED, LabelBatch, Labelled
 from regard.tasks.reading import alike, seen
 
 __all__ = ["Classify"]
@@ -105,7 +105,8 @@ class Classify(Labelled):
         logits, how = self._logits(model, batch.tokens), self.run.train
         entropy = _of_each if self.several else _of_one
         plain = entropy(logits.detach(), batch.targets, smoothing=0.0)
-        return Term("loss", entropy(logits, batch.targets, smoothing=how.smoothing)), Term("nll", plain, weight=0.0)
+        smoothed = entropy(logits, batch.targets, smoothing=how.label_smoothing)
+        return Term("loss", smoothed), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()
     def likeliest(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:
@@ -152,11 +153,11 @@ class Classify(Labelled):
         """The likeliest label first."""
         return {self.labels[number]: math.exp(logs[number]) for number in np.argsort(-logs, kind="stable")}
 
-    def judge(self, model: nn.Module, samples: Sequence[Sample]) -> Judged:
+    def judge(self, model: nn.Module, samples: Sequence[Sample]) -> ClassificationMetrics:
         """What the model says of labelled texts."""
         yes, no = self._chances(model, [sample.text for sample in samples])
         wanted = np.array([[label in sample.labels for label in self.labels] for sample in samples])
-        return Judged(self.labels, yes, no, wanted, self.several)
+        return ClassificationMetrics(self.labels, yes, no, wanted, self.several)
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:

@@ -16,15 +16,15 @@ from regard.check.probe import Probe, of_encoder
 from regard.data.batch import Chosen
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
-from regard.models.detector import Detector
-from regard.models.masked import Masked
+from regard.models.electra import Detector
+from regard.models.masked_lm import MaskedLM
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
 from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
-from regard.tasks.blanks import BlankBatch, Blanked, at
+from regard.tasks.masked_text import MaskedBatch, MaskedText, at
 from regard.tasks.reading import alike, attention, padded, rows_of, seen
-from regard.tasks.rows import IGNORED
+from regard.tasks.token_stream import IGNORED
 
 __all__ = ["Detect", "drawn"]
 
@@ -50,7 +50,7 @@ class Word(NamedTuple):
     """Of its tokens in the row."""
 
 
-class Detect(Blanked):
+class Detect(MaskedText):
     """A small generator fills the blanks, and a detector finds what it filled wrongly (ELECTRA, Clark et al. 2020)."""
 
     focus = acting = "encoder.*"
@@ -65,12 +65,12 @@ class Detect(Blanked):
     def build(self, sizes: Sizes) -> Detector:
         return Detector(self.run.model, vocabulary=sizes["vocabulary"], generator=self.run.blanks.generator)
 
-    def collate(self, split: str, chosen: Chosen) -> BlankBatch:
+    def collate(self, split: str, chosen: Chosen) -> MaskedBatch:
         """The detector is asked of every token, its start and its end included."""
         batch = super().collate(split, chosen)
         return replace(batch, counts={**batch.counts, "detector": int((batch.tokens != self.tokens.pad).sum())})
 
-    def loss(self, model: nn.Module, batch: BlankBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
         """Both learn from the same batch (eq. 1); nothing of what the detector says goes back into the generator."""
         detector = cast(Detector, model)
         if batch.replaced is not None:
@@ -78,13 +78,13 @@ class Detect(Blanked):
             return Term("loss", total), Term("nll", total.detach(), weight=0.0)
         filled, output = self._filled(detector, batch), _generator(detector).words.output
         total, plain = cross_entropy(filled.features, output.weight, batch.targets.flatten(), ignore=IGNORED,
-                                     smoothing=self.run.train.smoothing, bias=output.bias)
+                                     smoothing=self.run.train.label_smoothing, bias=output.bias)
         found = _errors(self._logits(detector, filled.tokens, like=batch.tokens), filled.replaced,
                         batch.tokens != self.tokens.pad)
         return (Term("loss", total), Term("nll", plain, weight=0.0),
                 Term("detector", found, weight=self.run.blanks.detector_weight))
 
-    def _filled(self, model: Detector, batch: BlankBatch, random: torch.Generator | None = None) -> Filled:
+    def _filled(self, model: Detector, batch: MaskedBatch, random: torch.Generator | None = None) -> Filled:
         generator = _generator(model)
         mask = seen(batch.tokens, pad=self.tokens.pad, window=generator.encoder.window)
         features = generator.words.features(at(model.fill(batch.tokens, mask=mask), batch.places))
@@ -138,9 +138,9 @@ class Detect(Blanked):
 
     def _words(self, row: Sequence[int]) -> list[Word]:
         """Of a row between its start and its end, each with the space before it."""
-        starts = np.flatnonzero(self.hider.words.starts(np.array([row[:-1]]))[0])[1:].tolist()
+        starts = np.flatnonzero(self.masking_policy.words.starts(np.array([row[:-1]]))[0])[1:].tolist()
         spans = [range(*ends) for ends in pairwise([*starts, len(row) - 1])]
-        texts = [self.hider.words.text([row[place] for place in span]) for span in spans]
+        texts = [self.masking_policy.words.text([row[place] for place in span]) for span in spans]
         return [Word(text if number else text.removeprefix(" "), span)
                 for number, (text, span) in enumerate(zip(texts, spans, strict=True))]
 
@@ -166,8 +166,9 @@ class Detect(Blanked):
         words = [word.text for word in self._words(row)]
         if not (letters := [place for place, word in enumerate(words) if word.strip(" ").isalpha()]):
             return None
-        place, ids = int(random.choice(letters)), self.hider.ordinary
-        others = [word for word in (self.hider.words.written[id].strip(" ") for id in random.permutation(ids)[:TRIED])
+        place, ids = int(random.choice(letters)), self.masking_policy.ordinary
+        written = self.masking_policy.words.written
+        others = [word for word in (written[id].strip(" ") for id in random.permutation(ids)[:TRIED])
                   if word.isalpha() and word != words[place].strip(" ")]
         if not others:
             return None
@@ -181,7 +182,7 @@ class Detect(Blanked):
         marked = ends.index(len(before))
         return Example(text, "".join([*now[:marked], _marked(now[marked]), *now[marked + 1 :]]))
 
-    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[BlankBatch]:
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[MaskedBatch]:
         """Every token counts: whether it is marked."""
         rows = self._rows(inputs)
         given = [self._given(row, output) for row, output in zip(rows, outputs, strict=True)]
@@ -189,7 +190,7 @@ class Detect(Blanked):
             none = torch.zeros(len(places), 1, dtype=torch.long)
             replaced = padded([given[i] for i in places], pad=IGNORED)
             count = int((replaced != IGNORED).sum())
-            yield BlankBatch({"loss": count, "nll": count}, tokens, none, none + IGNORED, replaced=replaced)
+            yield MaskedBatch({"loss": count, "nll": count}, tokens, none, none + IGNORED, replaced=replaced)
 
     def _given(self, row: Sequence[int], output: str) -> list[int]:
         """Which tokens of a row an output marks."""
@@ -203,11 +204,11 @@ class Detect(Blanked):
             left = left[len(text) :]
         return found
 
-    def said(self, batch: BlankBatch) -> range:
+    def said(self, batch: MaskedBatch) -> range:
         return range(batch.tokens.shape[1])
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: BlankBatch) -> Bool[Tensor, "rows length"]:
+    def likeliest(self, model: nn.Module, batch: MaskedBatch) -> Bool[Tensor, "rows length"]:
         assert batch.replaced is not None
         found = self._logits(cast(Detector, model), batch.tokens) > 0
         return (found == (batch.replaced > 0)) & (batch.replaced != IGNORED)
@@ -254,7 +255,7 @@ def drawn(features: Float[Tensor, "places vectors"], output: nn.Linear,
     return torch.cat(found)
 
 
-def _generator(model: Detector) -> Masked:
+def _generator(model: Detector) -> MaskedLM:
     if model.generator is None:
         raise UserError("the detector has come without the generator that it learned from; it finds words that do not "
                         "belong, and neither learns nor is scored")

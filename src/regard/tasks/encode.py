@@ -15,7 +15,7 @@ from regard.data.batch import Batch, Chosen
 from regard.data.tokenizer import Tokenizer
 from regard.look.choices import Output
 from regard.look.record import Record
-from regard.models.bare import Bare
+from regard.models.encoder_only import EncoderOnly
 from regard.settings.errors import UserError
 from regard.settings.schema import Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, no_such_split
@@ -44,8 +44,8 @@ class Encode(Task[Batch]):
         self.tokens = Tokenizer.load(folder / "tokenizer.json")
         return {"vocabulary": len(self.tokens)}
 
-    def build(self, sizes: Sizes) -> Bare:
-        return Bare(self.run.model, vocabulary=sizes["vocabulary"])
+    def build(self, sizes: Sizes) -> EncoderOnly:
+        return EncoderOnly(self.run.model, vocabulary=sizes["vocabulary"])
 
     # Texts -> vectors
 
@@ -76,7 +76,7 @@ class Encode(Task[Batch]):
 
     def probe(self, model: nn.Module) -> Probe:
         """Of made-up rows; its states stand for the logits it has not."""
-        bare, start, end = cast(Bare, model), self.tokens.start, self.tokens.end
+        bare, start, end = cast(EncoderOnly, model), self.tokens.start, self.tokens.end
 
         def states(read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
             return bare(read, mask=seen(read, pad=self.tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]

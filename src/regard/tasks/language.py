@@ -22,15 +22,15 @@ from regard.look.choices import Output
 from regard.look.outputs import records, weighed
 from regard.look.record import Labels, Record
 from regard.look.watch import watch
-from regard.models.writers import decoder
+from regard.models.build import decoder
 from regard.models.writes import Writes
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError, out_of
 from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
-from regard.tasks.ring import WANTED, Ring, RowBatch
-from regard.tasks.rows import IGNORED
+from regard.tasks.packing import WANTED, PackedBatch, PackedText
+from regard.tasks.token_stream import IGNORED
 from regard.tasks.writer import Writer
 
 __all__ = ["Language"]
@@ -39,7 +39,7 @@ TOGETHER = 1 << 13  # tokens that are scored at once
 SHOWN = 32  # new tokens that are looked at, where no output is given: a picture of more cannot be read
 
 
-class Language(Ring):
+class Language(PackedText):
     """Text to more text."""
 
     def __init__(self, run: Run) -> None:
@@ -62,7 +62,7 @@ class Language(Ring):
         mask = Mask(causal=True, documents=starts.cumsum(1))
         return writer(writer.embed(read, since), mask=mask)  # type: ignore[no-any-return]
 
-    def loss(self, model: nn.Module, batch: RowBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: PackedBatch) -> Loss:
         writer = cast(Writes, model)
         total, plain = self._entropy(writer, self._states(model, batch.read), batch.write)
         if writer.reads_back:
@@ -74,7 +74,7 @@ class Language(Ring):
     def _entropy(self, writer: Writes, states: Float[Tensor, "rows length width"],
                  wanted: Int[Tensor, "rows length"]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         return cross_entropy(states.flatten(0, 1), writer.output.weight, wanted.flatten(), ignore=IGNORED,
-                             smoothing=self.run.train.smoothing)
+                             smoothing=self.run.train.label_smoothing)
 
     @torch.no_grad()
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
@@ -233,7 +233,7 @@ class Language(Ring):
 
     # Given outputs -> batches
 
-    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[RowBatch]:
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[PackedBatch]:
         """The prompts are read, and only what follows them counts."""
         pairs = sorted(map(self._read, inputs, outputs), key=lambda pair: -sum(map(len, pair)))
         while pairs:
@@ -245,7 +245,7 @@ class Language(Ring):
                 whole[row, : len(prompt) + len(new)] = [*prompt, *new]
                 write[row, len(prompt) - 1 : len(prompt) + len(new) - 1] = new
             count = int((write != IGNORED).sum())
-            yield RowBatch({"loss": count, "nll": count}, torch.from_numpy(whole[:, :-1].copy()),
+            yield PackedBatch({"loss": count, "nll": count}, torch.from_numpy(whole[:, :-1].copy()),
                            torch.from_numpy(write))
 
     def _read(self, text: str, output: str) -> tuple[list[int], list[int]]:
@@ -260,7 +260,7 @@ class Language(Ring):
         return whole[left : max(shared, left + 1)], whole[max(shared, left + 1) :]
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: RowBatch) -> Bool[Tensor, "rows length"]:
+    def likeliest(self, model: nn.Module, batch: PackedBatch) -> Bool[Tensor, "rows length"]:
         said = batch.write != IGNORED
         logits = cast(Writes, model).logits(self._states(model, batch.read)[said][None])[0]
         logits[:, self._never(logits.shape[1])] = -math.inf

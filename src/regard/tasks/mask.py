@@ -16,15 +16,15 @@ from regard.data.published import MASKS
 from regard.look.choices import Output
 from regard.look.outputs import weighed
 from regard.look.record import Record
-from regard.models.masked import Masked
+from regard.models.masked_lm import MaskedLM
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
 from regard.settings.knobs import shown
 from regard.settings.schema import Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
-from regard.tasks.blanks import BlankBatch, Blanked, at
+from regard.tasks.masked_text import MaskedBatch, MaskedText, at
 from regard.tasks.reading import alike, attention, padded, seen
-from regard.tasks.rows import IGNORED
+from regard.tasks.token_stream import IGNORED
 
 __all__ = ["Fill"]
 
@@ -41,29 +41,29 @@ class Asked(NamedTuple):
     """Their places among the ids."""
 
 
-class Fill(Blanked):
+class Fill(MaskedText):
     """Text with blanks to the tokens that stood there (Devlin et al. 2019, 3.1; Liu et al. 2019)."""
 
     # Rows -> loss
 
-    def build(self, sizes: Sizes) -> Masked:
-        return Masked(self.run.model, vocabulary=sizes["vocabulary"], sentences=self.run.blanks.next_sentence)
+    def build(self, sizes: Sizes) -> MaskedLM:
+        return MaskedLM(self.run.model, vocabulary=sizes["vocabulary"], sentences=self.run.blanks.next_sentence)
 
-    def _states(self, model: Masked, tokens: Int[Tensor, "rows length"],
+    def _states(self, model: MaskedLM, tokens: Int[Tensor, "rows length"],
                 segments: Int[Tensor, "rows length"] | None) -> Float[Tensor, "rows length width"]:
         mask = seen(tokens, pad=self.tokens.pad, window=model.encoder.window)
         return model(tokens, mask=mask, segments=segments)  # type: ignore[no-any-return]
 
-    def _trained(self, model: Masked, batch: BlankBatch) -> Float[Tensor, "rows length width"]:
+    def _trained(self, model: MaskedLM, batch: MaskedBatch) -> Float[Tensor, "rows length width"]:
         """A second half is told apart only where there are halves: elsewhere, ends may part whole documents."""
         return self._states(model, batch.tokens, self.segments(batch.tokens) if batch.order is not None else None)
 
-    def loss(self, model: nn.Module, batch: BlankBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
         """Only the logits of the places that are asked for are worked out."""
-        masked = cast(Masked, model)
+        masked = cast(MaskedLM, model)
         states, output = self._trained(masked, batch), masked.words.output
         total, plain = cross_entropy(masked.words.features(at(states, batch.places)), output.weight,
-                                     batch.targets.flatten(), ignore=IGNORED, smoothing=self.run.train.smoothing,
+                                     batch.targets.flatten(), ignore=IGNORED, smoothing=self.run.train.label_smoothing,
                                      bias=output.bias)
         terms = Term("loss", total), Term("nll", plain, weight=0.0)
         if batch.order is None:
@@ -76,7 +76,7 @@ class Fill(Blanked):
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
         """Every row once, always with the same blanks. `limit` counts rows."""
-        masked, device = cast(Masked, model), next(model.parameters()).device
+        masked, device = cast(MaskedLM, model), next(model.parameters()).device
         total, right, stood, ordered = 0.0, 0, list[Tensor](), list[Tensor]()
         for batch in self.scored(split, limit, device):
             states, targets = self._trained(masked, batch), batch.targets.flatten()
@@ -140,7 +140,7 @@ class Fill(Blanked):
     def _logits(self, model: nn.Module,
                 asked: Sequence[Asked]) -> Iterator[tuple[list[int], list[Float[Tensor, "_ vocabulary"]]]]:
         """Of the blanks of some texts at a time."""
-        masked, device = cast(Masked, model), next(model.parameters()).device
+        masked, device = cast(MaskedLM, model), next(model.parameters()).device
         for places, tokens in alike([one.ids for one in asked], pad=self.tokens.pad, device=device):
             blanks = tokens.eq(cast(int, self.tokens.mask))
             logits = masked.logits(self._states(masked, tokens, self._segments(tokens))[blanks])
@@ -159,13 +159,13 @@ class Fill(Blanked):
 
     def _never(self, vocabulary: int) -> list[int]:
         """Ids that fill no blank: special ones, unknown words, and those that only round the vocabulary up."""
-        never = {*self.hider.words.special, *range(len(self.tokens), vocabulary)}
+        never = {*self.masking_policy.words.special, *range(len(self.tokens), vocabulary)}
         return sorted(never if self.tokens.unknown is None else {*never, self.tokens.unknown})
 
     def _filled(self, text: str, ids: Sequence[int]) -> str:
         found, *parts = BLANK.split(text)
         for id, part in zip(ids, parts, strict=True):
-            new, before = self.hider.words.written[id], self._before(found)
+            new, before = self.masking_policy.words.written[id], self._before(found)
             found = (before + new if before else new.lstrip(" ")) + part
         return found
 
@@ -183,7 +183,7 @@ class Fill(Blanked):
 
     def _id(self, new: str, *, begins: bool) -> int:
         """The token that is written so; of several the first. A text may begin with another than goes on with it."""
-        known = None if begins else self.hider.words.id_of(new)
+        known = None if begins else self.masking_policy.words.id_of(new)
         ids = [known] if known is not None else self.tokens.between([new] if begins else ["", new])[-1]
         if not ids:
             raise UserError(f"{new!r}: no token of the model's")
@@ -198,7 +198,7 @@ class Fill(Blanked):
         [name] = self.tokens.pieces([cast(int, self.tokens.mask)])
         return Example("".join([*texts[:place], space, name, *texts[place + 1 :]]), "".join(texts))
 
-    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[BlankBatch]:
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[MaskedBatch]:
         """Only the blanks count."""
         asked = [self._read_blanks(text) for text in inputs]
         filled = [self._fillings(text, output) for text, output in zip(inputs, outputs, strict=True)]
@@ -207,13 +207,13 @@ class Fill(Blanked):
             targets = padded([filled[i] for i in places], pad=IGNORED)
             yield self._batch(tokens.numpy(), blanks.numpy(), targets.numpy())
 
-    def said(self, batch: BlankBatch) -> list[int]:
+    def said(self, batch: MaskedBatch) -> list[int]:
         found: list[int] = batch.places[0].tolist()
         return found
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: BlankBatch) -> Bool[Tensor, "rows asked"]:
-        masked = cast(Masked, model)
+    def likeliest(self, model: nn.Module, batch: MaskedBatch) -> Bool[Tensor, "rows asked"]:
+        masked = cast(MaskedLM, model)
         states = at(self._states(masked, batch.tokens, self._segments(batch.tokens)), batch.places)
         best = torch.tensor(self._best(masked.logits(states)), device=states.device)
         return (best == batch.targets.flatten()).view_as(batch.targets)
@@ -232,7 +232,7 @@ class Fill(Blanked):
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
         """A choice for each token, blank or not: what the model would say there."""
-        masked, device, found = cast(Masked, model), next(model.parameters()).device, list[Output]()
+        masked, device, found = cast(MaskedLM, model), next(model.parameters()).device, list[Output]()
         for asked, said in self._told(model, inputs, outputs):
             read = torch.tensor([asked.ids], device=device)
             logits = masked.logits(self._states(masked, read, self._segments(read)))[0]
@@ -257,6 +257,6 @@ class Fill(Blanked):
         return found
 
     def probe(self, model: nn.Module) -> Probe:
-        masked = cast(Masked, model)
+        masked = cast(MaskedLM, model)
         return of_encoder(model, masked.encoder, self.checked_rows(), pad=self.tokens.pad,
                           logits=lambda read: masked.logits(self._states(masked, read, self._segments(read))))

@@ -21,11 +21,11 @@ from regard.data.word_tokenizer import Words, pieces, plain_words, told_words
 from regard.look.choices import Choice, Output
 from regard.look.confusion import Confusion
 from regard.look.record import Record
-from regard.models.labelled import Tagger, telling
+from regard.models.classifier import Tagger, telling
 from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Data, Run, Search
 from regard.tasks.base import FIRST_SHOWN, Answer, Example, Loss, Scores, Sizes, Term, of_all_lengths
-from regard.tasks.labelled import IGNORED, LabelBatch, Labelled, Sample
+from regard.tasks.labelled_text import IGNORED, LabelBatch, Labelled, Sample
 from regard.tasks.reading import alike, attention, seen
 
 __all__ = ["Tag"]
@@ -172,7 +172,7 @@ class Tag(Labelled):
         return model(tokens, mask=seen(tokens, pad=self.tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: LabelBatch) -> Loss:
-        logs, smoothing = self._logits(model, batch.tokens).float().log_softmax(-1), self.run.train.smoothing
+        logs, smoothing = self._logits(model, batch.tokens).float().log_softmax(-1), self.run.train.label_smoothing
         # By a product, not left out: a piece in which nothing counts must pass on that its gradient is not finite.
         counted = (batch.targets != IGNORED).float()
         plain = -(logs.gather(-1, batch.targets.clamp(min=0)[..., None])[..., 0] * counted).sum()

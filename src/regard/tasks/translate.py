@@ -30,14 +30,14 @@ from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite
 from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Loss, Scores, Sizes, Term, of_all_lengths
-from regard.tasks.pairs import PairBatch, Pairs, round_up
+from regard.tasks.parallel_corpus import ParallelBatch, ParallelCorpus, round_up
 
 __all__ = ["Translate"]
 
 MANY = 64  # examples among which those that are checked are chosen
 
 
-class Translate(Pairs):
+class Translate(ParallelCorpus):
     """Text to text."""
 
     focus = "*.cross"
@@ -56,18 +56,18 @@ class Translate(Pairs):
             tower = replace(tower, tied="output")  # the same id is another word: one size is not one vocabulary
         return EncoderDecoder(tower, sources=sizes["sources"], targets=sizes["targets"])
 
-    def _states(self, model: nn.Module, batch: PairBatch) -> Tensor:
+    def _states(self, model: nn.Module, batch: ParallelBatch) -> Tensor:
         return model(batch.source, batch.read, mask=Mask(keys=batch.source != self.source_tokens.pad))  # type: ignore[no-any-return]
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: ParallelBatch) -> Loss:
         states = self._states(model, batch)
         total, plain = cross_entropy(
             states.flatten(0, 1), model.decoder.output.weight, batch.write.flatten(),  # type: ignore[union-attr,arg-type]
-            ignore=self.target_tokens.pad, smoothing=self.run.train.smoothing)
+            ignore=self.target_tokens.pad, smoothing=self.run.train.label_smoothing)
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: PairBatch) -> Bool[Tensor, "rows target"]:
+    def likeliest(self, model: nn.Module, batch: ParallelBatch) -> Bool[Tensor, "rows target"]:
         tokens = self.target_tokens
         logits = cast(EncoderDecoder, model).logits(self._states(model, batch))
         # From the end on: padding and start, which no answer has, come before it.

@@ -10,7 +10,7 @@ from regard.settings.knobs import of, written
 from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.base import Sizes
-from regard.training.tune import learner
+from regard.training.trainable import learner
 
 __all__ = ["refuse_too_large", "refuse_uncountable"]
 
@@ -32,7 +32,7 @@ def refuse_too_large(run: Run, sizes: Sizes = FEWEST, *, device: torch.device, p
     """Compare weights, gradients and the optimiser's numbers with the memory there is. Activations come on top."""
     total, learning = _counted(run, sizes)
     trained = MUON_TRAINED if run.train.optimizer == "muon" else TRAINED
-    needed = FLOAT * (total + trained * learning) // (processes if run.train.shard else 1)
+    needed = FLOAT * (total + trained * learning) // (processes if run.train.fsdp else 1)
     # A model is made on the CPU first, whole.
     for place, size in ((torch.device("cpu"), FLOAT * total + BLOCK * _blocks(run)), (device, needed)):
         there = available(place)
@@ -58,14 +58,14 @@ def _counted(run: Run, sizes: Sizes) -> tuple[int, int]:
     if max(depths) <= DEEP:
         return _made(run, sizes)
     # Adapters are few beside their blocks; what is frozen is counted as if it learned no less than nothing.
-    plain = replace(run, train=replace(run.train, tune="all", start=None, frozen=0))
+    plain = replace(run, train=replace(run.train, tune="all", start=None, freeze_layers=0))
 
     def total(depth: int, decoder_depth: int) -> int:
         return _made(replace(plain, model=replace(model, depth=depth, decoder_depth=decoder_depth)), sizes)[0]
 
     one = total(1, 1)
     found = one + (depths[0] - 1) * (total(2, 1) - one) + (depths[1] - 1) * (total(1, 2) - one)
-    return found, found if run.train.tune == "all" and not run.train.frozen else 0
+    return found, found if run.train.tune == "all" and not run.train.freeze_layers else 0
 
 
 def _made(run: Run, sizes: Sizes) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from regard.tasks.base import Sizes, Task
 from regard.training.muon import operations
 from regard.training.optimizer import muon_matrices
 from regard.training.trace import Trace, trace
-from regard.training.tune import learner
+from regard.training.trainable import learner
 from regard.training.update import is_compiled
 
 __all__ = [
@@ -100,7 +100,7 @@ class Parameters:
 
     def sent(self, how: Train) -> int:
         """How many of them processes tell each other of: gradients are only there of those that learn."""
-        return self.total if how.shard else self.learning
+        return self.total if how.fsdp else self.learning
 
     @property
     def shares(self) -> str:
@@ -188,7 +188,7 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
            shapes: int | None = None) -> Memory:
     """What one process holds: at the end of its forward pass, in its backward pass, or when the optimiser steps."""
     blocks = len(traced.blocks)
-    shards = gpus if how.shard else 1
+    shards = gpus if how.fsdp else 1
     weights = FLOAT * parameters.total // shards
     stacks = parameters.matrices if how.optimizer == "muon" else {}
     moved = sum(count * shape.numel() for shape, count in stacks.items())
@@ -203,13 +203,13 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
         activations, logits = traced.kept, traced.forward - before - traced.copies - traced.kept
     copies = late_copies = traced.copies
     again = 0
-    if how.recompute:
+    if how.activation_checkpointing:
         share = activations / max(1, traced.kept)
         again = round(share * max((kept for kept, _ in traced.blocks), default=0))
         activations -= round(share * sum(kept for kept, _ in traced.blocks))
         activations += sum(output for _, output in traced.blocks)
         late_copies = copies // max(1, blocks)
-    if how.shard:
+    if how.fsdp:
         # One block is gathered while the next is on its way; what is no block stays whole.
         copies = late_copies = HALF * (2 * parameters.block + max(0, parameters.total - blocks * parameters.block))
         arriving = gradients + FLOAT * parameters.block
@@ -241,8 +241,8 @@ def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine,
     products = sum(max(operations / peak, moved / speed) + RAMP for operations, moved in traced.products)
     passes = traced.passes * (COMPILED_PASSES if compiled else 1) / speed
     launches = traced.launches * (COMPILED_LAUNCHES if compiled else 1) * LAUNCH
-    work = (products + passes + launches) * how.accumulate * (4 / 3 if how.recompute else 1)
-    shards = gpus if how.shard else 1
+    work = (products + passes + launches) * how.accumulate * (4 / 3 if how.activation_checkpointing else 1)
+    shards = gpus if how.fsdp else 1
     update = ADAMW_PASSES * FLOAT * parameters.learning / shards / speed
     if how.optimizer == "muon":
         numbers = sum(count * shape.numel() for shape, count in parameters.matrices.items()) / shards
@@ -260,7 +260,7 @@ def bytes_sent(parameters: int, how: Train, gpus: int) -> float:
     Data parallel: the gradients, in float32, go around a ring twice. Sharded: the weights are gathered in half
     precision, once for each pass, and the gradients are summed where they belong.
     """
-    return (gpus - 1) / gpus * parameters * (2 * HALF + FLOAT if how.shard else 2 * FLOAT)
+    return (gpus - 1) / gpus * parameters * (2 * HALF + FLOAT if how.fsdp else 2 * FLOAT)
 
 
 def attention_operations(model: nn.Module, length: int, window: int | None = None) -> int:

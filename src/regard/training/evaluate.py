@@ -9,7 +9,7 @@ from regard.data.batch import Plan
 from regard.settings.errors import UserError
 from regard.tasks.base import Task
 from regard.training.parallel import World
-from regard.training.stop import Stop
+from regard.training.signals import Stop
 
 __all__ = ["validation_loss"]
 

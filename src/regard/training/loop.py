@@ -34,17 +34,17 @@ from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.prepared import restored
 from regard.training.capacity import refuse_too_large
+from regard.training.dry_run import measure, rehearse
 from regard.training.estimate import Parameters, outlook, precision_of
 from regard.training.evaluate import validation_loss
-from regard.training.health import Health
+from regard.training.grad_monitor import GradMonitor
+from regard.training.init_from import take_over, taken
 from regard.training.log import Log, check_tracking
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
-from regard.training.rehearsal import measure, rehearse
 from regard.training.resume import Progress, refuse_foreign, resume, room_for, state_of, tensors_of
-from regard.training.start import take_over, taken
-from regard.training.stop import Stop
-from regard.training.tune import learner, scale_of
+from regard.training.signals import Stop
+from regard.training.trainable import learner, scale_of
 from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
@@ -104,7 +104,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         if world.rank:
             return {}
         weights = _finish(folder, run, sizes, progress, log)
-        if run.train.shard or run.train.tune == "lora":
+        if run.train.fsdp or run.train.tune == "lora":
             del model, optimizer  # each holds a part, or adapters; what answers is whole
             model = task.build(sizes).to(device)
         load_weights(model, weights, origin=str(folder))
@@ -162,7 +162,7 @@ class Learning:
         self.plan = Plan(self.task.lengths("train"), tokens=how.batch_tokens, seed=self.run.seed, shapes=how.shapes)
         self.update = make_update(self.model, self.task, self.optimizer, how, device=self.device,
                                   precision=self.precision, world=self.world)
-        self.health = Health(self.log, most=how.most_skipped, clip=how.clip, skipped=progress.skipped,
+        self.health = GradMonitor(self.log, most=how.most_skipped, clip=how.grad_clip, skipped=progress.skipped,
                              in_row=progress.skipped_in_row)
         self.saved, self.stopping, self.was_deleted = progress.step, False, False
         self.data_key = _data_key(self.folder)
@@ -171,8 +171,8 @@ class Learning:
         how, progress, world = self.how, self.progress, self.world
         self.introduce(sizes)
         evaluate_every, save_every = _intervals(how)
-        room = room_for(self.model) if world.rank == 0 and not how.shard else 0
-        with Saver(self.folder, keep=how.keep, room=room) as saver:
+        room = room_for(self.model) if world.rank == 0 and not how.fsdp else 0
+        with Saver(self.folder, keep=how.keep_checkpoints, room=room) as saver:
             batches = ahead(self.batch, progress.step, how.steps)
             while True:
                 is_due = progress.step % evaluate_every == 0 or progress.step == how.steps
@@ -208,7 +208,7 @@ class Learning:
             examples, steps = len(self.task.lengths("train")), self.plan.steps_per_epoch
             log.say(f"{count(examples, 'example')}, {count(steps, 'step')} per epoch; {foretold}; "
                     f"{where}, {str(self.precision).removeprefix('torch.')}")
-            if how.start is not None or how.frozen:
+            if how.start is not None or how.freeze_layers:
                 log.say(Parameters.of(self.model).shares)
             for note in self.task.notes:
                 log.say(f"note: {note}")
@@ -234,7 +234,7 @@ class Learning:
         *counts, asked, due = world.sum([*batch.counts.values(), self.stop.asked, log.is_due(step + 1)])
         whole = dict(zip(batch.counts, counts, strict=True))
         with fits(f"a batch ({_shapes(batch)})", f"lower train.batch_tokens={how.batch_tokens}, raise "
-                   f"train.accumulate={how.accumulate}, or set train.recompute=true"):
+                   f"train.accumulate={how.accumulate}, or set train.activation_checkpointing=true"):
             report = self.update(batch, step, whole)
         self.progress.step = step + 1
         self.health.note(step + 1, report.norm)
@@ -301,7 +301,7 @@ def _averaged(how: Train, step: int) -> list[int]:
     """The steps whose checkpoints the final mean would be made of, if the run ended at `step`."""
     _, every = _intervals(how)
     regular = range(step - step % every, 0, -every)
-    return list(dict.fromkeys([step, *regular]))[: how.average] if how.average > 1 else []
+    return list(dict.fromkeys([step, *regular]))[: how.average_checkpoints] if how.average_checkpoints > 1 else []
 
 
 def _intervals(how: Train) -> tuple[int, int]:
@@ -329,7 +329,7 @@ def _shapes(batch: Batch) -> str:
 def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) -> dict[str, Tensor]:
     """The mean of the newest checkpoints, or the best by the validation loss, is the model."""
     if progress.best is None:
-        raise NotFinite("the validation loss was never a number; a lower train.rate may help")
+        raise NotFinite("the validation loss was never a number; a lower train.learning_rate may help")
     steps = _averaged(run.train, progress.step) or [progress.best_step]
     chosen = [checkpoint for checkpoint in Checkpoint.all(folder) if checkpoint.step in steps]
     whole = [checkpoint for checkpoint in chosen if checkpoint.verify() is None]

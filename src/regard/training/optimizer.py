@@ -12,7 +12,7 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.training.muon import Muon, operations
 from regard.training.parallel import deal
-from regard.training.tune import level
+from regard.training.trainable import level
 
 __all__ = ["adamw", "layer_ratios", "make_optimizer", "muon", "muon_matrices", "rate"]
 
@@ -36,7 +36,7 @@ def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
     half = how.precision != "float32" and fast_bfloat16(device)
     return Muon(
         list(matrices), list(matrices.values()), others, rate=_first(how.matrix_rate, device), momentum=how.momentum,
-        weight_decay=how.weight_decay, ratio=how.matrix_rate / how.rate,
+        weight_decay=how.weight_decay, ratio=how.matrix_rate / how.learning_rate,
         precision=torch.bfloat16 if half else torch.float32, deal=deal(matrices, cost=operations))
 
 
@@ -49,8 +49,8 @@ def _adamw(parameters: Mapping[str, Tensor], how: Train, device: torch.device) -
         groups.setdefault((ratios[name], p.ndim >= 2), []).append(p)
     return torch.optim.AdamW(
         [{"params": params, "weight_decay": how.weight_decay if is_matrix else 0.0, "ratio": ratio,
-          "lr": _first(how.rate * ratio, device)} for (ratio, is_matrix), params in groups.items()],
-        lr=_first(how.rate, device), betas=(how.beta1, how.beta2), eps=how.epsilon, fused=device.type != "mps",
+          "lr": _first(how.learning_rate * ratio, device)} for (ratio, is_matrix), params in groups.items()],
+        lr=_first(how.learning_rate, device), betas=(how.beta1, how.beta2), eps=how.epsilon, fused=device.type != "mps",
         capturable=device.type == "cuda")
 
 
@@ -85,9 +85,9 @@ def muon_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
 def _rows(name: str, rows: int, owner: Any) -> tuple[int, ...]:
     match name:
         case "qkv" | "global_qkv":
-            return owner.query_width, owner.key_width, owner.key_width
+            return owner.query_width, owner.key_width, owner.value_width
         case "kv":
-            return owner.key_width, owner.key_width
+            return owner.key_width, owner.value_width
         case "up" if owner.activation.gated:
             return rows // 2, rows // 2
         case _:
@@ -97,18 +97,19 @@ def _rows(name: str, rows: int, owner: Any) -> tuple[int, ...]:
 def rate(step: int, how: Train) -> float:
     """The rate of the update that follows `step` others.
 
-    >>> how = Train(rate=1.0, warmup=4, steps=100)
+    >>> how = Train(learning_rate=1.0, warmup=4, steps=100)
     >>> [round(rate(step, how), 2) for step in (0, 1, 3, 15, 99)]
     [0.25, 0.5, 1.0, 0.5, 0.2]
     """
     if step < how.warmup:
-        return how.rate * (step + 1) / how.warmup
+        return how.learning_rate * (step + 1) / how.warmup
     match how.schedule:
         case "inverse-sqrt":  # Vaswani et al. 2017, eq. 3, with the peak given instead of the width
-            return how.rate * math.sqrt(max(how.warmup, 1) / (step + 1))
+            return how.learning_rate * math.sqrt(max(how.warmup, 1) / (step + 1))
         case "cosine":
-            return how.rate * (1 + math.cos(math.pi * (step - how.warmup) / max(1, how.steps - how.warmup))) / 2
+            done = (step - how.warmup) / max(1, how.steps - how.warmup)
+            return how.learning_rate * (1 + math.cos(math.pi * done)) / 2
         case "stable-decay":
-            return how.rate * min(1.0, (how.steps - step) / max(1.0, how.decay * how.steps))
+            return how.learning_rate * min(1.0, (how.steps - step) / max(1.0, how.decay * how.steps))
         case _:
-            return how.rate
+            return how.learning_rate

@@ -49,7 +49,7 @@ class World:
 
     def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
         """Make a model do as the settings say, and know that there are others."""
-        if how.recompute:
+        if how.activation_checkpointing:
             _recompute(model)
 
     def expect(self, *, last: bool) -> None:
@@ -193,7 +193,7 @@ class Processes(World):
 
     def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
         super().parallelize(model, how, precision=precision)
-        if how.shard:
+        if how.fsdp:
             self.sharded = _shard(model, self.size, precision=precision)
         elif self.size > 1:
             self.sums = _Sums([p for p in model.parameters() if p.requires_grad])
@@ -245,8 +245,8 @@ def _recompute(model: nn.Module) -> None:
     """Keep a block's input alone; what is inside is computed again when its gradient is wanted (Chen et al. 2016)."""
     blocks = [block for block in model.modules() if isinstance(block, Block)]
     if not blocks:
-        raise UserError("train.recompute: the blocks of this model keep little that could be computed again; leave it "
-                        "out, and to save memory take train.accumulate")
+        raise UserError("train.activation_checkpointing: saves no memory with the blocks of this model; remove it, "
+                        "and to save memory raise train.accumulate")
     for block in blocks:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 

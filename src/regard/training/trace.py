@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 
 from regard.kernels.calls import AttentionCall
 from regard.kernels.kernel import Kernel, foretelling
-from regard.training.stand_ins import FusedAttention, read_outlined
+from regard.training.meta_kernels import FusedAttention, read_outlined
 
 __all__ = ["Trace", "trace"]
 

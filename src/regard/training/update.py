@@ -31,7 +31,7 @@ def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.Optimi
     """The fastest there is for the device: on a GPU the whole step is captured, and compiled where that pays."""
     compiled = is_compiled(how, device.type)
     # Big models are not bound by launches; and what is recomputed, or sent, does not belong into a recorded step.
-    captured = device.type == "cuda" and world.size == 1 and not (how.shard or how.recompute)
+    captured = device.type == "cuda" and world.size == 1 and not (how.fsdp or how.activation_checkpointing)
     kind = CapturedUpdate if captured else Update
     return kind(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
 
@@ -108,7 +108,7 @@ class Update:
         It does nothing at all where `found_inf` says that the gradient is not finite.
         """
         norm = self.world.norm([p.grad for p in self.parameters if p.grad is not None])
-        clip = self.how.clip
+        clip = self.how.grad_clip
         if not self.optimizer.defaults["fused"]:  # Apple's GPUs
             torch.nn.utils.clip_grads_with_norm_(self.parameters, math.inf if clip is None else clip, norm)
             if bool(norm.isfinite()):

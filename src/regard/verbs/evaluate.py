@@ -37,7 +37,7 @@ OWN_TESTS = Others()
 def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, precision: str,
          quantize: str | None, json: bool, others: Others = OWN_TESTS, plot: Path | None = None, *,
          verify: bool = True) -> None:
-    from regard.data.shift import shifts
+    from regard.data.perturb import shifts
 
     folder, how = chosen(run), shifts(others.shift)  # what is wrong is said at once: importing torch takes seconds
     if plot is not None:

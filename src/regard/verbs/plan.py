@@ -17,8 +17,8 @@ from regard.verbs.train import settled
 if TYPE_CHECKING:  # importing torch takes seconds, and what is wrong in the options is said before
     import torch
 
+    from regard.training.dry_run import DryRun
     from regard.training.estimate import Estimate, Machine
-    from regard.training.rehearsal import Rehearsal
 
 __all__ = ["main", "work"]
 
@@ -35,7 +35,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     if tokens is not None and not math.isfinite(tokens):
         raise UserError(f"--tokens {tokens}: not a number of tokens")
     from regard.training.capacity import refuse_uncountable
-    from regard.training.rehearsal import rehearse
+    from regard.training.dry_run import rehearse
 
     refuse_uncountable(run)
     place = _place(run, gpus, on, memory)
@@ -90,7 +90,7 @@ def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
 class Planned:
     """A run, what is known of it, and what would fit where it does not."""
 
-    def __init__(self, run: Run, rehearsal: "Rehearsal", place: Place) -> None:
+    def __init__(self, run: Run, rehearsal: "DryRun", place: Place) -> None:
         from regard.training.estimate import precision_of
 
         self.run, self.rehearsal, self.place = run, rehearsal, place
@@ -132,8 +132,8 @@ class Planned:
 
     def seconds(self) -> tuple[float, str]:
         """Of a step, and whether they were measured."""
+        from regard.training.dry_run import measure, speed
         from regard.training.estimate import bytes_sent, seconds
-        from regard.training.rehearsal import measure, speed
 
         found, place, how = self.estimate, self.place, self.run.train
         if not place.here or (place.machine is not None and not self.fits):
@@ -169,14 +169,15 @@ class Planned:
         rows = -(-self.rehearsal.shape[0] // gpus)
         pieces = [2**i for i in range(1, rows.bit_length() + 1) if how.accumulate < 2**i <= rows]
         yield [(replace(how, accumulate=count), gpus) for count in pieces]
-        yield [(replace(how, recompute=True, accumulate=count), gpus) for count in [how.accumulate, *pieces]]
+        yield [(replace(how, activation_checkpointing=True, accumulate=count), gpus)
+               for count in [how.accumulate, *pieces]]
         if self.place.device.type == "cuda":
-            yield [(replace(how, shard=True), gpus)] if gpus > 1 else []
+            yield [(replace(how, fsdp=True), gpus)] if gpus > 1 else []
             counts = [gpus * 2**i for i in range(11) if 1 < gpus * 2**i <= MOST_GPUS]
-            yield [(replace(how, recompute=True, shard=True), count) for count in counts]
+            yield [(replace(how, activation_checkpointing=True, fsdp=True), count) for count in counts]
 
 
-def work(rehearsal: "Rehearsal", parameters: int, *, steps: int) -> dict[str, float]:
+def work(rehearsal: "DryRun", parameters: int, *, steps: int) -> dict[str, float]:
     """Floating-point operations of a whole run: in the products with the weights, and between queries and keys."""
     from regard.training.estimate import attention_operations
 

@@ -111,7 +111,7 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
 @contextmanager
 def _importing_torch() -> Iterator[None]:
     """Signals wait until it is done: an interrupt inside torch's C code is lost there, and numpy left half imported."""
-    from regard.training.stop import Stop
+    from regard.training.signals import Stop
 
     with Stop() as stop:
         yield

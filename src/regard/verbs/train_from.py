@@ -29,10 +29,10 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
     if not source.is_dir():
         raise UserError(f"--from {source}: no such folder")
 
-    from regard.convert.body import body_of
-    from regard.models.readers import reads_what_it_writes
+    from regard.convert.backbone import backbone_of
+    from regard.models.build import reads_what_it_writes
 
-    body = body_of(source)
+    body = backbone_of(source)
     writes = body.task == "language"
     serves = body.task in READERS or (writes and reads_what_it_writes(body.tower)) if reads else writes
     if not serves:

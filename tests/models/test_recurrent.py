@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.models.cells import Recurrent, summary, turned
+from regard.models.build import decoder
 from regard.models.encoder import Encoder
+from regard.models.recurrent import Recurrent, summary, turned
 from regard.models.rnn import RecurrentDecoder
-from regard.models.writers import decoder
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.presets import PRESETS

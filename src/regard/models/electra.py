@@ -5,8 +5,8 @@ from dataclasses import replace
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.masked import Masked
-from regard.models.readers import encoder
+from regard.models.build import encoder
+from regard.models.masked_lm import MaskedLM
 from regard.models.tower import input_width
 from regard.nn.head import Labels
 from regard.nn.mask import Mask
@@ -25,9 +25,9 @@ class Detector(nn.Module):
         super().__init__()
         self.encoder = encoder(tower, vocabulary=vocabulary)
         self.head = Labels(tower.width, 1, kind="gelu")
-        self.generator: Masked | None = None
+        self.generator: MaskedLM | None = None
         if generator is not None:
-            self.generator = Masked(smaller(tower, generator), vocabulary=vocabulary)
+            self.generator = MaskedLM(smaller(tower, generator), vocabulary=vocabulary)
             self.generator.encoder.tokens = self.encoder.tokens
             self.generator.words.output.weight = self.encoder.tokens.table.weight
 

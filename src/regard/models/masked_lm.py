@@ -1,18 +1,18 @@
-"""Masked: an encoder that says which token stood at each place."""
+"""MaskedLM: an encoder that says which token stood at each place."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.readers import encoder
+from regard.models.build import encoder
 from regard.models.tower import input_width
 from regard.nn.head import Labels, Words
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
-__all__ = ["Masked"]
+__all__ = ["MaskedLM"]
 
 
-class Masked(nn.Module):
+class MaskedLM(nn.Module):
     """BERT as it is pretrained (Devlin et al. 2019, 3.1); with `sentences` it also says whether two belong together."""
 
     def __init__(self, tower: Tower, *, vocabulary: int, sentences: bool = False) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.shift import SHIFTS, shifted, shifts
+from regard.data.perturb import SHIFTS, shifted, shifts
 from regard.settings.errors import UserError
 
 SENTENCE = "the acting is wonderful and the plot is clever from the first scene to the last"

@@ -1,4 +1,4 @@
-"""pairs: files of texts that belong together, become examples and batches of them."""
+"""Parallel corpora: files of texts that belong together become examples and batches of them."""
 
 import hashlib
 import itertools
@@ -27,7 +27,7 @@ from regard.settings.schema import Run
 from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
 from regard.tasks.prepared import KEY, keep_lines, kept_lines, refuse_uneven
 
-__all__ = ["Ids", "PairBatch", "Pairs", "round_up"]
+__all__ = ["Ids", "ParallelBatch", "ParallelCorpus", "round_up"]
 
 BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
 BUILT_IN_SIDES = "fr", "en"
@@ -37,7 +37,7 @@ Ids = Sequence[int] | NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class PairBatch(Batch):
+class ParallelBatch(Batch):
     """Source, what the decoder reads, and what it should write: the same shifted by one."""
 
     source: Int[Tensor, "rows source"]
@@ -45,7 +45,7 @@ class PairBatch(Batch):
     write: Int[Tensor, "rows target"]
 
 
-class Pairs(Task[PairBatch]):
+class ParallelCorpus(Task[ParallelBatch]):
     """A task whose examples are pairs of texts: the half of it that is about files, ids and batches."""
 
     def __init__(self, run: Run) -> None:
@@ -181,19 +181,19 @@ class Pairs(Task[PairBatch]):
 
     # Examples -> batches
 
-    def collate(self, split: str, chosen: Chosen) -> PairBatch:
+    def collate(self, split: str, chosen: Chosen) -> ParallelBatch:
         sources, targets = self.ids[split]
         places = chosen.indices.tolist()
         return self._padded([sources[i] for i in places], [targets[i] for i in places], rows=chosen.rows,
                             source_length=chosen.length, target_length=chosen.length)
 
-    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[PairBatch]:
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[ParallelBatch]:
         """Texts with the outputs to give to them, in batches of like lengths."""
         sources = self.encode(self.source_tokens, inputs, "input")
         targets = self.encode(self.target_tokens, outputs, "output")
         return (batch for _, batch in self.alike(list(sources), list(targets)))
 
-    def alike(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[list[int], PairBatch]]:
+    def alike(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[list[int], ParallelBatch]]:
         """Batches of like lengths, each with the places that its rows had."""
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
@@ -206,7 +206,7 @@ class Pairs(Task[PairBatch]):
                                        target_length=max(map(len, answers)))
 
     def _padded(self, sources: Sequence[Ids], targets: Sequence[Ids], *, rows: int, source_length: int,
-                target_length: int) -> PairBatch:
+                target_length: int) -> ParallelBatch:
         source = np.full((rows, source_length), self.source_tokens.pad, dtype=np.int64)
         target = np.full((rows, target_length + 1), self.target_tokens.pad, dtype=np.int64)
         target[:, 0] = self.target_tokens.start
@@ -215,7 +215,7 @@ class Pairs(Task[PairBatch]):
             target[row, 1 : 1 + len(answer)] = answer
         count = int((target[:, 1:] != self.target_tokens.pad).sum())
         whole = torch.from_numpy(target)
-        return PairBatch({"loss": count, "nll": count}, torch.from_numpy(source),
+        return ParallelBatch({"loss": count, "nll": count}, torch.from_numpy(source),
                          whole[:, :-1].contiguous(), whole[:, 1:].contiguous())
 
 

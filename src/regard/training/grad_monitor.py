@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.settings.errors import NotFinite, count
 from regard.training.log import Log
 
-__all__ = ["Health"]
+__all__ = ["GradMonitor"]
 
 SPIKE = 10.0  # times the usual length of the gradient, beyond which it is worth a line
 # And times the longest of late: where most examples are known by heart, or batches are small, a gradient of ten times
@@ -20,7 +20,7 @@ RECENT = 100  # gradients that are compared with
 FEWEST = 20  # of them, before which nothing is usual yet
 
 
-class Health:
+class GradMonitor:
     """Looks at each step's gradient one step late: to look at once would let a GPU wait for the host."""
 
     def __init__(self, log: Log, *, most: int, clip: float | None = None, skipped: int = 0, in_row: int = 0) -> None:
@@ -56,8 +56,8 @@ class Health:
             self.log.say(f"step {step:>6,}: the gradient is not finite; the update was not applied")
             if self.in_row >= self.most:
                 raise NotFinite(f"{count(self.in_row, 'update')} in a row had a gradient that is not finite, the last "
-                                f"at step {step:,}; what was saved before is intact. A lower train.rate, a longer "
-                                "train.warmup or train.precision=float32 may help")
+                                f"at step {step:,}; what was saved before is intact. A lower train.learning_rate, a "
+                                "longer train.warmup or train.precision=float32 may help")
             return
         self.in_row = 0
         if len(self.recent) >= FEWEST and norm > BEYOND * max(self.recent):

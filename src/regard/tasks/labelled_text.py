@@ -1,4 +1,4 @@
-"""labelled: texts and their labels, in files, become examples and batches of them."""
+"""Texts and their labels, in files, become examples and batches of them."""
 
 import hashlib
 import json
@@ -17,8 +17,8 @@ from regard.checkpoint import read_labels, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, Chosen
 from regard.data.labelled import Sample, some
+from regard.data.perturb import shifted
 from regard.data.ragged import Ragged, damaged
-from regard.data.shift import shifted
 from regard.data.tokenizer import Tokenizer
 from regard.look.record import Record
 from regard.settings.errors import UserError, count

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.generate.draw import COLUMN, NUCLEUS, draw, largest, narrow, pick
+from regard.generate.sampler import COLUMN, NUCLEUS, draw, largest, narrow, pick
 
 SIZES = st.sampled_from([1, 2, 7, COLUMN, 500, COLUMN * 70, COLUMN * 70 + 1, 5003])
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.readers import encoder
+from regard.models.build import encoder
 from regard.nn.head import Labels, pooled
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower

@@ -9,7 +9,7 @@ from regard.nn.attention import Memory
 from regard.nn.score import SCORES
 from regard.settings.schema import Tower
 
-__all__ = ["LookingDecoder"]
+__all__ = ["AttentionDecoder"]
 
 
 class Looks(nn.Module):
@@ -37,7 +37,7 @@ class Looks(nn.Module):
         return seen.reshape(states.shape), weights
 
 
-class LookingDecoder(RecurrentDecoder):
+class AttentionDecoder(RecurrentDecoder):
     """When it looks, and what it makes of what it sees, a subclass says; its states come as wide as the output's."""
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:

@@ -1,4 +1,4 @@
-"""Stand-ins: what fused kernels hold and do, for tensors that have a shape but no content.
+"""Kernels on meta tensors: what fused kernels hold and do, for tensors that have a shape but no content.
 
 There torch would take them apart, into what no device does, and recurrent ones into every one of their tokens.
 """

@@ -1,4 +1,4 @@
-"""ring: the text of a split, cut into rows of equal length without regard for where a document ends."""
+"""Packing: the text of a split, cut into rows of equal length without regard for where a document ends."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ from regard.data.batch import Batch, Chosen
 from regard.data.builtin import standard_library
 from regard.settings.errors import UserError
 from regard.tasks.base import Example, no_such_split
-from regard.tasks.rows import BROKEN, CONTEXT, IGNORED, Rows
+from regard.tasks.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
 
-__all__ = ["WANTED", "Ring", "RowBatch"]
+__all__ = ["WANTED", "PackedBatch", "PackedText"]
 
 WANTED = 8  # tokens of an example that are to follow
 
 
 @dataclass(frozen=True)
-class RowBatch(Batch):
+class PackedBatch(Batch):
     """What the decoder reads, and what it should write: the same shifted by one."""
 
     read: Int[Tensor, "rows length"]
     write: Int[Tensor, "rows length"]
 
 
-class Ring(Rows[RowBatch]):
+class PackedText(TokenStream[PackedBatch]):
     """A task whose examples are places in a long text: the half of it that is about rows and batches."""
 
     def built_in_files(self) -> list[Path]:
@@ -46,7 +46,7 @@ class Ring(Rows[RowBatch]):
         """Of a row; a text that is shorter is one row by itself."""
         return min(self.run.data.longest, len(self.ids[split]))
 
-    def collate(self, split: str, chosen: Chosen) -> RowBatch:
+    def collate(self, split: str, chosen: Chosen) -> PackedBatch:
         """Rows of the ring that the split is. The last goes on past where the first began; there, nothing counts."""
         ids, length = self.ids[split], self._length(split)
         first = self._offset(chosen.epoch, length)
@@ -59,7 +59,8 @@ class Ring(Rows[RowBatch]):
         if self.tokens.start != self.tokens.end:
             write[write == self.tokens.start] = IGNORED  # what follows an end is no news, and no text
         count = int((write != IGNORED).sum())
-        return RowBatch({"loss": count, "nll": count}, torch.from_numpy(whole[:, :-1].copy()), torch.from_numpy(write))
+        return PackedBatch({"loss": count, "nll": count}, torch.from_numpy(whole[:, :-1].copy()),
+                           torch.from_numpy(write))
 
     def _offset(self, epoch: int, length: int) -> int:
         """Where the first row of an epoch begins: at the beginning of the text, and then elsewhere each time."""

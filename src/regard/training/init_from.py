@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import named_tensors, refuse_misfits
-from regard.convert.body import body_of
+from regard.convert.backbone import backbone_of
 from regard.nn.lora import INSIDE
 from regard.settings.schema import Run
 from regard.tasks.base import Sizes
 from regard.training.parallel import World
-from regard.training.tune import OVER
+from regard.training.trainable import OVER
 
 __all__ = ["is_new", "take_over", "taken"]
 
@@ -32,7 +32,7 @@ def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Ca
 def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
     """What a model takes over; its body has to be there whole, or what does not fit is named."""
     assert run.train.start is not None
-    body, own = body_of(Path(run.train.start)), named_tensors(model)
+    body, own = backbone_of(Path(run.train.start)), named_tensors(model)
     # A language model is all body: where another task reads, it is the encoder.
     prefix = "encoder." if body.task == "language" != run.task else ""
     weights = {prefix + name: tensor for name, tensor in body.weights.items()}

@@ -1,4 +1,4 @@
-"""blanks: raw text becomes rows with hidden tokens, for an encoder to learn from."""
+"""Masked text: raw text becomes rows with hidden tokens, for an encoder to learn from."""
 
 import re
 from abc import abstractmethod
@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from regard.check.probe import MAX_PROBE_LENGTH, made_up
 from regard.data.batch import Batch, Chosen, Plan
-from regard.data.blanks import NOISE, Hider
 from regard.data.builtin import passages
 from regard.data.corpus import Corpus, Found
+from regard.data.masking import NOISE, MaskingPolicy
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
 from regard.tasks.base import Example, Sizes, no_such_split
 from regard.tasks.reading import rows_of, vectors
-from regard.tasks.rows import BROKEN, CONTEXT, IGNORED, Rows
+from regard.tasks.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
 
-__all__ = ["BlankBatch", "Blanked", "at"]
+__all__ = ["MaskedBatch", "MaskedText", "at"]
 
 LEAST = 8  # tokens of a row: fewer are no text
 FOLLOWS, ELSEWHERE = 0, 1  # as the published heads number them
@@ -34,7 +34,7 @@ SCORED = 1 << 13  # tokens that are scored at once
 
 
 @dataclass(frozen=True)
-class BlankBatch(Batch):
+class MaskedBatch(Batch):
     """Texts with blanks, and what stood there."""
 
     tokens: Int[Tensor, "rows length"]
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     """FOLLOWS, ELSEWHERE, or IGNORED where there is no second half."""
 
 
-class Blanked(Rows[BlankBatch]):
+class MaskedText(TokenStream[MaskedBatch]):
     """A task that hides tokens of a long text: the half of it that is about rows and their blanks."""
 
     reads_only = True
@@ -79,8 +79,8 @@ class Blanked(Rows[BlankBatch]):
         return super()._sizes()
 
     @cached_property
-    def hider(self) -> Hider:
-        return Hider.of(self.run.blanks, self.tokens)
+    def masking_policy(self) -> MaskingPolicy:
+        return MaskingPolicy.of(self.run.blanks, self.tokens)
 
     # Ids -> rows
 
@@ -140,11 +140,11 @@ class Blanked(Rows[BlankBatch]):
 
     @cached_property
     def _ends_sentence(self) -> NDArray[np.bool_]:
-        return np.array([bool(SENTENCE_END.search(text)) for text in self.hider.words.written])
+        return np.array([bool(SENTENCE_END.search(text)) for text in self.masking_policy.words.written])
 
     # Rows -> batches
 
-    def collate(self, split: str, chosen: Chosen) -> BlankBatch:
+    def collate(self, split: str, chosen: Chosen) -> MaskedBatch:
         """The blanks of a row are a function of the seed, the row and, where they are to differ, the epoch."""
         how = self.run.blanks
         epoch = 0 if split != "train" else chosen.epoch if how.dynamic else chosen.epoch % how.copies
@@ -156,16 +156,16 @@ class Blanked(Rows[BlankBatch]):
             ids, orders[number] = self._row(split, row, random)
             whole[number, : len(ids)] = ids
             noise[number, :, : len(ids)] = random.random((NOISE, len(ids)))
-        tokens, places, targets = self.hider.hide(whole, noise)
+        tokens, places, targets = self.masking_policy.hide(whole, noise)
         return self._batch(tokens, places, targets, orders if self.run.blanks.next_sentence else None)
 
     def _batch(self, tokens: NDArray[np.int64], places: NDArray[np.int64], targets: NDArray[np.int64],
-               orders: NDArray[np.int64] | None = None) -> BlankBatch:
+               orders: NDArray[np.int64] | None = None) -> MaskedBatch:
         asked = int((targets != IGNORED).sum())
         counts = {"loss": asked, "nll": asked}
         if orders is not None:
             counts["order"] = int((orders != IGNORED).sum())
-        return BlankBatch(counts, torch.from_numpy(tokens), torch.from_numpy(places), torch.from_numpy(targets),
+        return MaskedBatch(counts, torch.from_numpy(tokens), torch.from_numpy(places), torch.from_numpy(targets),
                           None if orders is None else torch.from_numpy(orders))
 
     def segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
@@ -173,7 +173,7 @@ class Blanked(Rows[BlankBatch]):
         ends = tokens == self.tokens.end
         return ((ends.cumsum(1) - ends.long()) > 0).long()
 
-    def scored(self, split: str, limit: int | None, device: torch.device) -> Iterator[BlankBatch]:
+    def scored(self, split: str, limit: int | None, device: torch.device) -> Iterator[MaskedBatch]:
         """The (first `limit`) rows of a split, each once, and always with the same blanks."""
         if split not in self.ids:
             raise no_such_split(split, list(self.ids))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from regard.look.counterfactual import ask, scaled_and_not
 from regard.look.measure import entropy
 from regard.look.watch import watch
-from regard.look.whatif import ask, scaled_and_not
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.nn.mask import Mask

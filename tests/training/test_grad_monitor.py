@@ -10,14 +10,14 @@ import torch
 from numpy.random import default_rng
 
 from regard.settings.schema import Train
-from regard.training.health import FEWEST, RECENT, Health
+from regard.training.grad_monitor import FEWEST, RECENT, GradMonitor
 from regard.training.log import Log
 
 
 def spoken_of(folder: Path, norms: Sequence[float]) -> list[int]:
     """The steps that are spoken of, where the gradients had these lengths."""
     with Log(folder, Train(), quiet=True) as log:
-        health = Health(log, most=10)
+        health = GradMonitor(log, most=10)
         for step, norm in enumerate(norms, 1):
             health.note(step, torch.tensor(norm))
         health.settle()

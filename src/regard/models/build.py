@@ -1,15 +1,25 @@
-"""Which decoder writes, by the settings."""
+"""Which encoder and which decoder a model has, by the settings."""
 
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.decoder import Decoder
-from regard.models.elmo import ElmoDecoder
+from regard.models.elmo import ElmoDecoder, ElmoEncoder
+from regard.models.encoder import Encoder
 from regard.models.luong import LuongDecoder
 from regard.models.rnn import RecurrentDecoder
 from regard.models.sutskever import FixedDecoder
 from regard.models.writes import Writes
 from regard.settings.schema import Tower
 
-__all__ = ["decoder"]
+__all__ = ["decoder", "encoder", "reads_what_it_writes"]
+
+
+def encoder(tower: Tower, *, vocabulary: int) -> Encoder:
+    return (ElmoEncoder if tower.ways == "apart" else Encoder)(tower, vocabulary=vocabulary)
+
+
+def reads_what_it_writes(tower: Tower) -> bool:
+    """Whether a language model of this tower has read texts as an encoder of it does, which may then go on from it."""
+    return tower.ways == "apart"
 
 
 def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> Writes:

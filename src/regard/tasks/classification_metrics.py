@@ -1,4 +1,4 @@
-"""Judged: what a classifier said of labelled texts, and how good that is."""
+"""ClassificationMetrics: what a classifier said of labelled texts, and how good that is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 
 from regard.tasks.base import Scores
 
-__all__ = ["Judged", "f1"]
+__all__ = ["ClassificationMetrics", "f1"]
 
 
 @dataclass(frozen=True)
-class Judged:
+class ClassificationMetrics:
     """How likely each text is found to have each label, and which it has."""
 
     labels: Sequence[str]

@@ -1,16 +1,16 @@
-"""Bare: an encoder with nothing on it."""
+"""EncoderOnly: an encoder with nothing on it."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.readers import encoder
+from regard.models.build import encoder
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
-__all__ = ["Bare"]
+__all__ = ["EncoderOnly"]
 
 
-class Bare(nn.Module):
+class EncoderOnly(nn.Module):
     """Tokens to states, as a published body comes.
 
     Its `head` is a hidden layer without the output that belongs to it, such as BERT's "pooler": nothing reads it here,

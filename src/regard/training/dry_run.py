@@ -20,10 +20,10 @@ from regard.tasks.base import Sizes, Task
 from regard.training.estimate import Parameters
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
-from regard.training.tune import learner
+from regard.training.trainable import learner
 from regard.training.update import Update, is_compiled, make_update
 
-__all__ = ["Rehearsal", "measure", "rehearse", "speed"]
+__all__ = ["DryRun", "measure", "rehearse", "speed"]
 
 EXAMPLES = 60  # enough to see how long they are
 VOCABULARY = 320  # at the most, of so few
@@ -37,7 +37,7 @@ REACH = 0.6  # of the speed of a large product, for everything that is not one
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRun:
     """A task that is ready for its loss."""
 
     task: Task[Any]
@@ -85,7 +85,7 @@ class Rehearsal:
         return make_update(model, self.task, optimizer, run.train, device=device, precision=precision, world=World())
 
 
-def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
+def rehearse(run: Run, *, length: int | None = None) -> DryRun:
     """`length` absent: that of the built-in examples."""
     if (tokens := max(run.train.batch_tokens, length or 0)) > MOST_TOKENS:
         raise UserError(f"a batch of {tokens:,} tokens (train.batch_tokens, --length) is too large to plan; "
@@ -106,10 +106,10 @@ def rehearse(run: Run, *, length: int | None = None) -> Rehearsal:
         length = 2 * math.ceil(np.median(task.lengths("train")) / 2)  # batches have even lengths
     tokens = run.train.batch_tokens  # where an example is longer, it is a batch by itself
     alike = np.full(max(1, tokens // length), length)  # as many as make up a batch
-    return Rehearsal(task, sizes, exact, Plan(alike, tokens=tokens, seed=run.seed).shapes[0])
+    return DryRun(task, sizes, exact, Plan(alike, tokens=tokens, seed=run.seed).shapes[0])
 
 
-def measure(rehearsal: Rehearsal, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
+def measure(rehearsal: DryRun, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
             steps: int = STEPS) -> list[float]:
     """Seconds of each of a few real updates on this machine; fewer where they take long."""
     update, batch = rehearsal.update(run, device, precision), rehearsal.batch(processes).ready(device)

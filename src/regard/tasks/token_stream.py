@@ -1,4 +1,4 @@
-"""rows: raw text in files becomes the ids that a task cuts its examples from."""
+"""Raw text in files becomes the token ids that a task cuts its examples from."""
 
 import hashlib
 import itertools
@@ -24,7 +24,7 @@ from regard.settings.schema import Run
 from regard.tasks.base import FIRST_SHOWN, B, Sizes, Task
 from regard.tasks.prepared import KEY
 
-__all__ = ["BROKEN", "CONTEXT", "IGNORED", "Rows"]
+__all__ = ["BROKEN", "CONTEXT", "IGNORED", "TokenStream"]
 
 LEARN_FROM = 1 << 27  # characters that tokens are learned from, at the most: more text would not give others
 IGNORED = -1  # a target that counts nothing
@@ -32,7 +32,7 @@ CONTEXT = 48  # tokens of an example that are read
 BROKEN = "\ufffd"  # what part of a character is decoded to
 
 
-class Rows(Task[B]):
+class TokenStream(Task[B]):
     """A task whose examples are cut from a long text: the half of it that is about files and ids."""
 
     hides = False

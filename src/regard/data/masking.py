@@ -1,4 +1,4 @@
-"""Blanks: which tokens of a text are hidden, and by what, so that a model can be asked for them."""
+"""Masking: which tokens of a text are hidden, and by what, so that a model can be asked for them."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from regard.data.tokenizer import Tokenizer
-from regard.data.words import Words
+from regard.data.whole_words import Words
 from regard.settings.schema import Blanks
 
-__all__ = ["IGNORED", "NOISE", "Hidden", "Hider"]
+__all__ = ["IGNORED", "NOISE", "Hidden", "MaskingPolicy"]
 
 IGNORED = -1  # the target of a place that nothing is asked of
 NOISE = 3  # numbers drawn for each token: whether it is asked for, what becomes of it, and which token takes its place
@@ -26,7 +26,7 @@ class Hidden(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Hider:
+class MaskingPolicy:
     """Hides tokens as BERT does (Devlin et al. 2019, 3.1 and A.1)."""
 
     how: Blanks
@@ -38,7 +38,7 @@ class Hider:
     """All others."""
 
     @classmethod
-    def of(cls, how: Blanks, tokens: Tokenizer) -> "Hider":
+    def of(cls, how: Blanks, tokens: Tokenizer) -> "MaskingPolicy":
         assert tokens.mask is not None
         words, special = Words(tokens), np.zeros(len(tokens), dtype=bool)
         special[list(words.special)] = True

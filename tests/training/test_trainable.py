@@ -16,7 +16,7 @@ from torch import Tensor
 from killing import killed_at
 from regard.checkpoint import Checkpoint, average, read_json
 from regard.convert.run import saved
-from regard.models.detector import Detector
+from regard.models.electra import Detector
 from regard.nn.lora import merged
 from regard.predictor import load as load_run
 from regard.settings.errors import UserError
@@ -24,10 +24,10 @@ from regard.settings.load import from_json, load
 from regard.settings.schema import Run, Tower, Train
 from regard.tasks import make
 from regard.training import loop
+from regard.training.init_from import taken
 from regard.training.loop import train
 from regard.training.optimizer import adamw, layer_ratios
-from regard.training.start import taken
-from regard.training.tune import learner, learns
+from regard.training.trainable import learner, learns
 from regard.training.update import Update
 from regard.verbs.train import settled
 
@@ -81,7 +81,7 @@ def moved(folder: Path, source: Path) -> set[str]:
 def test_a_run_starts_with_the_body_and_the_tokens_of_another(
     data: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tuned(data, source, "train.rate=1e-30")  # as good as not moving
+    run = tuned(data, source, "train.learning_rate=1e-30")  # as good as not moving
     train(run, tmp_path)
     body, own = tensors(source), tensors(tmp_path)
     for name in body:
@@ -164,14 +164,14 @@ def test_with_lora_only_what_has_an_adapter_moves_and_only_its_rows(data: Path, 
 
 
 def test_frozen_blocks_and_what_is_below_them_stay(data: Path, source: Path, tmp_path: Path) -> None:
-    train(tuned(data, source, "train.frozen=1"), tmp_path, quiet=True)
+    train(tuned(data, source, "train.freeze_layers=1"), tmp_path, quiet=True)
     changed = moved(tmp_path, source)
     assert {name for name in changed if name.startswith("encoder.")} == {
         name for name in tensors(source) if name.startswith("encoder.blocks.1.")}
     assert {"head.hidden.weight", "head.output.weight"} <= changed
 
 
-@pytest.mark.parametrize("how", [Train(start="runs/mask", frozen=2), Train(start="runs/mask", tune="head"),
+@pytest.mark.parametrize("how", [Train(start="runs/mask", freeze_layers=2), Train(start="runs/mask", tune="head"),
                                  Train(start="runs/mask", tune="lora")])
 def test_a_generator_that_a_detector_s_body_came_without_learns_whatever_of_the_body_does(how: Train) -> None:
     with torch.device("meta"):
@@ -183,7 +183,7 @@ def test_a_generator_that_a_detector_s_body_came_without_learns_whatever_of_the_
 
 
 def test_an_adapter_of_a_frozen_block_does_not_learn() -> None:
-    how = Train(tune="lora", start="there", frozen=1)
+    how = Train(tune="lora", start="there", freeze_layers=1)
     names = [f"encoder.blocks.{block}.self.qkv.adapters.v.b" for block in (0, 1)]
     assert [learns(name, how) for name in names] == [False, True]
 
@@ -214,7 +214,7 @@ def test_a_run_says_what_learns_and_what_is_frozen(
 
 
 def test_the_model_of_a_run_with_adapters_has_them_merged(data: Path, source: Path, tmp_path: Path) -> None:
-    train(tuned(data, source, "train.tune=lora", "train.average=1"), tmp_path, quiet=True)
+    train(tuned(data, source, "train.tune=lora", "train.average_checkpoints=1"), tmp_path, quiet=True)
     found = [merged(checkpoint.weights(), scale=2.0) for checkpoint in Checkpoint.all(tmp_path)]
     own = tensors(tmp_path)
     assert any(all(torch.equal(own[name], weights[name]) for name in own) for weights in found)
@@ -253,9 +253,10 @@ def test_a_run_that_goes_on_does_not_need_its_source_any_more(data: Path, source
 
 
 def test_recomputed_and_in_pieces_adapters_learn_the_same(data: Path, source: Path, tmp_path: Path) -> None:
-    still = ("model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.rate=0.01")
+    still = ("model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.learning_rate=0.01")
     train(tuned(data, source, *still), tmp_path / "plain", quiet=True)
-    train(tuned(data, source, *still, "train.recompute=true", "train.accumulate=2"), tmp_path / "other", quiet=True)
+    less = ["train.activation_checkpointing=true", "train.accumulate=2"]  # memory
+    train(tuned(data, source, *still, *less), tmp_path / "other", quiet=True)
     one, two = tensors(tmp_path / "plain"), tensors(tmp_path / "other")
     for name in one:
         torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-5, msg=name)
@@ -291,10 +292,10 @@ def test_adapters_survive_kills_at_any_moment(data: Path, source: Path, tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", [False, True])
 def test_two_processes_learn_the_adapters_that_one_does(data: Path, source: Path, tmp_path: Path, shard: bool) -> None:
-    still = ["model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.rate=0.01"]
+    still = ["model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.learning_rate=0.01"]
     train(tuned(data, source, *still), tmp_path / "one", quiet=True)
     processes = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = started(data, source, tmp_path / "two", *still, f"train.shard={str(shard).lower()}")
+    command = started(data, source, tmp_path / "two", *still, f"train.fsdp={str(shard).lower()}")
     subprocess.run([*processes, *command], check=True, capture_output=True,
                    env={**os.environ, "OMP_NUM_THREADS": "1"})
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
@@ -310,7 +311,7 @@ def test_a_layer_s_rate_falls_with_its_depth_and_nothing_else_changes(source: Pa
     model = learner(make(run), {"vocabulary": 320, "labels": 3})
     optimizer = adamw(model, run.train, device=torch.device("cpu"))
     names = {parameter: name for name, parameter in model.named_parameters()}
-    rates = {names[parameter]: group["lr"] / run.train.rate for group in optimizer.param_groups
+    rates = {names[parameter]: group["lr"] / run.train.learning_rate for group in optimizer.param_groups
              for parameter in group["params"]}
     assert rates["head.output.weight"] == rates["head.hidden.bias"] == 1
     assert rates["encoder.blocks.1.self.qkv.weight"] == rates["encoder.blocks.1.self_norm.bias"] == 0.5
@@ -331,7 +332,7 @@ def test_every_group_follows_the_schedule_at_its_height(data: Path, source: Path
         seen.append([group["lr"] / group["ratio"] for group in self.optimizer.param_groups])
         return whole(self)
 
-    run = tuned(data, source, "train.layer_decay=0.5", "train.schedule=constant", "train.rate=5e-5")
+    run = tuned(data, source, "train.layer_decay=0.5", "train.schedule=constant", "train.learning_rate=5e-5")
     with patch.object(Update, "step", step):
         train(run, tmp_path, quiet=True)
     assert all(rate == pytest.approx(5e-5) for rates in seen for rate in rates)
@@ -343,7 +344,7 @@ def test_every_group_follows_the_schedule_at_its_height(data: Path, source: Path
 def test_a_run_without_patience_left_stops_and_keeps_its_best(data: Path, source: Path, tmp_path: Path) -> None:
     losses = iter([1.0, 0.5, 0.6, 0.7, 0.1])
     run = tuned(data, source, "train.patience=2", "train.steps=20", "train.evaluate_every=1", "train.tune=lora",
-                "train.average=1")
+                "train.average_checkpoints=1")
     with patch.object(loop, "validation_loss", lambda *_, **__: next(losses)):
         train(run, tmp_path, quiet=True)
     kept = {checkpoint.step: merged(checkpoint.weights(), scale=2.0) for checkpoint in Checkpoint.all(tmp_path)}
@@ -367,9 +368,9 @@ def test_a_classifier_is_the_mean_of_its_last_checkpoints_whatever_their_loss(
 
 def test_what_is_not_counted_by_its_errors_is_the_checkpoint_of_the_least_loss(data: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sees the dog\n", encoding="utf-8")
-    assert settled("classify", [data], None, None, None, []).train.average == 3
-    assert settled("mask", [tmp_path / "text.txt"], None, None, None, []).train.average == 1
-    assert settled("language", [tmp_path / "text.txt"], None, None, None, []).train.average == 1
+    assert settled("classify", [data], None, None, None, []).train.average_checkpoints == 3
+    assert settled("mask", [tmp_path / "text.txt"], None, None, None, []).train.average_checkpoints == 1
+    assert settled("language", [tmp_path / "text.txt"], None, None, None, []).train.average_checkpoints == 1
 
 
 # A language model.

@@ -42,12 +42,12 @@ def scale_of(how: Train) -> float:
 def learns(name: str, how: Train) -> bool:
     """Whether a parameter of this name does.
 
-    >>> how = Train(tune="lora", start="runs/mask", frozen=1)
+    >>> how = Train(tune="lora", start="runs/mask", freeze_layers=1)
     >>> [learns(f"encoder.blocks.{block}.self.qkv.adapters.q.a", how) for block in (0, 1)]
     [False, True]
     """
     above = level(name)
-    if how.frozen and above is not None and above <= how.frozen:
+    if how.freeze_layers and above is not None and above <= how.freeze_layers:
         return False
     return how.tune == "all" or name.startswith(HEADS) or (how.tune == "lora" and INSIDE in name)
 

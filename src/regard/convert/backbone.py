@@ -1,4 +1,4 @@
-"""body_of: what another model takes over of a trained one, out of a run or a Hugging Face directory."""
+"""backbone_of: what another model takes over of a trained one, out of a run or a Hugging Face directory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from regard.settings.errors import UserError
 from regard.settings.load import from_json
 from regard.settings.schema import Tower
 
-__all__ = ["Body", "body_of"]
+__all__ = ["Backbone", "backbone_of"]
 
 
 @dataclass(frozen=True)
-class Body:
+class Backbone:
     """A model to start from."""
 
     task: str
@@ -33,18 +33,18 @@ class Body:
     blanks are filled; and the output that the next model does not want."""
 
 
-def body_of(place: Path) -> Body:
+def backbone_of(place: Path) -> Backbone:
     """The model of a run that has ended, or that others have published."""
     if not place.is_dir():
         raise UserError(f"{place}: no such folder; a run or a Hugging Face directory is wanted")
     if not (place / "run.json").is_file():
         published = read_directory(place)
         task = "mask" if published.shape.kind == "sentences" else published.shape.kind
-        return Body(task, published.tower, place, published.longest or published.tower.longest,
+        return Backbone(task, published.tower, place, published.longest or published.tower.longest,
                     published.ours(origin=str(place)))
     manifest.check(place, *manifest.ANSWERING)
     run = from_json(read_json(place / "run.json"))
     if not (place / "config.json").is_file():
         raise UserError(f"{place}: the run has not ended yet (it has no config.json); start the same `regard train` "
                         "again to go on with it")
-    return Body(run.task, run.model, place / "tokenizer.json", run.data.longest, saved(place, run)[1])
+    return Backbone(run.task, run.model, place / "tokenizer.json", run.data.longest, saved(place, run)[1])
