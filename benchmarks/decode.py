@@ -26,7 +26,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from regard.convert.gpt2 import GPT2
 from regard.convert.shape import Shape
 from regard.device import choose_device, large_pages
-from regard.generate.sample import Draws, Sampling, sample
+from regard.generate.sample import Sampler, Sampling, sample
 from regard.kernels.cuda_graphs import Captures
 from regard.kernels.quantize import quantize
 from regard.models.decoder import Decoder
@@ -83,7 +83,7 @@ def ours(peer: GPT2LMHeadModel) -> Decoder:
 
 
 def our_way(model: Decoder, how: Sampling) -> Callable[[Tensor], Tensor]:
-    captures: Captures[Draws] = Captures()
+    captures: Captures[Sampler] = Captures()
 
     def write(prompt: Tensor) -> Tensor:
         with torch.inference_mode():

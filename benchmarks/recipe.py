@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from regard.data.batch import Batch, Plan
-from regard.data.loader import ahead
+from regard.data.batch import Batch, BatchSampler
+from regard.data.loader import prefetch
 from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.presets import base, gpt2, modern_small
@@ -75,7 +75,7 @@ class Course:
         self.run = Run(task="language", data=data, tokens=Tokens(vocabulary=args.vocabulary))
         self.task = Language(self.run)
         self.sizes = self.task.prepare(folder)
-        self.plan = Plan(self.task.lengths("train"), tokens=self.batch_tokens, seed=0, shapes=1)
+        self.plan = BatchSampler(self.task.lengths("train"), tokens=self.batch_tokens, seed=0, shapes=1)
         for name, tower in self.shapes.items():
             print(f"{name}: {Parameters.of(self._build(tower)).total:,} parameters")
         print(f"{args.tokens:,} tokens, {self.steps:,} steps, {self.steps / self.plan.steps_per_epoch:.1f} epochs\n",
@@ -101,7 +101,7 @@ class Course:
         def make(step: int) -> Batch:
             return self.task.collate("train", self.plan[step]).ready(self.device)
 
-        for step, batch in ahead(make, 0, steps):
+        for step, batch in prefetch(make, 0, steps):
             update(batch, step)
         loss = validation_loss(model, self.task, "val", tokens=self.batch_tokens, precision=precision)
         assert loss is not None

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.data.batch import Plan
+from regard.data.batch import BatchSampler
 from regard.data.ragged import Ragged
 from regard.device import choose_device
 from regard.generate.beam import Beam, Search, beam
@@ -196,7 +196,7 @@ class Data:
 
     def __init__(self, task: Translate, how: Train, vocabulary: int) -> None:
         task.ids = {"train": sentences(vocabulary)}
-        plan = Plan(task.lengths("train"), tokens=how.batch_tokens, seed=0, shapes=how.shapes)
+        plan = BatchSampler(task.lengths("train"), tokens=how.batch_tokens, seed=0, shapes=how.shapes)
         # One of each shape, as often as it comes.
         self.batches = [task.collate("train", plan[step]) for step in range(POOL)]
         self.tokens = sum(batch.counts["loss"] for batch in self.batches) / POOL

@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn.attend import Attend, Bias, Places
+from regard.nn.attend import Attend, AttentionPositions, Bias
 from regard.nn.mask import Mask, whole
 from regard.nn.positions import Alibi, RelativeBias
 from regard.nn.score import SCORES
@@ -44,7 +44,7 @@ class Call:
     k: Tensor
     v: Tensor
     mask: Mask
-    positions: Places | None
+    positions: AttentionPositions | None
     bias: Bias | None
     learned: tuple[Tensor, ...] = ()  # by the bias
 
@@ -73,7 +73,7 @@ def call(case: Case, dtype: torch.dtype = torch.float32) -> Call:
     v = torch.randn(case.rows, case.groups, case.keys, case.value, dtype=dtype)
     positions = None
     if case.start is not None:
-        positions = Places(whole(case.queries, CPU) + case.start, whole(case.keys, CPU))
+        positions = AttentionPositions(whole(case.queries, CPU) + case.start, whole(case.keys, CPU))
     return Call(attend, q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), mask_of(case), positions,
                 *bias_of(case, heads))
 

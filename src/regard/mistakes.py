@@ -26,7 +26,7 @@ class Mistakes:
 def mistakes(task: Task[Any], model: nn.Module, split: str, *, limit: int | None = None, worst: int = 50) -> Mistakes:
     """The answers to the (first `limit`) examples of a split that are not what was wanted: the worst of them."""
     examples = task.examples(split, limit)
-    answers = task.attempts(model, examples)
+    answers = task.greedy_answers(model, examples)
     wrong = [(loss_per_token(task, model, task.batches([example.input], [example.wanted])), example, answer)
              for example, answer in zip(examples, answers, strict=True) if answer != example.wanted]
     wrong.sort(key=lambda one: -one[0])
@@ -38,7 +38,7 @@ def _mistake(task: Task[Any], model: nn.Module, loss: float, example: Example, a
         return Mistake(example.input, example.wanted, answer, loss, len(example.input.split()), None)
     [record] = task.look(model, [example.input], [answer], only=task.focus)
     [batch] = task.batches([example.input], [answer])
-    said = list(task.said(batch))
+    said = list(task.output_rows(batch))
     labels = max(record.labels.values(), key=lambda each: len(each.targets))
     weights = np.zeros((len(labels.targets), len(labels.sources)), np.float32)
     for each in record.values():

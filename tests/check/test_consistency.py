@@ -10,7 +10,7 @@ from torch.nn import functional
 from regard.check.consistency import CHECKS, Check, checks
 from regard.check.probe import Probe, of_decoder, of_encoder_decoder
 from regard.generate.beam import Search
-from regard.generate.sample import Draws
+from regard.generate.sample import Sampler
 from regard.generate.text import Pieces
 from regard.models.decoder import Decoder, DecoderState
 from regard.models.encoder import Encoder
@@ -167,8 +167,8 @@ def beam_that_prefers_the_second_best(patch: Patch) -> None:
 
 
 def prompts_of_one_length(patch: Patch) -> None:
-    sound = Draws.__init__
-    patch.setattr(Draws, "__init__", lambda self, *inputs, lengths=None, **options: sound(self, *inputs, **options))
+    sound = Sampler.__init__
+    patch.setattr(Sampler, "__init__", lambda self, *inputs, lengths=None, **options: sound(self, *inputs, **options))
 
 
 def text_that_is_cut(patch: Patch) -> None:

@@ -237,7 +237,7 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
 # What is refused
 
 
-@pytest.mark.parametrize(("name", "config", "said"), [
+@pytest.mark.parametrize(("name", "config", "output_rows"), [
     ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key': regard has"),
     ("bert", {"is_decoder": True}, "is_decoder=true"), ("bert", {"add_cross_attention": True}, "add_cross_attention"),
     ("bert", {"hidden_act": "mish"}, "hidden_act='mish'"), ("bert", {"num_attention_heads": 4}, "4 heads do not"),
@@ -270,7 +270,7 @@ def test_any_config_is_read_or_refused(name: str, key: str, value: object) -> No
     assert not said or said.startswith("config.json: ")
 
 
-@pytest.mark.parametrize(("kind", "harm", "said"), [
+@pytest.mark.parametrize(("kind", "harm", "output_rows"), [
     ("classify", {"architectures": ["BertForQuestionAnswering"]}, "regard has BertModel, BertForMaskedLM"),
     ("classify", {"architectures": "BertModel"}, "architectures='BertModel'"),
     ("classify", {"problem_type": "regression"}, "problem_type='regression'"),
@@ -335,7 +335,7 @@ def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, 
     assert load(tmp_path / "run" / "run.json").data.longest == 12
 
 
-@pytest.mark.parametrize(("pool", "parts", "said"), [
+@pytest.mark.parametrize(("pool", "parts", "output_rows"), [
     ({"pooling_mode_max_tokens": True}, (), "by its first token or by the mean of all, alone"),
     ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, (), "alone"),
     ({"pooling_mode_mean_tokens": True}, ("Dense",), "'Dense' as part 2"),
@@ -412,7 +412,7 @@ def test_a_published_classifier_is_measured_on_files_by_its_own_order_of_labels(
     assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"labels": list(names.values())}
     [wanted] = predictor.task.examples("val", 1)
     [batch] = predictor.task.batches([wanted.input], predictor.predict([wanted.input]))
-    assert predictor.task.likeliest(predictor.model, batch).all()
+    assert predictor.task.matches_greedy(predictor.model, batch).all()
 
 
 def test_a_published_classifier_without_data_of_its_own_says_how_it_is_measured(

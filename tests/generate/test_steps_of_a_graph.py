@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.generate.filters import Filter, NoRepeat, PenalizeRepeats
-from regard.generate.sample import Draws, Sampling, padded
+from regard.generate.sample import Sampler, Sampling, padded
 from regard.generate.sampler import draw
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
@@ -15,12 +15,12 @@ ROWS = [[3, 4, 5], [6], [7, 8, 9, 10, 11]]
 OTHERS = [[4, 9], [5, 5, 5, 3, 8], [1, 2, 3, 4]]
 
 
-def draws(rows: list[list[int]], rules: dict[str, float], filters: list[Filter]) -> Draws:
+def draws(rows: list[list[int]], rules: dict[str, float], filters: list[Filter]) -> Sampler:
     model = Decoder(Tower(width=16, depth=2, heads=2, positions="rotary"), vocabulary=5000)
     initialize(model, seed=0)
     how = Sampling(end=2, longest=6, **rules)  # type: ignore[arg-type]
     barred = torch.rand(3, 5000, generator=torch.Generator().manual_seed(rows[0][0])) < 0.9
-    return Draws(model.eval(), padded(rows), how, lengths=[*map(len, rows)], filters=filters, seeds=rows,
+    return Sampler(model.eval(), padded(rows), how, lengths=[*map(len, rows)], filters=filters, seeds=rows,
                  barred=barred)
 
 

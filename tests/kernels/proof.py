@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.kernels import launch
 from regard.kernels.quantize import ScaledLinear
 from regard.models.decoder import Decoder
-from regard.nn.attend import Attend, Places
+from regard.nn.attend import Attend, AttentionPositions
 from regard.nn.attention import Memory
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import initialize
@@ -105,7 +105,7 @@ def attention(
     positions, bias = None, None
     if cached or lines or lying:
         start = dice.randint(0, known - asked)
-        positions = Places(whole(asked, torch.device(device)) + start, whole(known, torch.device(device)),
+        positions = AttentionPositions(whole(asked, torch.device(device)) + start, whole(known, torch.device(device)),
                            in_order=cached or lying)
     if lines:
         seen = torch.rand(rows, 1, asked, known, device=device) < 0.7

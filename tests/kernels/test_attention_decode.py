@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.kernels.kernel import ran
-from regard.nn.attend import Places
+from regard.nn.attend import AttentionPositions
 from regard.nn.mask import Mask
 from regard.nn.score import ScaledDotAttend
 
@@ -23,7 +23,7 @@ def test_it_gives_the_context_of_the_definition(
     k, v = (torch.randn(6, groups, keys, head, device="cuda", dtype=dtype) for _ in range(2))
     rows = torch.randint(6, (6, keys), device="cuda") if moved else None
     here = torch.arange(keys - queries - 3, keys - 3, device="cuda")[None]
-    places, mask = Places(here, torch.arange(keys, device="cuda")[None], rows), Mask(causal=True)
+    places, mask = AttentionPositions(here, torch.arange(keys, device="cuda")[None], rows), Mask(causal=True)
     attend = ScaledDotAttend((head,) * 4)
     with torch.no_grad(), ran() as log:
         fast = attend(q, k, v, mask=mask, positions=places).context

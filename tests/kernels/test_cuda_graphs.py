@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.generate.beam import Beam, Hypothesis, Search, beam
-from regard.generate.sample import Draws, Sampling, gather, padded, sample
+from regard.generate.sample import Sampler, Sampling, gather, padded, sample
 from regard.kernels.cuda_graphs import Captures
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
@@ -78,7 +78,7 @@ def test_recorded_draws_are_those_of_the_open_ones_whatever_the_lengths(
     rules: dict[str, float], positions: Literal["rotary", "learned"]
 ) -> None:
     torch.set_float32_matmul_precision("highest")
-    tower, captures = Tower(width=64, depth=2, heads=4, kv_heads=2, positions=positions), Captures[Draws]()
+    tower, captures = Tower(width=64, depth=2, heads=4, kv_heads=2, positions=positions), Captures[Sampler]()
     model = Decoder(tower, vocabulary=5000)
     initialize(model, seed=0)
     model.eval()

@@ -281,8 +281,8 @@ def test_what_is_known_of_the_keys_beforehand_changes_no_weight(score: str) -> N
     q, k = torch.randn(2, 2, 3, WIDTH), torch.randn(2, 2, 5, WIDTH)
     mask = Mask(keys=torch.arange(5).expand(2, -1) < 4)
     weights = attend.weights(q, k, mask=mask)
-    assert torch.equal(attend.weights(q, k, mask=mask, known=attend.know(k)), weights)
-    torch.testing.assert_close(attend(q, k, k, mask=mask, known=attend.know(k)).context, weights @ k)
+    assert torch.equal(attend.weights(q, k, mask=mask, projected_keys=attend.project_keys(k)), weights)
+    torch.testing.assert_close(attend(q, k, k, mask=mask, projected_keys=attend.project_keys(k)).context, weights @ k)
 
 
 # The one search, the one sampler, and all that looks on.

@@ -16,7 +16,7 @@ from attention_cases import BIASES, CPU, EQUAL, HEADS, MASKS, UNEQUAL, Case, agr
 from attention_paths import WAYS, Taken
 from regard.generate.beam import Beam, beam
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attend import Attend, Places
+from regard.nn.attend import Attend, AttentionPositions
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
 from regard.nn.score import SCORES, AdditiveAttend, BilinearAttend, DistanceAttend, DotAttend, ScaledDotAttend
@@ -68,7 +68,7 @@ def test_fast_and_explicit_agree_in_bfloat16_as_far_as_it_goes(case: Case) -> No
 def test_a_row_of_weights_is_never_negative_and_sums_to_one_or_sees_nothing(case: Case) -> None:
     ours = call(case)
     weights = ours.weights()
-    queries, keys, *_ = ours.positions or Places(whole(case.queries, CPU), whole(case.keys, CPU))
+    queries, keys, *_ = ours.positions or AttentionPositions(whole(case.queries, CPU), whole(case.keys, CPU))
     dense = ours.mask.dense(queries, keys)
     allowed = torch.ones_like(weights, dtype=torch.bool) if dense is None else dense.expand_as(weights)
     assert (weights >= 0).all()
@@ -214,7 +214,7 @@ def test_a_window_over_keys_in_order_gives_what_the_dense_mask_gives(
         queries: int, keys: int, window: int, kind: str, bias: str, seed: int) -> None:
     """As in a cache: wherever in it the queries stand, and in each row elsewhere."""
     ours = call(Case(mask=kind, bias=bias, queries=queries, keys=keys, groups=2, seed=seed))
-    places = Places(torch.randint(0, keys, (len(ours.q), queries)), whole(keys, CPU), in_order=True)
+    places = AttentionPositions(torch.randint(0, keys, (len(ours.q), queries)), whole(keys, CPU), in_order=True)
     ours = replace(ours, mask=replace(ours.mask, window=window), positions=places)
     assert apart(ours.fast(), ours.explicit()) <= 1e-5
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from attention_paths import WAYS
-from regard.kernels.fixed_kv_cache import FixedCache, Lineage
+from regard.kernels.fixed_kv_cache import BeamAncestry, FixedCache
 from regard.nn.attention import Attention
 from regard.nn.kv_cache import GrowingCache, LayerCache
 from regard.nn.mask import Mask
@@ -95,7 +95,7 @@ def test_where_the_host_may_not_look_it_counts_the_keys_until_a_step_may_be_reco
     """On a device without numbers, which like a GPU says nothing of its positions."""
     device, given = torch.device("meta"), Keys([])
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", given)
-    model, lineage = attention("rotary").to(device), Lineage(ROWS, 2 * LENGTH, device)
+    model, lineage = attention("rotary").to(device), BeamAncestry(ROWS, 2 * LENGTH, device)
     kept = FixedCache(ROWS, GROUPS, 2 * LENGTH, HEAD, like=torch.zeros(1, device=device), lineage=lineage)
     for start, stop in ((0, 4), (4, 7), (7, 8), (8, 10)):
         here = places(start, stop, per_row=False).to(device)
@@ -106,7 +106,7 @@ def test_where_the_host_may_not_look_it_counts_the_keys_until_a_step_may_be_reco
 
 @pytest.mark.parametrize("length", [3, torch.tensor([[3]])])
 def test_what_is_forgotten_is_counted_again_where_it_is_the_same_in_every_row(length: int | Tensor) -> None:
-    lineage = Lineage(ROWS, LENGTH, torch.device("cpu"))
+    lineage = BeamAncestry(ROWS, LENGTH, torch.device("cpu"))
     lineage.write(places(0, 5, per_row=False))
     lineage.truncate(length)
     lineage.write(places(3, 6, per_row=False))

@@ -12,7 +12,7 @@ from torch import Tensor
 from attention_cases import HEADS, Case, agree, call
 from attention_paths import WAYS, forced, patched, with_faulty_kernel
 from regard.kernels.calls import AttentionCall
-from regard.nn.attend import Bias, Places
+from regard.nn.attend import AttentionPositions, Bias
 from regard.nn.mask import Mask
 
 Wrap = Callable[[Any], Any]
@@ -52,7 +52,7 @@ def biased(fault: Callable[[Bias, float], Bias]) -> tuple[Any, str, Wrap]:
         "attention.sdpa", lambda call: call._replace(bias=call.bias and fault(call.bias, call.temperature)))
 
 
-def placed(fault: Callable[[Places], Places]) -> tuple[Any, str, Wrap]:
+def placed(fault: Callable[[AttentionPositions], AttentionPositions]) -> tuple[Any, str, Wrap]:
     """A fault of the positions on their way to the kernel."""
     return with_faulty_kernel(
         "attention.sdpa", lambda call: call._replace(positions=call.positions and fault(call.positions)))

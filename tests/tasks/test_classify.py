@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.check.consistency import checks
-from regard.data.batch import Chosen, Plan
+from regard.data.batch import BatchSampler, BatchSpec
 from regard.data.labelled import Sample
 from regard.mistakes import mistakes
 from regard.predictor import Predictor, load
@@ -83,8 +83,9 @@ def test_a_text_may_have_several_labels_or_none(many: Path) -> None:
 
 
 def a_batch(task: Classify, split: str = "val") -> LabelBatch:
-    chosen = Plan(task.lengths(split), tokens=512, seed=0)[0]
-    return task.collate(split, Chosen(chosen.indices, len(chosen.indices) + 3, chosen.length))  # three rows are empty
+    chosen = BatchSampler(task.lengths(split), tokens=512, seed=0)[0]
+    # Three rows are empty.
+    return task.collate(split, BatchSpec(chosen.indices, len(chosen.indices) + 3, chosen.length))
 
 
 def logits(predictor: Predictor, batch: LabelBatch) -> Tensor:
@@ -253,9 +254,9 @@ def test_the_likeliest_labels_are_those_that_are_given(kind: str, request: pytes
     predictor = load(request.getfixturevalue(kind))
     task, texts = predictor.task, ["red things", "the blue car", "x"]
     [batch] = task.batches(texts, predictor.predict(texts))
-    assert task.likeliest(predictor.model, batch).all()
+    assert task.matches_greedy(predictor.model, batch).all()
     [batch] = task.batches(["the red car"], ["green"])
-    assert not task.likeliest(predictor.model, batch).all()
+    assert not task.matches_greedy(predictor.model, batch).all()
 
 
 def test_without_its_data_a_run_still_answers(one: Path, tmp_path: Path) -> None:
@@ -273,7 +274,7 @@ def test_without_its_data_a_run_still_answers(one: Path, tmp_path: Path) -> None
 def test_other_labels_than_those_learned_are_refused(one: Path, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a car\tred\na cat\tpink\n")
     with pytest.raises(UserError, match=r"test.tsv:2: the label 'pink' is not one of those learned: blue, green, red"):
-        load(one).task.more([tmp_path / "test.tsv"])
+        load(one).task.add_test_data([tmp_path / "test.tsv"])
 
 
 def test_a_shifted_copy_keeps_its_labels(one: Path) -> None:

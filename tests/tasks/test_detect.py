@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from killing import killed_at
 from regard.check.consistency import checks
-from regard.data.batch import Chosen
+from regard.data.batch import BatchSpec
 from regard.mistakes import mistakes
 from regard.models.electra import Detector
 from regard.nn.init import initialize
@@ -56,7 +56,7 @@ def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Detect, 
 def everything(task: Detect, split: str = "train") -> MaskedBatch:
     """All rows, and an empty one besides."""
     lengths = task.lengths(split)
-    return task.collate(split, Chosen(np.arange(len(lengths)), len(lengths) + 1, int(lengths.max()) + 2))
+    return task.collate(split, BatchSpec(np.arange(len(lengths)), len(lengths) + 1, int(lengths.max()) + 2))
 
 
 def original(batch: MaskedBatch) -> torch.Tensor:
@@ -229,7 +229,7 @@ def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detect
     task, model = made
     examples = task.examples("val")
     assert examples
-    answers = task.attempts(model, examples)
+    answers = task.greedy_answers(model, examples)
     for example, answer in zip(examples, answers, strict=True):
         [batch] = task.batches([example.input], [example.wanted])
         assert example.wanted.count("[[") == 1
@@ -237,7 +237,7 @@ def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detect
         assert batch.counts["nll"] == batch.tokens.shape[1]
         assert 1 <= int(batch.replaced.sum()) < batch.counts["nll"] - 2
         [own] = task.batches([example.input], [answer])
-        assert task.likeliest(model, own).shape == own.tokens.shape
+        assert task.matches_greedy(model, own).shape == own.tokens.shape
         loss, nll = task.loss(model, own)
         assert float(loss.total.detach()) == float(nll.total)
     with pytest.raises(UserError, match="around some of its words"):

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batch import Chosen, Plan
+from regard.data.batch import BatchSampler, BatchSpec
 from regard.data.shards import Counts, Shards
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
@@ -89,7 +89,7 @@ def test_every_token_is_written_once_in_every_epoch_after_the_one_before_it(
         text: list[int], longest: int, epoch: int, rows: int) -> None:
     numbered = list(range(3, 3 + len(text)))
     task = ring(numbered, longest)
-    plan = Plan(task.lengths("train"), tokens=rows * longest, seed=0)
+    plan = BatchSampler(task.lengths("train"), tokens=rows * longest, seed=0)
     met: list[int] = []
     for step in range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch):
         batch = task.collate("train", plan[step])
@@ -104,7 +104,7 @@ def test_every_token_is_written_once_in_every_epoch_after_the_one_before_it(
 
 def test_rows_are_cut_elsewhere_in_every_epoch() -> None:
     task = ring(list(range(3, 200)), 20)
-    plan = Plan(task.lengths("train"), tokens=1000, seed=0)
+    plan = BatchSampler(task.lengths("train"), tokens=1000, seed=0)
     firsts = [task.collate("train", plan[epoch * plan.steps_per_epoch]).read[:, 0].sort().values.tolist()
               for epoch in range(6)]
     assert len({tuple(first) for first in firsts}) == 6
@@ -115,7 +115,7 @@ def test_a_batch_depends_on_the_seed_and_the_step_alone() -> None:
     batches = []
     for _ in range(2):
         task = ring(list(range(3, 100)), 7)
-        plan = Plan(task.lengths("train"), tokens=28, seed=3)
+        plan = BatchSampler(task.lengths("train"), tokens=28, seed=3)
         batches.append([task.collate("train", plan[step]).read.tolist() for step in (40, 3, 0, 11)])
     assert batches[0] == batches[1]
 
@@ -123,7 +123,7 @@ def test_a_batch_depends_on_the_seed_and_the_step_alone() -> None:
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_shares_of_several_processes_are_the_batch(size: int) -> None:
     task = ring(list(range(3, 100)), 7)
-    chosen = Plan(task.lengths("train"), tokens=35, seed=3)[17]
+    chosen = BatchSampler(task.lengths("train"), tokens=35, seed=3)[17]
     whole = task.collate("train", chosen)
     parts = [task.collate("train", chosen.share(rank, size)) for rank in range(size)]
     assert sum(part.counts["nll"] for part in parts) == whole.counts["nll"]
@@ -135,16 +135,16 @@ def test_the_shares_of_several_processes_are_the_batch(size: int) -> None:
 
 def test_the_start_of_a_document_is_no_text_to_be_learned() -> None:
     task = ring([1, 5, 6, 2, 1, 7, 2], 7)
-    assert task.collate("train", Chosen(np.array([0]), 1, 7)).write.tolist() == [[5, 6, 2, IGNORED, 7, 2, IGNORED]]
+    assert task.collate("train", BatchSpec(np.array([0]), 1, 7)).write.tolist() == [[5, 6, 2, IGNORED, 7, 2, IGNORED]]
 
 
 def test_where_one_token_is_start_and_end_it_is_learned_as_the_end() -> None:
     task = ring([1, 5, 6, 1, 7], 5, start=1, end=1)
-    assert task.collate("train", Chosen(np.array([0]), 1, 5)).write.tolist() == [[5, 6, 1, 7, 1]]
+    assert task.collate("train", BatchSpec(np.array([0]), 1, 5)).write.tolist() == [[5, 6, 1, 7, 1]]
 
 
 def test_of_no_rows_nothing_is_counted(made: tuple[Language, Decoder]) -> None:
-    batch = made[0].collate("train", Chosen(np.zeros(0, dtype=np.int64), 2, 8))
+    batch = made[0].collate("train", BatchSpec(np.zeros(0, dtype=np.int64), 2, 8))
     assert batch.counts == {"loss": 0, "nll": 0}
     assert (batch.write == IGNORED).all()
 
@@ -161,7 +161,7 @@ def test_rows_fit_learned_positions(data: Path) -> None:
 def test_documents_apart_are_as_each_alone(data: Path, tmp_path: Path, positions: str) -> None:
     task, model = prepared(tiny(data, "data.documents=apart", f"model.positions={positions}", "data.longest=300"),
                            tmp_path)
-    batch = task.collate("train", Chosen(np.array([0]), 1, int(task.lengths("train")[0])))
+    batch = task.collate("train", BatchSpec(np.array([0]), 1, int(task.lengths("train")[0])))
     states = task._states(model, batch.read)[0]
     starts = [*(batch.read[0] == task.tokens.start).nonzero()[:, 0].tolist(), batch.read.shape[1]]
     assert len(starts) == len(DOCUMENTS) + 1
@@ -179,7 +179,7 @@ def test_joined_documents_see_each_other(made: tuple[Language, Decoder]) -> None
 @torch.no_grad()
 def test_the_loss_of_a_batch_is_the_sum_over_its_pieces(made: tuple[Language, Decoder]) -> None:
     task, model = made
-    batch = task.collate("train", Chosen(np.array([0, 2, 3]), 4, 16))
+    batch = task.collate("train", BatchSpec(np.array([0, 2, 3]), 4, 16))
     whole = [float(term.total) for term in task.loss(model, batch)]
     parts = np.sum([[float(term.total) for term in task.loss(model, part)] for part in batch.pieces(3)], 0)
     assert whole == pytest.approx(parts.tolist(), rel=1e-5)
@@ -410,7 +410,8 @@ def test_a_text_scores_the_same_whether_it_is_the_runs_own_or_another(
     task, model = made
     (tmp_path / "new.jsonl").write_text(json.dumps({"body": (data / "val.txt").read_text(encoding="utf-8")}))
     (tmp_path / "new.txt.gz").write_bytes(gzip.compress((data / "val.txt").read_bytes()))
-    names = task.more([data / "val.txt", tmp_path / "new.txt.gz"]) + task.more([tmp_path / "new.jsonl"], source="body")
+    names = task.add_test_data([data / "val.txt", tmp_path / "new.txt.gz"])
+    names += task.add_test_data([tmp_path / "new.jsonl"], source="body")
     assert names == [str(data / "val.txt"), str(tmp_path / "new.txt.gz"), str(tmp_path / "new.jsonl")]
     gc.collect()  # the files that the ids were mapped from are gone
     for limit in (None, 2):

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 
 from killing import killed_at
-from regard.data.batch import Chosen, Plan
+from regard.data.batch import BatchSampler, BatchSpec
 from regard.mistakes import mistakes
 from regard.models.masked_lm import MaskedLM
 from regard.nn.init import initialize
@@ -69,9 +69,9 @@ def paired(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fill, 
     return prepared(tiny(data, "blanks.next_sentence=true"), tmp_path_factory.mktemp("pairs"))
 
 
-def everything(task: Fill, split: str = "train", *, epoch: int = 0, length: int | None = None) -> Chosen:
+def everything(task: Fill, split: str = "train", *, epoch: int = 0, length: int | None = None) -> BatchSpec:
     lengths = task.lengths(split)
-    return Chosen(np.arange(len(lengths)), len(lengths), length or int(lengths.max()), epoch)
+    return BatchSpec(np.arange(len(lengths)), len(lengths), length or int(lengths.max()), epoch)
 
 
 def originals(task: Fill, split: str, **more: int) -> list[list[int]]:
@@ -116,7 +116,7 @@ def test_rows_apart_are_of_one_document_each(data: Path, tmp_path: Path) -> None
 def test_a_batch_is_a_function_of_the_seed_and_the_step_alone(data: Path, tmp_path: Path,
                                                               made: tuple[Fill, MaskedLM]) -> None:
     task, again = made[0], prepared(tiny(data), tmp_path)[0]
-    plan = Plan(task.lengths("train"), tokens=64, seed=0)
+    plan = BatchSampler(task.lengths("train"), tokens=64, seed=0)
     for step in (7, 0, 7):
         one, other = (each.collate("train", plan[step]).tensors() for each in (task, again))
         assert all(torch.equal(one[name], other[name]) for name in one)
@@ -125,7 +125,7 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step_alone(data: Path, tmp_pa
 def test_padding_and_company_do_not_change_what_is_hidden_of_a_row(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
     together = task.collate("train", everything(task))
-    alone = task.collate("train", Chosen(np.array([3]), 2, 40))
+    alone = task.collate("train", BatchSpec(np.array([3]), 2, 40))
     asked, own = (each.targets[row] != IGNORED for each, row in ((together, 3), (alone, 0)))
     assert alone.places[0][own].tolist() == together.places[3][asked].tolist()
     assert alone.tokens[0, : together.tokens.shape[1]].tolist() == together.tokens[3].tolist()
@@ -390,15 +390,15 @@ def test_an_example_wants_the_text_that_stood_there(made: tuple[Fill, MaskedLM])
     task, model = made
     examples = task.examples("val")
     assert len(examples) == len(task.spans("val"))
-    answers = task.attempts(model, examples)
+    answers = task.greedy_answers(model, examples)
     for example, answer in zip(examples, answers, strict=True):
         [fill] = task._fillings(example.input, example.wanted)
         assert task._filled(example.input, [fill]) == example.wanted
         [batch] = task.batches([example.input], [example.wanted])
         assert (batch.counts, batch.targets.tolist()) == ({"loss": 1, "nll": 1}, [[fill]])
         [own] = task.batches([example.input], [answer])
-        assert task.likeliest(model, own).tolist() == [[True]]
-        assert bool(task.likeliest(model, batch)) == (answer == example.wanted)
+        assert task.matches_greedy(model, own).tolist() == [[True]]
+        assert bool(task.matches_greedy(model, batch)) == (answer == example.wanted)
     assert task.examples("val", 2) == examples[:2]
     with pytest.raises(UserError, match="train: no such split"):
         task.examples("train")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regard.check.consistency import checks
-from regard.data.batch import Chosen
+from regard.data.batch import BatchSpec
 from regard.mistakes import mistakes
 from regard.models.classifier import Tagger
 from regard.nn.init import initialize
@@ -97,10 +97,10 @@ def test_a_batch_is_padded_with_what_counts_nothing(ready: tuple[Tag, Tagger]) -
     task, model = ready
     lengths = task.lengths("train")
     length = int(lengths[:3].max()) + 4
-    batch = task.collate("train", Chosen(np.arange(3), 5, length))
+    batch = task.collate("train", BatchSpec(np.arange(3), 5, length))
     assert batch.tokens.shape == batch.targets.shape == (5, length)
     assert batch.counts["nll"] == int((batch.targets != IGNORED).sum()) == sum(len(sentence(n)) for n in range(3))
-    alone = [task.collate("train", Chosen(np.array([n]), 1, int(lengths[n]))) for n in range(3)]
+    alone = [task.collate("train", BatchSpec(np.array([n]), 1, int(lengths[n]))) for n in range(3)]
     whole = float(task.loss(model, batch)[1].total)
     assert whole == pytest.approx(sum(float(task.loss(model, one)[1].total) for one in alone), rel=1e-5)
 
@@ -194,7 +194,7 @@ def test_what_is_looked_at_has_a_row_for_each_token(ready: tuple[Tag, Tagger]) -
 def test_scores_count_words(ready: tuple[Tag, Tagger]) -> None:
     task, model = ready
     scores, examples = task.score(model, "val"), task.examples("val")
-    given = [answer.split(" ") for answer in task.attempts(model, examples)]
+    given = [answer.split(" ") for answer in task.greedy_answers(model, examples)]
     wanted = [example.wanted.split(" ") for example in examples]
     right = [tag == said for pair in zip(wanted, given, strict=True) for tag, said in zip(*pair, strict=True)]
     assert scores["accuracy"] == sum(right) / len(right)
@@ -266,7 +266,7 @@ def test_words_of_another_file_are_tagged_and_a_space_inside_one_does_not_break(
         ready: tuple[Tag, Tagger], tmp_path: Path) -> None:
     task, model = ready
     (tmp_path / "more.conll").write_text("the dog\tNOUN\nwell\tADV\nwalks\tVERB\n\nwalk\tNOUN\n")
-    [name] = task.more([tmp_path / "more.conll"])
+    [name] = task.add_test_data([tmp_path / "more.conll"])
     assert task.score(model, name)["words"] == 4
     assert task.of(task.shift(name, "length", seed=0))[0].labels == ("NOUN", "ADV")
 
@@ -303,7 +303,7 @@ def test_mistakes_have_their_attention(trained: Path) -> None:
 
 def test_examples_are_tagged_as_they_stand(trained: Path) -> None:
     predictor = load_predictor(trained)
-    [answer] = predictor.task.attempts(predictor.model, [Example("dog. ?! a", "NOUN ADV DET")])
+    [answer] = predictor.task.greedy_answers(predictor.model, [Example("dog. ?! a", "NOUN ADV DET")])
     assert len(answer.split(" ")) == 3
 
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batch import Chosen, Plan
+from regard.data.batch import BatchSampler, BatchSpec
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.predictor import load as load_predictor
@@ -68,8 +68,8 @@ def translator(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tr
     return prepared(tiny(data), tmp_path_factory.mktemp("run"))
 
 
-def plan(task: Translate, seed: int = 0) -> Plan:
-    return Plan(task.lengths("train"), tokens=64, seed=seed)
+def plan(task: Translate, seed: int = 0) -> BatchSampler:
+    return BatchSampler(task.lengths("train"), tokens=64, seed=seed)
 
 
 def same(a: ParallelBatch, b: ParallelBatch) -> bool:
@@ -81,7 +81,7 @@ def same(a: ParallelBatch, b: ParallelBatch) -> bool:
 
 @given(LENGTHS, st.integers(8, 2000), st.integers(0, 5))
 def test_every_example_comes_once_in_every_epoch(lengths: np.ndarray, tokens: int, epoch: int) -> None:
-    whole = Plan(lengths, tokens=tokens, seed=1)
+    whole = BatchSampler(lengths, tokens=tokens, seed=1)
     steps = range(epoch * whole.steps_per_epoch, (epoch + 1) * whole.steps_per_epoch)
     met = Counter(index for step in steps for index in whole[step].indices.tolist())
     assert met == Counter(range(len(lengths)))
@@ -89,7 +89,7 @@ def test_every_example_comes_once_in_every_epoch(lengths: np.ndarray, tokens: in
 
 @given(LENGTHS, st.integers(8, 2000))
 def test_every_example_fits_its_batch_and_every_batch_its_tokens(lengths: np.ndarray, tokens: int) -> None:
-    whole = Plan(lengths, tokens=tokens, seed=1)
+    whole = BatchSampler(lengths, tokens=tokens, seed=1)
     for step in range(whole.steps_per_epoch):
         chosen = whole[step]
         assert 0 < len(chosen.indices) <= chosen.rows
@@ -100,7 +100,7 @@ def test_every_example_fits_its_batch_and_every_batch_its_tokens(lengths: np.nda
 
 @given(LENGTHS, st.integers(0, 9), st.permutations(range(12)))
 def test_a_batch_depends_on_the_seed_and_the_step_alone(lengths: np.ndarray, seed: int, order: list[int]) -> None:
-    first, again = (Plan(lengths, tokens=256, seed=seed) for _ in range(2))
+    first, again = (BatchSampler(lengths, tokens=256, seed=seed) for _ in range(2))
     expected = [first[step].indices.tolist() for step in range(12)]
     assert {step: again[step].indices.tolist() for step in order} == dict(enumerate(expected))
 
@@ -121,7 +121,7 @@ def test_two_processes_make_the_same_batches(data: Path, tmp_path: Path) -> None
 
 @given(LENGTHS, st.integers(1, 9), st.integers(0, 20))
 def test_the_shares_of_all_ranks_make_up_the_batch(lengths: np.ndarray, size: int, step: int) -> None:
-    whole = Plan(lengths, tokens=512, seed=0)[step]
+    whole = BatchSampler(lengths, tokens=512, seed=0)[step]
     shares = [whole.share(rank, size) for rank in range(size)]
     assert Counter(index for share in shares for index in share.indices.tolist()) == Counter(whole.indices.tolist())
     assert len({(share.rows, share.length) for share in shares}) == 1  # or the ranks would wait for each other
@@ -145,7 +145,7 @@ def losses(task: Translate, model: EncoderDecoder, *batches: ParallelBatch) -> l
 
 def test_a_batch_holds_its_examples_and_else_padding(translator: tuple[Translate, EncoderDecoder]) -> None:
     task, _ = translator
-    batch = task.collate("train", Chosen(np.array([3, 8]), rows=5, length=24))
+    batch = task.collate("train", BatchSpec(np.array([3, 8]), rows=5, length=24))
     assert {name: tuple(tensor.shape) for name, tensor in batch.tensors().items()} == dict.fromkeys(
         ("source", "read", "write"), (5, 24))
     sources, targets = task.ids["train"]
@@ -177,7 +177,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_pieces(
 @given(rows=st.integers(0, 4), length=st.integers(0, 40))
 def test_padding_changes_no_loss(translator: tuple[Translate, EncoderDecoder], rows: int, length: int) -> None:
     task, model = translator
-    tight = Chosen(np.array([1, 2, 3]), rows=3, length=int(task.lengths("train")[1:4].max()))
+    tight = BatchSpec(np.array([1, 2, 3]), rows=3, length=int(task.lengths("train")[1:4].max()))
     loose = replace(tight, rows=tight.rows + rows, length=tight.length + length)
     one, other = (losses(task, model, task.collate("train", chosen)) for chosen in (tight, loose))
     assert other == pytest.approx(one, rel=1e-5)
@@ -266,7 +266,7 @@ def test_pairs_score_the_same_whether_they_are_the_runs_own_or_others(
     pairs = [line.split("\t") for line in (data / "val.tsv").read_text(encoding="utf-8").splitlines()]
     for side, ending in enumerate(("fr", "en")):
         (tmp_path / f"new.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
-    names = task.more([data / "val.tsv", tmp_path / "new.fr", tmp_path / "new.en"])
+    names = task.add_test_data([data / "val.tsv", tmp_path / "new.fr", tmp_path / "new.en"])
     assert names == [str(data / "val.tsv"), f"{tmp_path / 'new.fr'} {tmp_path / 'new.en'}"]
     assert [task.score(model, name) for name in names] == 2 * [task.score(model, "val")]
 
@@ -282,9 +282,9 @@ def test_a_run_that_was_told_one_language_knows_the_other_by_its_data(tmp_path: 
     (tmp_path / "old").rename(tmp_path / "gone")
     task = Translate(run)
     restored(task, tmp_path / "run")
-    (name,) = task.more([tmp_path / "new"])
+    (name,) = task.add_test_data([tmp_path / "new"])
     assert task.examples(name, 1) == [Example("de new", "en new")]
-    (name,) = task.more([tmp_path / "new"], source="cs")
+    (name,) = task.add_test_data([tmp_path / "new"], source="cs")
     assert task.examples(name, 1) == [Example("cs new", "en new")]
 
 
@@ -299,7 +299,7 @@ def test_a_run_from_before_languages_were_kept_is_measured_as_it_was(tmp_path: P
     key.write_text(json.dumps({name: value for name, value in json.loads(key.read_text()).items() if name != "sides"}))
     task = Translate(run)
     restored(task, tmp_path / "run")
-    (name,) = task.more([tmp_path / "data"])
+    (name,) = task.add_test_data([tmp_path / "data"])
     assert task.examples(name) == [Example("de", "en")]
 
 
@@ -405,4 +405,4 @@ def test_greedy_choices_along_an_answer_are_the_answer(data: Path, tmp_path: Pat
     for source, [answer] in zip(sources, task._generate(model, list(sources), 8, task.run.search), strict=True):
         batch = task._padded([source], [answer.tokens], rows=1, source_length=20, target_length=20)
         said = len(answer.tokens)
-        assert task.likeliest(model, batch)[0].tolist() == [True] * said + [False] * (20 - said)
+        assert task.matches_greedy(model, batch)[0].tolist() == [True] * said + [False] * (20 - said)

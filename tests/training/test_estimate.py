@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.data.batch import Plan
+from regard.data.batch import BatchSampler
 from regard.models.classifier import Tagger
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
@@ -275,7 +275,7 @@ def test_both_ways_of_sharing_send_eight_bytes_a_parameter() -> None:
 
 
 def test_the_outlook_of_a_run_is_one_line(rehearsed: DryRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan(np.asarray(rehearsed.task.lengths("train")), tokens=256, seed=0)
+    plan = BatchSampler(np.asarray(rehearsed.task.lengths("train")), tokens=256, seed=0)
     options: Any = {"device": torch.device("cpu"), "precision": WHOLE}
     line = outlook(rehearsed.task, rehearsed.sizes, plan, Train(), **options)
     assert "parameters; about " in line

@@ -11,7 +11,7 @@ from killing import killed_at
 from regard.check.consistency import checks
 from regard.checkpoint import read_json
 from regard.convert.run import saved
-from regard.data.batch import Chosen
+from regard.data.batch import BatchSpec
 from regard.predictor import load as load_run
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, load
@@ -87,7 +87,7 @@ def test_the_loss_is_that_of_both_ways_and_the_perplexity_that_of_the_way_forth(
     task = make(load(source / "run.json"))
     model = task.build(restored(task, source)).eval()
     model.load_state_dict(tensors(source), strict=False)
-    batch = task.collate("train", Chosen(np.arange(3), 4, 16))  # one row is missing
+    batch = task.collate("train", BatchSpec(np.arange(3), 4, 16))  # one row is missing
     if start is not None:
         batch.read[:, start], batch.write[:, start - 1] = task.tokens.start, IGNORED
     with torch.no_grad():

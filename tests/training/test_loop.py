@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import regard
 from killing import killed_at
 from regard.checkpoint import PARTS, Checkpoint, average
-from regard.data.batch import Plan
+from regard.data.batch import BatchSampler
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
@@ -125,7 +125,7 @@ def trainer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     task = Translate(run)
     model = task.build(task.prepare(tmp_path_factory.mktemp("run")))
     initialize(model, seed=0)
-    plan = Plan(task.lengths("train"), tokens=128, seed=0)
+    plan = BatchSampler(task.lengths("train"), tokens=128, seed=0)
     return Trainer(task, model, [task.collate("train", plan[step]) for step in range(3)])
 
 

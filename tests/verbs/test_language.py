@@ -63,7 +63,7 @@ def test_an_example_is_text_and_what_follows_it(predictor: Predictor) -> None:
 
 def test_an_attempt_is_right_if_it_is_what_was_wanted(predictor: Predictor) -> None:
     examples = predictor.task.examples("val", 8)
-    for example, attempt in zip(examples, predictor.task.attempts(predictor.model, examples), strict=True):
+    for example, attempt in zip(examples, predictor.task.greedy_answers(predictor.model, examples), strict=True):
         [greedy] = predictor.predict([example.input], temperature=0.0, longest=16)
         assert attempt == greedy[: len(example.wanted)]
 
@@ -88,9 +88,9 @@ def test_greedy_tokens_are_likeliest_and_others_are_not(predictor: Predictor) ->
     [answer] = predictor.predict(["the cat sees"], temperature=0.0)
     [batch] = task.batches(["the cat sees"], [answer])
     said = batch.write >= 0
-    assert torch.equal(task.likeliest(model, batch), said)
+    assert torch.equal(task.matches_greedy(model, batch), said)
     [batch] = task.batches(["the cat sees"], [" zebras"])
-    assert not task.likeliest(model, batch)[batch.write >= 0].all()
+    assert not task.matches_greedy(model, batch)[batch.write >= 0].all()
 
 
 # The verbs.
@@ -140,12 +140,12 @@ def test_every_head_is_measured_and_removed(run: Path, predictor: Predictor, cap
     assert (said["split"], said["sentences"], said["best"]) == ("val", 6, [])
     assert [(row["site"], row["head"]) for row in said["heads"]] == [("blocks.0.self", head) for head in (0, 1, None)]
     examples = predictor.task.examples("val", 6)
-    before = predictor.task.attempts(predictor.model, examples)
+    before = predictor.task.greedy_answers(predictor.model, examples)
     for site in sites(predictor.model):
         for row in [row for row in said["heads"] if row["head"] is not None]:
             assert set(row) == {"site", "head", "entropy", "distance", "first", "loss", "changed"}
             with without(predictor.model, site, row["head"]):
-                after = predictor.task.attempts(predictor.model, examples)
+                after = predictor.task.greedy_answers(predictor.model, examples)
             assert row["changed"] == sum(a != b for a, b in zip(before, after, strict=True))
     with pytest.raises(UserError, match="follows the error of alignments"):
         measure.main(run, None, 6, False, True, None, "cpu", True)
@@ -156,7 +156,7 @@ def test_mistakes_are_shown_with_what_was_looked_at_while_they_were_made(
 ) -> None:
     said = told(capsys, wrong.main, run, "val", 8, 3, tmp_path / "page.html", "cpu", True)
     examples = predictor.task.examples("val", 8)
-    attempts = predictor.task.attempts(predictor.model, examples)
+    attempts = predictor.task.greedy_answers(predictor.model, examples)
     assert said["sentences"] == 8
     assert said["wrong"] == sum(attempt != example.wanted for attempt, example in zip(attempts, examples, strict=True))
     losses = [each["loss"] for each in said["worst"]]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Batch", "Chosen", "Plan"]
+__all__ = ["Batch", "BatchSampler", "BatchSpec"]
 
 MOST_LENGTHS = 512  # different ones that are weighed against each other
 
@@ -51,7 +51,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class BatchSpec:
     """The examples of one batch and the shape they are padded to: `rows` × `length`, whoever is missing left empty."""
 
     indices: NDArray[np.int64]
@@ -60,15 +60,15 @@ class Chosen:
     epoch: int = 0
     """How often all examples came before: what is cut from one long text is cut elsewhere the next time."""
 
-    def share(self, rank: int, size: int) -> "Chosen":
+    def share(self, rank: int, size: int) -> "BatchSpec":
         """The part of one rank of `size`."""
         return replace(self, indices=self.indices[rank::size], rows=-(-self.rows // size))
 
 
-class Plan:
+class BatchSampler:
     """Batches of about `tokens` tokens in a few fixed shapes, every example once an epoch.
 
-    >>> plan = Plan(np.array([3, 5, 9, 12, 4]), tokens=32, seed=0, shapes=2)
+    >>> plan = BatchSampler(np.array([3, 5, 9, 12, 4]), tokens=32, seed=0, shapes=2)
     >>> [(c.rows, c.length, sorted(c.indices.tolist())) for c in sorted((plan[0], plan[1]), key=lambda c: c.length)]
     [(5, 6, [0, 1, 4]), (2, 12, [2, 3])]
     """
@@ -79,7 +79,7 @@ class Plan:
         self.steps_per_epoch = sum(-(-len(bucket.members) // bucket.rows) for bucket in self.buckets)
         self._epoch = lru_cache(maxsize=2)(self._shuffle)
 
-    def __getitem__(self, step: int) -> Chosen:
+    def __getitem__(self, step: int) -> BatchSpec:
         epoch, place = divmod(step, self.steps_per_epoch)
         return self._epoch(epoch)[place]
 
@@ -87,12 +87,12 @@ class Plan:
     def shapes(self) -> list[tuple[int, int]]:
         return [(bucket.rows, bucket.length) for bucket in self.buckets]
 
-    def _shuffle(self, epoch: int) -> list[Chosen]:
+    def _shuffle(self, epoch: int) -> list[BatchSpec]:
         random = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         batches = []
         for bucket in self.buckets:
             order = bucket.members[random.permutation(len(bucket.members))]
-            batches += [Chosen(order[i : i + bucket.rows], bucket.rows, bucket.length, epoch)
+            batches += [BatchSpec(order[i : i + bucket.rows], bucket.rows, bucket.length, epoch)
                         for i in range(0, len(order), bucket.rows)]
         return [batches[i] for i in random.permutation(len(batches))]
 

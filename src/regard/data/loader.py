@@ -5,15 +5,15 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["ahead"]
+__all__ = ["prefetch"]
 
 T = TypeVar("T")
 
 
-def ahead(make: Callable[[int], T], start: int, stop: int, *, depth: int = 4) -> Generator[tuple[int, T]]:
+def prefetch(make: Callable[[int], T], start: int, stop: int, *, depth: int = 4) -> Generator[tuple[int, T]]:
     """(step, make(step)) for each step, with `depth` of them under way.
 
-    >>> list(ahead(lambda step: step * 10, 2, 5))
+    >>> list(prefetch(lambda step: step * 10, 2, 5))
     [(2, 20), (3, 30), (4, 40)]
     """
     with ThreadPoolExecutor(max_workers=1) as pool:

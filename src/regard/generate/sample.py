@@ -25,7 +25,7 @@ from regard.generate.steps import State, Steps
 from regard.kernels.cuda_graphs import Advance, Captures, where
 from regard.kernels.linear_onednn import Layouts, lasting
 
-__all__ = ["Drawn", "Draws", "Sampling", "gather", "padded", "sample"]
+__all__ = ["Drawn", "Sampler", "Sampling", "gather", "padded", "sample"]
 
 AHEAD = 8  # tokens that a GPU writes between two copies to the host; as many again are queued while the host reads
 FEW_SHAPES = 64  # capacities of a captured step are multiples of this: prompts of like lengths share one recording
@@ -64,7 +64,7 @@ class Sampling:
 def sample(
     model: Steps, prompt: Int[Tensor, "prompts n"], *, how: Sampling, lengths: Sequence[int] | None = None,
     memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
-    barred: Bool[Tensor, "prompts vocabulary"] | None = None, captures: "Captures[Draws] | None" = None,
+    barred: Bool[Tensor, "prompts vocabulary"] | None = None, captures: "Captures[Sampler] | None" = None,
     enough: Collection[int] = (),
 ) -> Iterator[Drawn]:
     """Yields the next token of every row, on the CPU, until all rows have ended. After its end a row's chance is 1.
@@ -77,9 +77,9 @@ def sample(
 
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
-    keep: Captures[Draws] = Captures() if captures is None else captures
+    keep: Captures[Sampler] = Captures() if captures is None else captures
     place = where(model) if prompt.is_cuda else None
-    begin = partial(Draws, model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds,
+    begin = partial(Sampler, model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds,
                     barred=barred, recorder=None if place is None else partial(keep.begin, key=place))
     ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)
     with ExitStack() as lent:
@@ -114,7 +114,7 @@ def padded(rows: Sequence[Sequence[int]], *, device: torch.device | None = None)
     return torch.from_numpy(whole).to(device)
 
 
-def _one_by_one(draws: "Draws", ended: Bool[Tensor, " rows"]) -> Iterator[Drawn]:
+def _one_by_one(draws: "Sampler", ended: Bool[Tensor, " rows"]) -> Iterator[Drawn]:
     """Token by token, without the prompts that have ended."""
     rows, samples, end = len(ended), draws.how.samples, draws.how.end
     live = torch.arange(rows).view(-1, samples)  # the rows of each prompt that is still written
@@ -133,7 +133,7 @@ def _one_by_one(draws: "Draws", ended: Bool[Tensor, " rows"]) -> Iterator[Drawn]
             live = live[kept]
 
 
-def _ahead(draws: "Draws", advance: Advance, longest: int) -> Iterator[Drawn]:
+def _ahead(draws: "Sampler", advance: Advance, longest: int) -> Iterator[Drawn]:
     """Several tokens per launch and copy to the host; the next are already queued while the caller works on these."""
     waiting: Iterator[Drawn] = iter(())
     for start in range(0, longest, AHEAD):
@@ -162,7 +162,7 @@ def _arrived(tokens: Int[Tensor, "rows steps"], chances: Float[Tensor, "rows ste
     yield from map(Drawn, tokens.unbind(1), chances.unbind(1))
 
 
-class Draws:
+class Sampler:
     """What is written, for all rows at once. `advance` changes tensors in place only; it knows of no end."""
 
     def __init__(

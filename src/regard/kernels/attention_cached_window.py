@@ -4,7 +4,7 @@ from torch import Tensor
 
 from regard.kernels.calls import AttentionCall
 from regard.kernels.kernel import Kernel
-from regard.nn.mask import Places
+from regard.nn.mask import AttentionPositions
 
 __all__ = ["KERNEL"]
 
@@ -31,7 +31,7 @@ def _reached(call: AttentionCall) -> tuple[int, int]:
     return max(first - mask.window, 0), min(stop if mask.causal else stop + mask.window, keys)
 
 
-def _span(places: Places) -> tuple[int, int] | None:
+def _span(places: AttentionPositions) -> tuple[int, int] | None:
     """Between which positions all queries stand, the second left out; None where only waiting for a GPU would tell.
 
     A CPU can look. Elsewhere it is known of the newest only.

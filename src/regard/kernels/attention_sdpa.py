@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.kernels.attention_explicit import collected
 from regard.kernels.calls import AttentionCall
 from regard.kernels.kernel import Kernel
-from regard.nn.mask import Mask, Places
+from regard.nn.mask import AttentionPositions, Mask
 
 __all__ = ["KERNEL", "mixed"]
 
@@ -28,7 +28,7 @@ def run(call: AttentionCall) -> Tensor:
     return mixed(call, allowed, places, causal=causal).to(out)
 
 
-def mixed(call: AttentionCall, allowed: Tensor | None, places: Places, *, causal: bool = False) -> Tensor:
+def mixed(call: AttentionCall, allowed: Tensor | None, places: AttentionPositions, *, causal: bool = False) -> Tensor:
     """Queries with those keys that are allowed. The call is `scaled`."""
     q, k, added = call.q, call.k, allowed
     if call.bias is not None:
@@ -46,7 +46,7 @@ def mixed(call: AttentionCall, allowed: Tensor | None, places: Places, *, causal
     return context
 
 
-def _sees_all(mask: Mask, places: Places | None) -> bool:
+def _sees_all(mask: Mask, places: AttentionPositions | None) -> bool:
     """True where the newest token looks, and every key stands before it. Only a CPU can tell without waiting."""
     return (
         places is not None and places.in_order and places.queries.shape[1] == 1 and places.queries.device.type == "cpu"

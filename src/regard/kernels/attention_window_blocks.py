@@ -16,7 +16,7 @@ from regard.kernels.calls import AttentionCall
 from regard.kernels.kernel import Kernel
 from regard.kernels.mask_codes import codes
 from regard.kernels.window import is_windowed, with_globals
-from regard.nn.mask import Mask, Places, whole
+from regard.nn.mask import AttentionPositions, Mask, whole
 
 __all__ = ["KERNEL", "Band", "cut", "join", "stretches"]
 
@@ -31,7 +31,7 @@ class Band(NamedTuple):
     k: Float[Tensor, "blocks groups reach head"]
     v: Float[Tensor, "blocks groups reach value"]
     allowed: Bool[Tensor, "blocks 1 block reach"]
-    places: Places
+    places: AttentionPositions
 
 
 def run(call: AttentionCall) -> Tensor:
@@ -90,7 +90,7 @@ def cut(q: Float[Tensor, "batch heads length head"], k: Float[Tensor, "batch gro
         allowed = allowed & (asking(asks)[:, :, :, None] == reached(answers)[:, :, None])
     q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (
         asking(q.transpose(1, 2)), reached(k.transpose(1, 2)), reached(v.transpose(1, 2))))
-    return Band(q, k, v, allowed.flatten(0, 1)[:, None], Places(here.flatten(0, 1), there.flatten(0, 1)))
+    return Band(q, k, v, allowed.flatten(0, 1)[:, None], AttentionPositions(here.flatten(0, 1), there.flatten(0, 1)))
 
 
 def join(context: Float[Tensor, "blocks heads block value"], batch: int,

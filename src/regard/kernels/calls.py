@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from regard.nn.mask import Mask, Places, whole
+from regard.nn.mask import AttentionPositions, Mask, whole
 
 __all__ = ["ActivatedLinearCall", "AttentionCall", "Bias", "CrossEntropyCall", "LinearCall", "NormCall", "from_zero"]
 
@@ -20,7 +20,7 @@ class AttentionCall(NamedTuple):
     k: Tensor  # (batch, groups, keys, head)
     v: Tensor  # (batch, groups, keys, value)
     mask: Mask
-    positions: Places | None
+    positions: AttentionPositions | None
     bias: Bias | None
     scale: float | Tensor
     temperature: float
@@ -43,13 +43,13 @@ class AttentionCall(NamedTuple):
         return self.scale / self.temperature
 
     @property
-    def places(self) -> Places:
+    def places(self) -> AttentionPositions:
         """The positions of queries and keys; where none are given, both count from 0."""
         return self.positions or from_zero(self.q, self.k)
 
 
-def from_zero(q: Tensor, k: Tensor) -> Places:
-    return Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+def from_zero(q: Tensor, k: Tensor) -> AttentionPositions:
+    return AttentionPositions(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
 
 
 class LinearCall(NamedTuple):

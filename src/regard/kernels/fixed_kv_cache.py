@@ -1,6 +1,6 @@
 """A key-value cache whose shapes never change, so that a step can be recorded as one CUDA graph.
 
-Rows that change places, as beams do, leave their keys where they are: `Lineage` says in which row each lies.
+Rows that change places, as beams do, leave their keys where they are: `BeamAncestry` says in which row each lies.
 """
 
 import torch
@@ -11,10 +11,10 @@ from regard.kernels import attention_decode
 from regard.kernels.storage import kept_as
 from regard.nn.kv_cache import LayerCache, Stored
 
-__all__ = ["FixedCache", "Lineage"]
+__all__ = ["BeamAncestry", "FixedCache"]
 
 
-class Lineage:
+class BeamAncestry:
     """Where the keys of each row lie. Rows that change places leave them where they are: nothing large is moved.
 
     One for all layers of a model, whose rows change places together.
@@ -60,11 +60,11 @@ class FixedCache(LayerCache):
     """
 
     def __init__(self, rows: int, groups: int, capacity: int, head: int, *, like: Tensor,
-                 lineage: Lineage | None = None) -> None:
+                 ancestry: BeamAncestry | None = None) -> None:
         self.keys = like.new_zeros(rows, groups, capacity, head, dtype=kept_as(like))
         self.values = torch.zeros_like(self.keys)
         self.places = torch.arange(capacity, device=like.device)[None]
-        self.lineage = lineage
+        self.ancestry = ancestry
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
@@ -74,8 +74,8 @@ class FixedCache(LayerCache):
             attention_decode.store(k, v, self.keys, self.values, positions)
         else:
             self._write(k, v, positions)
-        if self.lineage is not None and self.lineage.filled:
-            return self._stored(self.lineage.filled, newest=True)
+        if self.ancestry is not None and self.ancestry.filled:
+            return self._stored(self.ancestry.filled, newest=True)
         return self._stored(self.places.shape[1], newest=False)
 
     def _append_on_cpu(self, k: Tensor, v: Tensor, positions: Tensor) -> Stored:
@@ -102,14 +102,14 @@ class FixedCache(LayerCache):
         return self._stored(self.places.shape[1], newest=False)
 
     def _stored(self, filled: int, *, newest: bool) -> Stored:
-        rows = None if self.lineage is None or self.lineage.rows is None else self.lineage.rows.narrow(1, 0, filled)
+        rows = None if self.ancestry is None or self.ancestry.rows is None else self.ancestry.rows.narrow(1, 0, filled)
         keys, values = self.keys.narrow(2, 0, filled), self.values.narrow(2, 0, filled)
         return Stored(keys, values, self.places.narrow(1, 0, filled), rows, in_order=True, newest=newest)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
-        """Moves the keys. Where they need not move, `Lineage.reorder` does instead."""
-        if self.lineage is not None and self.lineage.rows is not None:
-            lying = self.lineage.rows[:, None, :, None].expand_as(self.keys)
+        """Moves the keys. Where they need not move, `BeamAncestry.reorder` does instead."""
+        if self.ancestry is not None and self.ancestry.rows is not None:
+            lying = self.ancestry.rows[:, None, :, None].expand_as(self.keys)
             self.keys, self.values = self.keys.gather(0, lying), self.values.gather(0, lying)
         self.keys, self.values = self.keys[rows], self.values[rows]
 

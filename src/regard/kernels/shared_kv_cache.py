@@ -14,7 +14,7 @@ from regard.kernels.linear_onednn import knows_bfloat16
 from regard.kernels.storage import kept_as
 from regard.nn.kv_cache import GrowingCache, LayerCache, Stored, put
 
-__all__ = ["SiblingCache", "Siblings", "pays"]
+__all__ = ["SharedKVCache", "SharedKVIndex", "pays"]
 
 
 def pays(blocks: nn.ModuleList, like: Tensor) -> bool:
@@ -28,7 +28,7 @@ def pays(blocks: nn.ModuleList, like: Tensor) -> bool:
             and not any(part._forward_hooks or part._forward_pre_hooks for part in blocks.modules()))
 
 
-class Siblings:
+class SharedKVIndex:
     """For every row of a source and every position, which of its siblings wrote what lies there. One for all layers."""
 
     def __init__(self, sources: int, size: int, filled: int) -> None:
@@ -63,10 +63,10 @@ class Siblings:
         self.line, self._lines = self.line[:, :, :length], None
 
 
-class SiblingCache(LayerCache):
+class SharedKVCache(LayerCache):
     """Keys and values of one self-attention, key j of sibling i at place j · size + i."""
 
-    def __init__(self, siblings: Siblings, before: GrowingCache) -> None:
+    def __init__(self, siblings: SharedKVIndex, before: GrowingCache) -> None:
         self.siblings = siblings
         self.keys: Float[Tensor, "sources groups room head"] | None = None
         self.values: Float[Tensor, "sources groups room value"] | None = None

@@ -52,11 +52,11 @@ def pays(dropout: float) -> bool:
 
 def unrolled(
     walk: Callable[[], list[Step]], s: Float[Tensor, "rows width"], words: Float[Tensor, "n rows gates"],
-    h: Float[Tensor, "rows keys memory"], known: Float[Tensor, "rows keys width"], matrices: Matrices, *,
+    h: Float[Tensor, "rows keys memory"], projected_keys: Float[Tensor, "rows keys width"], matrices: Matrices, *,
     temperature: float,
 ) -> tuple[Float[Tensor, "n rows width"], Float[Tensor, "n rows memory"]]:
     """The states and contexts that `walk` gives, with their gradients for all that it was made from."""
-    tensors = (to_product_dtype(tensor) for tensor in (s, words, h, known, *matrices))
+    tensors = (to_product_dtype(tensor) for tensor in (s, words, h, projected_keys, *matrices))
     return _Unrolled.apply(walk, temperature, *tensors)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -64,15 +64,15 @@ class _Unrolled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, walk: Callable[[], list[Step]], temperature: float, s: Tensor, words: Tensor, h: Tensor,
-                known: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
+                projected_keys: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
         done = Step(*(torch.stack(part) for part in zip(*walk(), strict=True)))
         ctx.temperature = temperature
-        ctx.save_for_backward(s, h, known, *matrices, *done)
+        ctx.save_for_backward(s, h, projected_keys, *matrices, *done)
         return done.s, done.c
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        s, h, known, *others = ctx.saved_tensors
+        s, h, projected_keys, *others = ctx.saved_tensors
         m, done = Matrices(*others[:5]), Step(*others[5:])
         assert done.weights is not None
         weights = done.weights.view(*done.s.shape[:2], -1)
@@ -80,7 +80,7 @@ class _Unrolled(torch.autograd.Function):
         r, z = done.gates.chunk(2, dim=-1)
         asked = before @ m.asked
         # Of what is summed over the steps, more digits than each of them has.
-        summed = torch.zeros_like(known, dtype=torch.promote_types(known.dtype, torch.float32))
+        summed = torch.zeros_like(projected_keys, dtype=torch.promote_types(projected_keys.dtype, torch.float32))
         back = _Back(torch.empty_like(asked), torch.empty_like(done.c),
                      asked.new_empty(*asked.shape[:2], len(m.seen)), summed, [])
         flow = torch.zeros_like(s)  # into the state after the step
@@ -92,12 +92,12 @@ class _Unrolled(torch.autograd.Function):
             gates = torch.cat([carried * before[step], flow * (done.candidate[step] - before[step])], dim=-1)
             torch.cat([torch.ops.aten.sigmoid_backward(gates, done.gates[step]), bent], dim=-1, out=given)
             torch.addmm(grads[1][step], given, m.seen, out=back.c[step])
-            back.look(step, asked[step], known, h, weights[step], m.score, ctx.temperature)
+            back.look(step, asked[step], projected_keys, h, weights[step], m.score, ctx.temperature)
             flow = torch.addcmul(flow, flow, z[step], value=-1).addcmul_(carried, r[step])
             flow.addmm_(given[:, : len(m.gates)], m.gates).addmm_(back.asked[step], m.asked.T)
         rows = _rows(back.given)
         return (
-            None, None, flow, back.given, torch.einsum("nbk,nbw->bkw", weights, back.c), back.known,
+            None, None, flow, back.given, torch.einsum("nbk,nbw->bkw", weights, back.c), back.projected_keys,
             _rows(before).T @ _rows(back.asked), torch.stack(back.score).sum(0), rows.T @ _rows(done.c),
             rows[:, : len(m.gates)].T @ _rows(before), rows[:, len(m.gates) :].T @ _rows(r * before))
 
@@ -109,22 +109,22 @@ class _Back(NamedTuple):
     c: Tensor
     given: Tensor
     """Of what words and contexts give to gates and candidate."""
-    known: Tensor
+    projected_keys: Tensor
     """Of all steps together."""
     score: list[Tensor]
 
-    def look(self, step: int, asked: Tensor, known: Tensor, h: Tensor, weights: Tensor, score: Tensor,
+    def look(self, step: int, asked: Tensor, projected_keys: Tensor, h: Tensor, weights: Tensor, score: Tensor,
              temperature: float) -> None:
         """From the gradient of a context to that of the question; the tanh is worked out again (`nn.attend`)."""
         wanted = (h @ self.c[step][:, :, None])[:, :, 0]
         scores = torch._softmax_backward_data(wanted, weights, -1, weights.dtype)
         if temperature != 1.0:
             scores = scores / temperature
-        met = (asked[:, None] + known).tanh_()
+        met = (asked[:, None] + projected_keys).tanh_()
         self.score.append(scores.flatten() @ _rows(met))
         bent = torch.ops.aten.tanh_backward(scores[:, :, None] * score, met)
         torch.sum(bent, 1, out=self.asked[step])
-        self.known.add_(bent)
+        self.projected_keys.add_(bent)
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from regard.kernels.calls import AttentionCall
-from regard.nn.mask import Places, whole
+from regard.nn.mask import AttentionPositions, whole
 
 __all__ = ["is_windowed", "with_globals"]
 
@@ -21,7 +21,7 @@ def with_globals(call: AttentionCall, context: Tensor) -> Tensor:
     # Where the global tokens ask elsewhere, with queries of their own, they are blind here.
     if mask.globals is None or mask.blind is mask.globals or mask.global_count == 0:
         return context
-    places = Places(mask.global_places.expand(batch, -1), whole(length, call.q.device))
+    places = AttentionPositions(mask.global_places.expand(batch, -1), whole(length, call.q.device))
     index = places.queries[:, None, :, None]
     # A token that is not global, in a row with fewer of them than others, gets what it has once more.
     seen = call.attend(call._replace(q=call.q.gather(2, index.expand(-1, heads, -1, head)), positions=places))

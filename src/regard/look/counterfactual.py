@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.look.hooks import eagerly, in_this_thread
 from regard.look.watch import sites
 from regard.models.encoder import Encoder
-from regard.nn.attend import Attend, Places
+from regard.nn.attend import Attend, AttentionPositions
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
 from regard.settings.schema import Tower
@@ -40,7 +40,7 @@ class Question:
 
     def allowed(self) -> np.ndarray:
         """True where a query of the first row may look."""
-        none = Places(whole(self.q.shape[2], self.q.device), whole(self.k.shape[2], self.k.device))
+        none = AttentionPositions(whole(self.q.shape[2], self.q.device), whole(self.k.shape[2], self.k.device))
         places = self.options.get("positions") or none
         dense = self.mask.dense(places.queries, places.keys)
         shape = (self.q.shape[2], self.k.shape[2])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.look.hooks import in_this_thread
 from regard.look.watch import matching, sites
-from regard.nn.attend import Attend, Attended, Bias, Places
+from regard.nn.attend import Attend, Attended, AttentionPositions, Bias
 from regard.nn.mask import Mask, whole
 from regard.nn.score import SCORES, ScaledDotAttend
 from regard.settings.errors import UserError
@@ -58,11 +58,11 @@ class Steps:
 @torch.no_grad()
 def explain(
     attend: Attend, q: Float[Tensor, " head"], k: Float[Tensor, "words head"], v: Float[Tensor, "words value"], *,
-    mask: Mask = Mask(), positions: Places | None = None, bias: Bias | None = None,
+    mask: Mask = Mask(), positions: AttentionPositions | None = None, bias: Bias | None = None,
 ) -> Steps:
     """The steps of one query of an attention that has one head."""
     query, keys = q[None, None, None].float(), k[None, None].float()
-    places = positions or Places(whole(1, q.device), whole(len(k), k.device))
+    places = positions or AttentionPositions(whole(1, q.device), whole(len(k), k.device))
     divided = attend.scores(query, keys)[0, 0, 0]
     scale = 1.0 if attend.scale is None else float(attend.scale)
     added = None if bias is None else bias(places.queries, places.keys)[0, 0, 0]
@@ -129,7 +129,8 @@ class Caught:
         """Of one query of the first sentence."""
         q, (k, v) = self.queries, (tensor.detach() for tensor in self.inputs[1:])
         group = head * k.shape[1] // q.shape[1]
-        places = self.options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+        places = self.options.get("positions") or AttentionPositions(
+            whole(q.shape[2], q.device), whole(k.shape[2], k.device))
         bias: Bias | None = self.options.get("bias")
 
         def of_head(queries: Tensor, keys: Tensor) -> Tensor:

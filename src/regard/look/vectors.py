@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.look.explain import FORMULAS, Caught, score_name
 from regard.look.record import Record
-from regard.nn.attend import Bias, Places
+from regard.nn.attend import AttentionPositions, Bias
 from regard.nn.mask import whole
 
 __all__ = ["Vectors", "vectors"]
@@ -69,7 +69,8 @@ def _vectors(caught: Caught, weights: Float[np.ndarray, "heads targets sources"]
     if not caught.inputs or caught.output is None or heads == (-1,):
         return None
     q, (k, v) = caught.queries[:1], (tensor.detach()[:1] for tensor in caught.inputs[1:])
-    places: Places = caught.options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+    places: AttentionPositions = caught.options.get("positions") or AttentionPositions(
+        whole(q.shape[2], q.device), whole(k.shape[2], k.device))
     if q.shape[2] < targets or k.shape[2] < sources or places.rows is not None:
         return None
     q, k, v = q[:, :, :targets].float(), k[:, :, :sources].float(), v[:, :, :sources].float()

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.look.hooks import eagerly, in_this_thread
-from regard.nn.attend import Attend, Bias, Places
+from regard.nn.attend import Attend, AttentionPositions, Bias
 from regard.nn.mask import whole
 from regard.settings.errors import UserError, amount
 
@@ -34,17 +34,17 @@ class Kept(NamedTuple):
     keys: Int[Tensor, "batch heads queries kept"] | None = None
 
 
-Reduce = Callable[[Float[Tensor, "batch heads queries keys"], Places], Kept]
+Reduce = Callable[[Float[Tensor, "batch heads queries keys"], AttentionPositions], Kept]
 """What to keep of weights, given the positions of their queries and keys."""
 
 
-def mean_over_heads(weights: Float[Tensor, "batch heads queries keys"], places: Places) -> Kept:
+def mean_over_heads(weights: Float[Tensor, "batch heads queries keys"], places: AttentionPositions) -> Kept:
     return Kept(weights.mean(1, keepdim=True))
 
 
 def top(count: int) -> Reduce:
     """The `count` keys that get the most."""
-    def keep(weights: Float[Tensor, "batch heads queries keys"], places: Places) -> Kept:
+    def keep(weights: Float[Tensor, "batch heads queries keys"], places: AttentionPositions) -> Kept:
         return Kept(*weights.topk(min(count, weights.shape[-1])))
 
     return keep
@@ -52,7 +52,7 @@ def top(count: int) -> Reduce:
 
 def band(reach: int) -> Reduce:
     """The keys at most `reach` positions away."""
-    def keep(weights: Float[Tensor, "batch heads queries keys"], places: Places) -> Kept:
+    def keep(weights: Float[Tensor, "batch heads queries keys"], places: AttentionPositions) -> Kept:
         last = weights.shape[-1] - 1
         wanted = places.queries[:, :, None] + torch.arange(-reach, reach + 1, device=weights.device)  # positions
         far = (wanted < 0) | (wanted > last)
@@ -163,7 +163,8 @@ def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[
 def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *, seen: Seen, site: str,
           heads: list[int], rows: Sequence[int] | None, reduce: Reduce | None) -> None:
     q, k = inputs[:2]
-    places: Places = options.get("positions") or Places(whole(q.shape[2], q.device), whole(k.shape[2], k.device))
+    places: AttentionPositions = options.get("positions") or AttentionPositions(
+        whole(q.shape[2], q.device), whole(k.shape[2], k.device))
     if rows is not None:
         queries = _chosen(places.queries, rows)
         q, places = q.index_select(2, queries), places._replace(queries=places.queries[:, queries])
@@ -222,7 +223,8 @@ def _of_heads(bias: Bias | None, heads: list[int]) -> Bias | None:
 
 def _share(reduce: Reduce, keys: int, heads: int) -> float:
     """How much of some weights a reduction keeps, found by trying it on one query."""
-    tried = reduce(torch.zeros(1, heads, 1, keys), Places(torch.zeros(1, 1, dtype=torch.long), whole(keys, CPU)))
+    positions = AttentionPositions(torch.zeros(1, 1, dtype=torch.long), whole(keys, CPU))
+    tried = reduce(torch.zeros(1, heads, 1, keys), positions)
     return sum(part.nbytes for part in tried if part is not None) / (4 * heads * keys)
 
 

@@ -21,7 +21,7 @@ class Looks(nn.Module):
             (tower.width,), temperature=tower.temperature, dropout=tower.attention_dropout)
 
     def see(self, memory: Memory) -> Source:
-        return Source(memory, self.attend.know(memory.states[:, None]))
+        return Source(memory, self.attend.project_keys(memory.states[:, None]))
 
     def forward(
         self, states: Float[Tensor, "rows n width"], source: Source
@@ -33,7 +33,7 @@ class Looks(nn.Module):
         memory = source.memory
         h = memory.states[:, None]  # (sources, 1, keys, width)
         q = states.reshape(len(h), 1, -1, states.shape[2])
-        seen, weights = self.attend(q, h, h, mask=memory.mask, known=source.known)
+        seen, weights = self.attend(q, h, h, mask=memory.mask, projected_keys=source.projected_keys)
         return seen.reshape(states.shape), weights
 
 

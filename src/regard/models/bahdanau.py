@@ -80,9 +80,9 @@ class BahdanauDecoder(AttentionDecoder):
         self, s: Float[Tensor, "rows width"], words: Float[Tensor, "n rows gates"], source: Source
     ) -> tuple[Float[Tensor, "n rows width"], Float[Tensor, "n rows memory"]]:
         """The same states and contexts, without autograd in the loop."""
-        attend, h, known = self.cross.attend, source.memory.states, source.known
-        assert known is not None
+        attend, h, projected_keys = self.cross.attend, source.memory.states, source.projected_keys
+        assert projected_keys is not None
         matrices = Matrices(attend.query_weight[0], attend.out_weight[0, :, 0], self.seen.weight, self.gates.weight,  # type: ignore[index]
                             self.candidate.weight)
-        return unrolled(lambda: self.walk(s, words, source), s, words, h, known[:, 0], matrices,
+        return unrolled(lambda: self.walk(s, words, source), s, words, h, projected_keys[:, 0], matrices,
                         temperature=attend.temperature)

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from regard.kernels import shared_kv_cache
 from regard.kernels import table as kernels
 from regard.kernels.decode_step import DecodeCall, DecodePlan
-from regard.kernels.fixed_kv_cache import FixedCache, Lineage
+from regard.kernels.fixed_kv_cache import BeamAncestry, FixedCache
 from regard.kernels.precision import to_product_dtype
-from regard.kernels.shared_kv_cache import SiblingCache, Siblings
+from regard.kernels.shared_kv_cache import SharedKVCache, SharedKVIndex
 from regard.models.tower import blocks, input_positions, tokens
 from regard.models.writes import Writes
 from regard.nn.attention import CrossAttention, Memory
@@ -34,15 +34,15 @@ class DecoderState:
     memory: Memory | None
     position: Int[Tensor, "#rows 1"]
     rows: int
-    lineage: Lineage | None = None
+    ancestry: BeamAncestry | None = None
     may_share: bool = False
     """Whether rows that fan out may have their keys in one store."""
-    siblings: Siblings | None = None
+    siblings: SharedKVIndex | None = None
 
     @property
     def in_order(self) -> bool:
         """Whether all rows stand at one position, and the keys of each lie in its own row, or in one that it shares."""
-        return self.position.shape[0] == 1 and (self.lineage is None or self.lineage.rows is None)
+        return self.position.shape[0] == 1 and (self.ancestry is None or self.ancestry.rows is None)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
@@ -52,16 +52,16 @@ class DecoderState:
         if self.siblings is not None:
             if (sources := self.siblings.reorder(rows)) is not None:
                 for cache in self.caches:
-                    assert isinstance(cache.own, SiblingCache)
+                    assert isinstance(cache.own, SharedKVCache)
                     cache.own.choose(sources)
             return
-        if self.lineage is not None and in_step and len(rows) == len(self.lineage.own):
-            self.lineage.reorder(rows)
+        if self.ancestry is not None and in_step and len(rows) == len(self.ancestry.own):
+            self.ancestry.reorder(rows)
             return
         for cache in self.caches:
             cache.own.reorder(rows)
-        if self.lineage is not None:
-            self.lineage.restart(len(rows))
+        if self.ancestry is not None:
+            self.ancestry.restart(len(rows))
         if not in_step:
             self.position = self.position[rows]
 
@@ -70,10 +70,10 @@ class DecoderState:
         if not self.may_share or self.position.shape[0] > 1 or size == 1:
             self.reorder(torch.arange(self.rows, device=self.position.device).repeat_interleave(size))
             return
-        self.siblings = siblings = Siblings(self.rows, size, int(self.position))
+        self.siblings = siblings = SharedKVIndex(self.rows, size, int(self.position))
         for cache in self.caches:
             assert isinstance(cache.own, GrowingCache)
-            cache.own = SiblingCache(siblings, cache.own)
+            cache.own = SharedKVCache(siblings, cache.own)
         self.rows *= size
 
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
@@ -92,13 +92,13 @@ class DecoderState:
             self.siblings.truncate(length)
         for cache in self.caches:
             cache.own.truncate(length)
-        if self.lineage is not None:
-            self.lineage.truncate(length)
+        if self.ancestry is not None:
+            self.ancestry.truncate(length)
         self.position = self.position.clamp(max=length)
 
     def tensors(self) -> list[Tensor]:
         """All that the next step reads or changes."""
-        found = [self.position, *(self.lineage.tensors() if self.lineage is not None else [])]
+        found = [self.position, *(self.ancestry.tensors() if self.ancestry is not None else [])]
         for cache in self.caches:
             found += cache.own.tensors()
             found += [] if cache.cross is None else [cache.cross.keys, cache.cross.values]
@@ -146,23 +146,23 @@ class Decoder(Writes):
     def begin(self, rows: int, memory: Memory | None = None, *, capacity: int | None = None) -> DecoderState:
         """Ready for the first token of each row. With a capacity, no shape will change from step to step."""
         like = to_product_dtype(memory.states if memory is not None else self.tokens.table.weight)
-        lineage = None if capacity is None else Lineage(rows, capacity, like.device)
+        ancestry = None if capacity is None else BeamAncestry(rows, capacity, like.device)
         caches = []
         for block in self.blocks:
             own = GrowingCache() if capacity is None else FixedCache(
-                rows, self.groups, capacity, self.head, like=like, lineage=lineage)
+                rows, self.groups, capacity, self.head, like=like, ancestry=ancestry)
             cross: CrossAttention | None = block.cross  # type: ignore[assignment]
             remembered = cross.remember(memory.states) if cross is not None and memory is not None else None
             caches.append(BlockCache(own, remembered))
         position = torch.zeros(1, 1, dtype=torch.long, device=like.device)
         may_share = capacity is None and shared_kv_cache.pays(self.blocks, like)
-        return DecoderState(caches, DecodePlan(self.blocks), memory, position, rows, lineage, may_share)
+        return DecoderState(caches, DecodePlan(self.blocks), memory, position, rows, ancestry, may_share)
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
         """The states of the next n tokens of each row. The state moves on by n."""
         positions = state.position + torch.arange(tokens.shape[1], device=tokens.device)
-        if state.lineage is not None:
-            state.lineage.write(positions)
+        if state.ancestry is not None:
+            state.ancestry.write(positions)
         x = self.embed(tokens, positions)
         mask = Mask(causal=True, window=self.window)
         call = DecodeCall(state.plan, x, positions, state.caches, mask, state.memory, state.in_order)

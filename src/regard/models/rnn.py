@@ -25,15 +25,15 @@ class Source:
     """What a decoder looks at: the memory, and what its score asks of the memory's states, worked out once."""
 
     memory: Memory
-    known: Float[Tensor, "sources 1 keys known"] | None = None
+    projected_keys: Float[Tensor, "sources 1 keys projected"] | None = None
 
     def choose(self, sources: Int[Tensor, " kept"]) -> "Source":
         keys = self.memory.mask.keys
         memory = Memory(self.memory.states[sources], Mask(keys=None if keys is None else keys[sources]))
-        return Source(memory, None if self.known is None else self.known[sources])
+        return Source(memory, None if self.projected_keys is None else self.projected_keys[sources])
 
     def tensors(self) -> list[Tensor]:
-        found = (self.memory.states, self.memory.mask.keys, self.known)
+        found = (self.memory.states, self.memory.mask.keys, self.projected_keys)
         return [tensor for tensor in found if tensor is not None]
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from regard.kernels import table as kernels
 from regard.kernels.calls import AttentionCall, Bias, from_zero
 from regard.nn.dropout import dropped
-from regard.nn.mask import Mask, Places
+from regard.nn.mask import AttentionPositions, Mask
 
-__all__ = ["Attend", "Attended", "Bias", "Places"]
+__all__ = ["Attend", "Attended", "AttentionPositions", "Bias"]
 
 
 class Attended(NamedTuple):
@@ -41,14 +41,14 @@ class Attend(nn.Module):
     def scores(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch heads keys head"]
     ) -> Float[Tensor, "batch heads queries keys"]:
-        return self.compare(q, self.know(k))
+        return self.score(q, self.project_keys(k))
 
-    def know(self, k: Float[Tensor, "batch heads keys head"]) -> Float[Tensor, "batch heads keys known"]:
+    def project_keys(self, k: Float[Tensor, "batch heads keys head"]) -> Float[Tensor, "batch heads keys projected"]:
         """What is asked of the keys whatever the query: where queries come one by one, it is worked out once."""
         return k
 
-    def compare(
-        self, q: Float[Tensor, "batch heads queries head"], known: Float[Tensor, "batch heads keys known"]
+    def score(
+        self, q: Float[Tensor, "batch heads queries head"], projected_keys: Float[Tensor, "batch heads keys projected"]
     ) -> Float[Tensor, "batch heads queries keys"]:
         """The scores of queries with keys that are known."""
         raise NotImplementedError
@@ -70,18 +70,18 @@ class Attend(nn.Module):
 
     def weights(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"], *,
-        mask: Mask, positions: Places | None = None, bias: Bias | None = None,
-        known: Float[Tensor, "batch heads keys known"] | None = None,
+        mask: Mask, positions: AttentionPositions | None = None, bias: Bias | None = None,
+        projected_keys: Float[Tensor, "batch heads keys projected"] | None = None,
     ) -> Float[Tensor, "batch heads queries keys"]:
         """How much each query takes of each key: every row sums to 1, or to 0 where it may see nothing.
 
-        `known` is what `know` has said of the keys, where that was asked before.
+        `projected_keys` is what `project_keys` has said of the keys, where that was asked before.
         """
         queries, keys, rows, *_, lines = positions or from_zero(q, k)
-        if known is None:
+        if projected_keys is None:
             scores = self.scores(q, _one_for_each_head(_collected(k, rows), q.shape[1]).to(q.dtype))
         else:
-            scores = self.compare(q, known)
+            scores = self.score(q, projected_keys)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if bias is not None:
             scores = scores + bias(queries, keys)
@@ -94,13 +94,13 @@ class Attend(nn.Module):
 
     def forward(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
-        v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
-        bias: Bias | None = None, known: Float[Tensor, "batch heads keys known"] | None = None,
+        v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: AttentionPositions | None = None,
+        bias: Bias | None = None, projected_keys: Float[Tensor, "batch heads keys projected"] | None = None,
     ) -> Attended:
         if (scale := self.scale) is not None:
             call = AttentionCall(q, k, v, mask, positions, bias, scale, self.temperature, self.dropped, self.context)
             return Attended(self.context(call), None)
-        return self.explicit(q, k, v, mask=mask, positions=positions, bias=bias, known=known)
+        return self.explicit(q, k, v, mask=mask, positions=positions, bias=bias, projected_keys=projected_keys)
 
     def context(self, call: AttentionCall) -> Float[Tensor, "batch heads queries value"]:
         """By a kernel if there is one, else by the definition."""
@@ -110,11 +110,11 @@ class Attend(nn.Module):
 
     def explicit(
         self, q: Float[Tensor, "batch heads queries head"], k: Float[Tensor, "batch groups keys head"],
-        v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: Places | None = None,
-        bias: Bias | None = None, known: Float[Tensor, "batch heads keys known"] | None = None,
+        v: Float[Tensor, "batch groups keys value"], *, mask: Mask, positions: AttentionPositions | None = None,
+        bias: Bias | None = None, projected_keys: Float[Tensor, "batch heads keys projected"] | None = None,
     ) -> Attended:
         """The definition, weights and all."""
-        weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, known=known)
+        weights = self.weights(q, k, mask=mask, positions=positions, bias=bias, projected_keys=projected_keys)
         v = _one_for_each_head(_collected(v, None if positions is None else positions.rows), q.shape[1])
         return Attended(dropped(weights, self.dropped) @ v.to(q.dtype), weights)
 

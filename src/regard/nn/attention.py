@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.attend import Places
-from regard.nn.kv_cache import LayerCache, Remembered
+from regard.nn.attend import AttentionPositions
+from regard.nn.kv_cache import CrossKV, LayerCache
 from regard.nn.linear import Linear
 from regard.nn.mask import Mask, whole
 from regard.nn.norm import Norm
@@ -109,7 +109,7 @@ class Attention(Heads):
     ) -> Float[Tensor, "batch length width"]:
         """`positions` absent: the whole sequence is here, from position 0 on."""
         here = whole(x.shape[1], x.device) if positions is None else positions
-        places = None if positions is None else Places(here, here)
+        places = None if positions is None else AttentionPositions(here, here)
         q, k, v = self.projected(self.qkv(x), here)
         if cache is not None:
             stored = cache.append(k, v, positions=here)
@@ -134,7 +134,7 @@ class Attention(Heads):
         index = (mask.global_places if positions is None else mask.find_globals(positions)).expand(len(q), -1)
         there = index[:, None, :, None].expand(-1, self.heads, -1, -1)
         asked, answered = (there.expand(-1, -1, -1, x.shape[-1]) for x in (q, context))
-        places = Places(here.expand(len(q), -1).gather(1, index), here)
+        places = AttentionPositions(here.expand(len(q), -1).gather(1, index), here)
         seen = self.global_attend(q.gather(2, asked), k, v, mask=mask.apart[1], positions=places,
                                   bias=self.positions.bias())
         # What one of the two attentions gives to a token, the other leaves at zero.
@@ -164,16 +164,16 @@ class CrossAttention(Heads):
         self.q = Linear(width, self.query_width, bias=bias)
         self.kv = Linear(memory_width or width, self.key_width + self.value_width, bias=bias)
 
-    def remember(self, states: Float[Tensor, "sources keys memory"]) -> Remembered:
+    def remember(self, states: Float[Tensor, "sources keys memory"]) -> CrossKV:
         """Project the memory: once for a whole sentence, however many tokens and beams look at it."""
         if self.equal:
             keys, values = self.split(self.kv(states)).chunk(2, dim=1)
         else:
             keys, values = self.split_unequal(self.kv(states))
-        return Remembered.of(keys, values)
+        return CrossKV.of(keys, values)
 
     def forward(
-        self, x: Float[Tensor, "rows length width"], memory: Memory, *, cache: Remembered | None = None,
+        self, x: Float[Tensor, "rows length width"], memory: Memory, *, cache: CrossKV | None = None,
     ) -> Float[Tensor, "rows length width"]:
         """With a cache, `memory` gives its mask only. Where there are more rows than sources, neighbours share one."""
         known = cache or self.remember(memory.states)

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.kernels.storage import count_on, kept_as, read_often
-from regard.nn.mask import Places
+from regard.nn.mask import AttentionPositions
 
-__all__ = ["BlockCache", "GrowingCache", "LayerCache", "Remembered", "Stored", "put"]
+__all__ = ["BlockCache", "CrossKV", "GrowingCache", "LayerCache", "Stored", "put"]
 
 NEVER = 2**62  # a position that no query reaches
 SPARE = 16  # keys for which a growing cache has room at the least
@@ -33,12 +33,12 @@ class Stored(NamedTuple):
     lines: Bool[Tensor, "sources 1 size keys"] | None = None
     """Where several rows have their keys in one: which of them each may see."""
 
-    def places(self, queries: Int[Tensor, "#rows n"]) -> Places:
+    def places(self, queries: Int[Tensor, "#rows n"]) -> AttentionPositions:
         """For the queries of the tokens that were just taken in."""
         if self.lines is None:
-            return Places(queries, self.positions, self.rows, self.in_order, self.newest)
+            return AttentionPositions(queries, self.positions, self.rows, self.in_order, self.newest)
         size, n = self.lines.shape[2], queries.shape[1]
-        return Places(queries.repeat(1, size), self.positions, lines=self.lines.repeat_interleave(n, 2))
+        return AttentionPositions(queries.repeat(1, size), self.positions, lines=self.lines.repeat_interleave(n, 2))
 
 
 class LayerCache:
@@ -116,14 +116,14 @@ def put(new: Float[Tensor, "rows groups n head"], room: Float[Tensor, "rows grou
 
 
 @dataclass
-class Remembered:
+class CrossKV:
     """Keys and values of a memory (the source sentence), projected once. Several rows may share one of its rows."""
 
     keys: Float[Tensor, "sources groups keys head"]
     values: Float[Tensor, "sources groups keys value"]
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor) -> "Remembered":
+    def of(cls, keys: Tensor, values: Tensor) -> "CrossKV":
         return cls(read_often(keys), read_often(values))
 
     def reorder(self, sources: Int[Tensor, " kept"]) -> None:
@@ -135,4 +135,4 @@ class BlockCache:
     """What one block keeps: of its own sequence and, in an encoder-decoder, of the memory."""
 
     own: LayerCache
-    cross: Remembered | None = None
+    cross: CrossKV | None = None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.kernels.once import once
 
-__all__ = ["Mask", "Places", "whole"]
+__all__ = ["AttentionPositions", "Mask", "whole"]
 
 
 
@@ -18,7 +18,7 @@ def whole(length: int, device: torch.device) -> Int[Tensor, "1 length"]:
     return torch.arange(length, device=device)[None]
 
 
-class Places(NamedTuple):
+class AttentionPositions(NamedTuple):
     """The positions of the queries and of the keys. Where it is absent, both count 0, 1, 2 …"""
 
     queries: Int[Tensor, "#batch queries"]
@@ -32,10 +32,10 @@ class Places(NamedTuple):
     lines: Bool[Tensor, "batch 1 queries keys"] | None = None
     """Which keys each query may see besides what the mask says: others' pasts lie among its own."""
 
-    def part(self, low: int, high: int) -> "Places":
+    def part(self, low: int, high: int) -> "AttentionPositions":
         """The same queries with the keys from `low` up to `high`."""
         rows = None if self.rows is None else self.rows[:, low:high]
-        return Places(self.queries, self.keys[:, low:high], rows, in_order=self.in_order and low == 0)
+        return AttentionPositions(self.queries, self.keys[:, low:high], rows, in_order=self.in_order and low == 0)
 
 
 @dataclass(frozen=True)

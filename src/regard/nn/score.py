@@ -1,6 +1,6 @@
 """Scores: what a query and a key are compared by. The table `SCORES` at the end names them.
 
-A new one is a class with its `compare` (and `know`, where the keys are projected first) and a line there.
+A new one is a class with its `score` (and `project_keys`, where the keys are projected first) and a line there.
 """
 
 import math
@@ -23,9 +23,10 @@ class DotAttend(Attend):
     def scale(self) -> float | Tensor:
         return 1.0
 
-    def compare(self, q: Tensor, known: Tensor) -> Tensor:
+    def score(self, q: Tensor, projected_keys: Tensor) -> Tensor:
         scale = self.scale
-        return (q * (scale.to(q.dtype) if isinstance(scale, Tensor) else scale)).to(known.dtype) @ known.mT
+        scaled = q * (scale.to(q.dtype) if isinstance(scale, Tensor) else scale)
+        return scaled.to(projected_keys.dtype) @ projected_keys.mT
 
 
 class ScaledDotAttend(DotAttend):
@@ -50,11 +51,11 @@ class BilinearAttend(Attend):
         super().__init__(widths, temperature=temperature, dropout=dropout)
         self.weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
 
-    def know(self, k: Tensor) -> Tensor:
+    def project_keys(self, k: Tensor) -> Tensor:
         return k @ _own(self.weight).mT
 
-    def compare(self, q: Tensor, known: Tensor) -> Tensor:
-        return q @ known.mT
+    def score(self, q: Tensor, projected_keys: Tensor) -> Tensor:
+        return q @ projected_keys.mT
 
 
 class AdditiveAttend(Attend):
@@ -66,12 +67,12 @@ class AdditiveAttend(Attend):
         self.query_weight = nn.Parameter(torch.empty(self.heads, self.width, self.width))
         self.out_weight = nn.Parameter(torch.empty(self.heads, self.width, 1))
 
-    def know(self, k: Tensor) -> Tensor:
+    def project_keys(self, k: Tensor) -> Tensor:
         return k @ _own(self.key_weight)
 
-    def compare(self, q: Tensor, known: Tensor) -> Tensor:
+    def score(self, q: Tensor, projected_keys: Tensor) -> Tensor:
         asked = q @ _own(self.query_weight)
-        return _Met.apply(asked, known.to(asked.dtype), self.out_weight.to(asked.dtype))  # type: ignore[no-any-return,no-untyped-call]
+        return _Met.apply(asked, projected_keys.to(asked.dtype), self.out_weight.to(asked.dtype))  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Met(torch.autograd.Function):
@@ -106,9 +107,9 @@ def _met(q: Tensor, k: Tensor) -> Float[Tensor, "batch heads queries keys head"]
 class DistanceAttend(Attend):
     """−‖q − k‖² / 2σ²: the Gaussian kernel. The temperature plays the part of σ², so σ = 1 here."""
 
-    def compare(self, q: Tensor, known: Tensor) -> Tensor:
-        squares = q.square().sum(-1, keepdim=True) + known.square().sum(-1)[:, :, None]
-        return q @ known.mT - squares / 2
+    def score(self, q: Tensor, projected_keys: Tensor) -> Tensor:
+        squares = q.square().sum(-1, keepdim=True) + projected_keys.square().sum(-1)[:, :, None]
+        return q @ projected_keys.mT - squares / 2
 
 
 def _own(weight: Float[Tensor, "heads *n"]) -> Tensor:

@@ -28,11 +28,11 @@ class GaussianAttend(DistanceAttend):
     only, to the last bit, and has their precision.
     """
 
-    def compare(self, q: Tensor, known: Tensor) -> Tensor:
+    def score(self, q: Tensor, projected_keys: Tensor) -> Tensor:
         if q.shape[-1] > FEW_FEATURES:
-            return torch.cdist(q, known, compute_mode="donot_use_mm_for_euclid_dist").square_().mul_(-0.5)
+            return torch.cdist(q, projected_keys, compute_mode="donot_use_mm_for_euclid_dist").square_().mul_(-0.5)
         squares = None
-        for mine, theirs in zip(q.unbind(-1), known.unbind(-1), strict=True):
+        for mine, theirs in zip(q.unbind(-1), projected_keys.unbind(-1), strict=True):
             # Not addcmul, which may round once or twice depending on where in a tensor a number lies.
             square = (mine[..., None] - theirs[..., None, :]).square_()
             squares = square if squares is None else squares.add_(square)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.check.probe import MAX_PROBE_ROWS, Probe
-from regard.data.batch import Batch, Chosen
+from regard.data.batch import Batch, BatchSpec
 from regard.data.notes import Notes
 from regard.look.alignment import Links
 from regard.look.choices import Choice, Output
@@ -166,7 +166,7 @@ class Task(ABC, Generic[B]):
         """The length of each example, by which it is batched."""
 
     @abstractmethod
-    def collate(self, split: str, chosen: Chosen) -> B:
+    def collate(self, split: str, chosen: BatchSpec) -> B:
         """The chosen examples, padded to the chosen shape."""
 
     @abstractmethod
@@ -184,19 +184,20 @@ class Task(ABC, Generic[B]):
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[B]:
         """Inputs with the outputs to give to them, in batches of like lengths. They count the tokens of the outputs."""
 
-    def said(self, batch: B) -> Sequence[int]:
+    def output_rows(self, batch: B) -> Sequence[int]:
         """Which rows of a record are those of the outputs of one example: the last, where a model goes on with it."""
         return range(-batch.counts["nll"], 0)
 
     @abstractmethod
-    def likeliest(self, model: nn.Module, batch: B) -> Bool[Tensor, "rows places"]:
+    def matches_greedy(self, model: nn.Module, batch: B) -> Bool[Tensor, "rows places"]:
         """Which tokens of the outputs are those that a greedy search takes there. What is not said is none."""
 
     @abstractmethod
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """An answer to each input, in order."""
 
-    def attempts(self, model: nn.Module, examples: Sequence[Example], *, search: Search | None = None) -> list[str]:
+    def greedy_answers(self, model: nn.Module, examples: Sequence[Example], *,
+                       search: Search | None = None) -> list[str]:
         """An answer to each example, which is right if it is what was wanted."""
         return [answer.text for answer in self.predict(model, [one.input for one in examples], search=search)]
 
@@ -245,7 +246,8 @@ class Task(ABC, Generic[B]):
 
     # Of other data.
 
-    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
+    def add_test_data(self, paths: Sequence[Path], *, source: str | None = None,
+                      target: str | None = None) -> list[str]:
         """Read the tests of other files or folders: splits that can be scored from now on, by these names.
 
         `source` and `target` are as in the settings of the data; those that are absent are the run's own.

@@ -109,7 +109,7 @@ class Classify(Labelled):
         return Term("loss", smoothed), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:
+    def matches_greedy(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:
         logits = self._logits(model, batch.tokens)
         given = (logits > 0).long() if self.several else logits.argmax(-1, keepdim=True)
         return given == batch.targets

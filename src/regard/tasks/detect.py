@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.check.probe import Probe, of_encoder
-from regard.data.batch import Chosen
+from regard.data.batch import BatchSpec
 from regard.look.choices import Choice, Output
 from regard.look.record import Record
 from regard.models.electra import Detector
@@ -65,7 +65,7 @@ class Detect(MaskedText):
     def build(self, sizes: Sizes) -> Detector:
         return Detector(self.run.model, vocabulary=sizes["vocabulary"], generator=self.run.blanks.generator)
 
-    def collate(self, split: str, chosen: Chosen) -> MaskedBatch:
+    def collate(self, split: str, chosen: BatchSpec) -> MaskedBatch:
         """The detector is asked of every token, its start and its end included."""
         batch = super().collate(split, chosen)
         return replace(batch, counts={**batch.counts, "detector": int((batch.tokens != self.tokens.pad).sum())})
@@ -204,11 +204,11 @@ class Detect(MaskedText):
             left = left[len(text) :]
         return found
 
-    def said(self, batch: MaskedBatch) -> range:
+    def output_rows(self, batch: MaskedBatch) -> range:
         return range(batch.tokens.shape[1])
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: MaskedBatch) -> Bool[Tensor, "rows length"]:
+    def matches_greedy(self, model: nn.Module, batch: MaskedBatch) -> Bool[Tensor, "rows length"]:
         assert batch.replaced is not None
         found = self._logits(cast(Detector, model), batch.tokens) > 0
         return (found == (batch.replaced > 0)) & (batch.replaced != IGNORED)

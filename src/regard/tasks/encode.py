@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.check.probe import Probe, made_up, of_encoder
-from regard.data.batch import Batch, Chosen
+from regard.data.batch import Batch, BatchSpec
 from regard.data.tokenizer import Tokenizer
 from regard.look.choices import Output
 from regard.look.record import Record
@@ -95,7 +95,7 @@ class Encode(Task[Batch]):
     def examples(self, split: str, limit: int | None = None) -> list[Example]:
         raise no_such_split(split, [])
 
-    def collate(self, split: str, chosen: Chosen) -> Batch:
+    def collate(self, split: str, chosen: BatchSpec) -> Batch:
         raise _learns_nothing()
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
@@ -104,7 +104,7 @@ class Encode(Task[Batch]):
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[Batch]:
         raise _learns_nothing()
 
-    def likeliest(self, model: nn.Module, batch: Batch) -> Bool[Tensor, "rows places"]:
+    def matches_greedy(self, model: nn.Module, batch: Batch) -> Bool[Tensor, "rows places"]:
         raise _learns_nothing()
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint import read_labels, write_json
 from regard.data import tokenizer as tokenizers
-from regard.data.batch import Batch, Chosen
+from regard.data.batch import Batch, BatchSpec
 from regard.data.labelled import Sample, some
 from regard.data.perturb import shifted
 from regard.data.ragged import Ragged, damaged
@@ -146,7 +146,8 @@ class Labelled(Task[LabelBatch]):
         self.samples[name] = samples
         self.ids[name] = Ragged.of(ids for ids, _ in rows), Ragged.of(targets for _, targets in rows)
 
-    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
+    def add_test_data(self, paths: Sequence[Path], *, source: str | None = None,
+                      target: str | None = None) -> list[str]:
         own = self.run.data
         data = replace(own, source=source or own.source, target=target or own.target)
         found = {name: samples for path in paths for name, samples in self.tests(path, data).items()}
@@ -207,7 +208,7 @@ class Labelled(Task[LabelBatch]):
 
     # Ids -> batches
 
-    def collate(self, split: str, chosen: Chosen) -> LabelBatch:
+    def collate(self, split: str, chosen: BatchSpec) -> LabelBatch:
         ids, targets = self.ids[split]
         places = chosen.indices.tolist()
         return self.batch([ids[i].tolist() for i in places], [targets[i].tolist() for i in places],
@@ -221,7 +222,7 @@ class Labelled(Task[LabelBatch]):
         count = int((wanted != IGNORED).sum())
         return LabelBatch({"loss": count, "nll": count}, padded(rows, pad=self.tokens.pad, shape=shape), wanted)
 
-    def said(self, batch: LabelBatch) -> range:
+    def output_rows(self, batch: LabelBatch) -> range:
         """A model that only reads says something of all that it has read."""
         return range(batch.tokens.shape[1])
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.check.probe import Probe, made_up, of_decoder
-from regard.data.batch import Chosen
+from regard.data.batch import BatchSpec
 from regard.device import fits
 from regard.generate.score import compare, scores
 from regard.generate.search_memory import refuse_search
@@ -88,7 +88,7 @@ class Language(PackedText):
         together = max(1, min(TOGETHER, how.batch_tokens // how.accumulate) // length)
         total = count = 0.0
         for some in np.array_split(rows, math.ceil(len(rows) / together)):
-            batch = self.collate(split, Chosen(some, len(some), length)).to(device)
+            batch = self.collate(split, BatchSpec(some, len(some), length)).to(device)
             with fits(f"scoring {len(some)} × {length} tokens", self._smaller()):
                 total += float(next(term.total for term in self.loss(model, batch) if term.name == "nll"))
             count += batch.counts["nll"]
@@ -224,7 +224,8 @@ class Language(PackedText):
         special = [id for id in (self.tokens.pad, self.tokens.start) if id != self.tokens.end]
         return [*special, *range(len(self.tokens), vocabulary)]
 
-    def attempts(self, model: nn.Module, examples: Sequence[Example], *, search: Search | None = None) -> list[str]:
+    def greedy_answers(self, model: nn.Module, examples: Sequence[Example], *,
+                       search: Search | None = None) -> list[str]:
         """The likeliest text unless drawing is asked for, as long as what was wanted."""
         how = search or self.run.search
         how = replace(how, temperature=how.temperature or 0.0, best=1, stop=(), longest=2 * WANTED)
@@ -260,7 +261,7 @@ class Language(PackedText):
         return whole[left : max(shared, left + 1)], whole[max(shared, left + 1) :]
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: PackedBatch) -> Bool[Tensor, "rows length"]:
+    def matches_greedy(self, model: nn.Module, batch: PackedBatch) -> Bool[Tensor, "rows length"]:
         said = batch.write != IGNORED
         logits = cast(Writes, model).logits(self._states(model, batch.read)[said][None])[0]
         logits[:, self._never(logits.shape[1])] = -math.inf

@@ -207,12 +207,12 @@ class Fill(MaskedText):
             targets = padded([filled[i] for i in places], pad=IGNORED)
             yield self._batch(tokens.numpy(), blanks.numpy(), targets.numpy())
 
-    def said(self, batch: MaskedBatch) -> list[int]:
+    def output_rows(self, batch: MaskedBatch) -> list[int]:
         found: list[int] = batch.places[0].tolist()
         return found
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: MaskedBatch) -> Bool[Tensor, "rows asked"]:
+    def matches_greedy(self, model: nn.Module, batch: MaskedBatch) -> Bool[Tensor, "rows asked"]:
         masked = cast(MaskedLM, model)
         states = at(self._states(masked, batch.tokens, self._segments(batch.tokens)), batch.places)
         best = torch.tensor(self._best(masked.logits(states)), device=states.device)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.check.probe import MAX_PROBE_LENGTH, made_up
-from regard.data.batch import Batch, Chosen, Plan
+from regard.data.batch import Batch, BatchSampler, BatchSpec
 from regard.data.builtin import passages
 from regard.data.corpus import Corpus, Found
 from regard.data.masking import NOISE, MaskingPolicy
@@ -144,7 +144,7 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     # Rows -> batches
 
-    def collate(self, split: str, chosen: Chosen) -> MaskedBatch:
+    def collate(self, split: str, chosen: BatchSpec) -> MaskedBatch:
         """The blanks of a row are a function of the seed, the row and, where they are to differ, the epoch."""
         how = self.run.blanks
         epoch = 0 if split != "train" else chosen.epoch if how.dynamic else chosen.epoch % how.copies
@@ -179,7 +179,7 @@ class MaskedText(TokenStream[MaskedBatch]):
             raise no_such_split(split, list(self.ids))
         how, lengths = self.run.train, self.lengths(split)[:limit]
         # No more than one piece of a batch: what could be trained can be scored.
-        plan = Plan(lengths, tokens=max(1, min(SCORED, how.batch_tokens // how.accumulate)), seed=0)
+        plan = BatchSampler(lengths, tokens=max(1, min(SCORED, how.batch_tokens // how.accumulate)), seed=0)
         for step in range(plan.steps_per_epoch):
             yield self.collate(split, plan[step]).to(device)
 

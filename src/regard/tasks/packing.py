@@ -11,7 +11,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import Batch, Chosen
+from regard.data.batch import Batch, BatchSpec
 from regard.data.builtin import standard_library
 from regard.settings.errors import UserError
 from regard.tasks.base import Example, no_such_split
@@ -46,7 +46,7 @@ class PackedText(TokenStream[PackedBatch]):
         """Of a row; a text that is shorter is one row by itself."""
         return min(self.run.data.longest, len(self.ids[split]))
 
-    def collate(self, split: str, chosen: Chosen) -> PackedBatch:
+    def collate(self, split: str, chosen: BatchSpec) -> PackedBatch:
         """Rows of the ring that the split is. The last goes on past where the first began; there, nothing counts."""
         ids, length = self.ids[split], self._length(split)
         first = self._offset(chosen.epoch, length)

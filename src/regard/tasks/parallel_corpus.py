@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data import tokenizer as tokenizers
-from regard.data.batch import Batch, Chosen
+from regard.data.batch import Batch, BatchSpec
 from regard.data.layout import Sides, find_files, sides_of
 from regard.data.ragged import Ragged, damaged
 from regard.data.text import Pair, read_pairs, read_test_pairs
@@ -120,7 +120,8 @@ class ParallelCorpus(Task[ParallelBatch]):
             raise no_such_split(split, list(self.pairs))
         return [Example(pair.source, pair.target) for pair in self.pairs[split][:limit]]
 
-    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
+    def add_test_data(self, paths: Sequence[Path], *, source: str | None = None,
+                      target: str | None = None) -> list[str]:
         own = self.sides if self.run.data.paths else BUILT_IN_SIDES
         found = read_test_pairs(paths, source=source, target=target, own=own)
         self.notes += found.notes
@@ -181,7 +182,7 @@ class ParallelCorpus(Task[ParallelBatch]):
 
     # Examples -> batches
 
-    def collate(self, split: str, chosen: Chosen) -> ParallelBatch:
+    def collate(self, split: str, chosen: BatchSpec) -> ParallelBatch:
         sources, targets = self.ids[split]
         places = chosen.indices.tolist()
         return self._padded([sources[i] for i in places], [targets[i] for i in places], rows=chosen.rows,

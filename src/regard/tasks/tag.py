@@ -187,7 +187,7 @@ class Tag(Labelled):
                              shape=(len(places), tokens.shape[1]))
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:
+    def matches_greedy(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:
         return self._logits(model, batch.tokens).argmax(-1) == batch.targets
 
     # Words -> tags
@@ -203,7 +203,8 @@ class Tag(Labelled):
         score = float(logs.amax(-1).mean()) if words else None
         return Answer(_together(words, tags), score, choices=self._choices(words, tags, logs, best))
 
-    def attempts(self, model: nn.Module, examples: Sequence[Example], *, search: Search | None = None) -> list[str]:
+    def greedy_answers(self, model: nn.Module, examples: Sequence[Example], *,
+                       search: Search | None = None) -> list[str]:
         """The tags alone, of the words as they stand in the examples."""
         sentences = [example.input.split(" ") for example in examples]
         return [" ".join(self._likeliest(logs)) for logs in self._logs(model, sentences)]

@@ -68,7 +68,8 @@ class TokenStream(Task[B]):
         self.ids = {split: Shards.load(folder / "data" / split, each.ids, below=len(self.tokens))
                     for split, each in self.counts.items()}
 
-    def more(self, paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> list[str]:
+    def add_test_data(self, paths: Sequence[Path], *, source: str | None = None,
+                      target: str | None = None) -> list[str]:
         """A split for each path, or for each test of a folder. `source` is the key of JSON."""
         texts = dict[str, Text]()
         _refuse_sides(source, target, [text.path for text in find_texts(paths)])

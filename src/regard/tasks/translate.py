@@ -15,7 +15,7 @@ from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder_deco
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.beam import Search as BeamSearch
 from regard.generate.filters import Filters
-from regard.generate.sample import Draws, Sampling, gather, sample
+from regard.generate.sample import Sampler, Sampling, gather, sample
 from regard.generate.search_memory import refuse_search
 from regard.generate.text import until
 from regard.kernels.cuda_graphs import Captures, where
@@ -46,7 +46,7 @@ class Translate(ParallelCorpus):
         super().__init__(run)
         self.filters = Filters()
         self.captures: Captures[BeamSearch] = Captures()
-        self.draws: Captures[Draws] = Captures()
+        self.draws: Captures[Sampler] = Captures()
 
     # Batches -> loss
 
@@ -67,7 +67,7 @@ class Translate(ParallelCorpus):
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
     @torch.no_grad()
-    def likeliest(self, model: nn.Module, batch: ParallelBatch) -> Bool[Tensor, "rows target"]:
+    def matches_greedy(self, model: nn.Module, batch: ParallelBatch) -> Bool[Tensor, "rows target"]:
         tokens = self.target_tokens
         logits = cast(EncoderDecoder, model).logits(self._states(model, batch))
         # From the end on: padding and start, which no answer has, come before it.
@@ -132,7 +132,7 @@ class Translate(ParallelCorpus):
         from sacrebleu.metrics.chrf import CHRF
 
         examples = self.examples(split, limit)
-        answers, targets = self.attempts(model, examples, search=search), [example.wanted for example in examples]
+        answers, targets = self.greedy_answers(model, examples, search=search), [example.wanted for example in examples]
         bleu, lower, chrf = BLEU(), BLEU(lowercase=True), CHRF()
         return {
             "bleu": bleu.corpus_score(answers, [targets]).score,

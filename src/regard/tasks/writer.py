@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
 from regard.generate.filters import Filters
-from regard.generate.sample import Draws, Sampling, padded, sample
+from regard.generate.sample import Sampler, Sampling, padded, sample
 from regard.generate.text import Writing, follow
 from regard.kernels.cuda_graphs import Captures
 from regard.models.writes import Writes
@@ -25,7 +25,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.filters = Filters()
-        self.captures: Captures[Draws] = Captures()
+        self.captures: Captures[Sampler] = Captures()
         self.spaces: Spaces | None = None
 
     def write(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data.batch import Batch, Chosen, Plan
+from regard.data.batch import Batch, BatchSampler, BatchSpec
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
@@ -73,7 +73,7 @@ class DryRun:
     def _collated(self, rows: int, length: int, processes: int) -> Batch:
         fitting = np.flatnonzero(self.task.lengths("train") <= length)
         indices = np.resize(fitting, rows) if len(fitting) else fitting
-        batch: Batch = self.task.collate("train", Chosen(indices, rows, length).share(0, processes))
+        batch: Batch = self.task.collate("train", BatchSpec(indices, rows, length).share(0, processes))
         return replace(batch, counts={name: max(1, count) for name, count in batch.counts.items()})
 
     def update(self, run: Run, device: torch.device, precision: torch.dtype) -> Update:
@@ -106,7 +106,7 @@ def rehearse(run: Run, *, length: int | None = None) -> DryRun:
         length = 2 * math.ceil(np.median(task.lengths("train")) / 2)  # batches have even lengths
     tokens = run.train.batch_tokens  # where an example is longer, it is a batch by itself
     alike = np.full(max(1, tokens // length), length)  # as many as make up a batch
-    return DryRun(task, sizes, exact, Plan(alike, tokens=tokens, seed=run.seed).shapes[0])
+    return DryRun(task, sizes, exact, BatchSampler(alike, tokens=tokens, seed=run.seed).shapes[0])
 
 
 def measure(rehearsal: DryRun, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.data.batch import Batch, Chosen, Plan
+from regard.data.batch import Batch, BatchSampler, BatchSpec
 from regard.device import available, fast_bfloat16, size_in_words
 from regard.look.watch import sites
 from regard.settings.schema import Train
@@ -280,11 +280,11 @@ def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 
-def outlook(task: Task[Any], sizes: Sizes, plan: Plan, how: Train, *, device: torch.device, precision: torch.dtype,
-            gpus: int = 1) -> str:
+def outlook(task: Task[Any], sizes: Sizes, plan: BatchSampler, how: Train, *, device: torch.device,
+            precision: torch.dtype, gpus: int = 1) -> str:
     """A line for the beginning of a run: its parameters, and the memory it will need for the fullest of its batches."""
     bucket = max(plan.buckets, key=lambda bucket: bucket.rows * bucket.length)
-    chosen = Chosen(bucket.members[: bucket.rows], bucket.rows, bucket.length).share(0, gpus)
+    chosen = BatchSpec(bucket.members[: bucket.rows], bucket.rows, bucket.length).share(0, gpus)
     batch = task.collate("train", chosen)
     found = estimate(task, sizes, batch, how, device=device.type, precision=precision, gpus=gpus,
                      shapes=len(plan.buckets))

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.data.batch import Plan
+from regard.data.batch import BatchSampler
 from regard.settings.errors import UserError
 from regard.tasks.base import Task
 from regard.training.parallel import World
@@ -19,7 +19,7 @@ def validation_loss(model: nn.Module, task: Task[Any], split: str, *, tokens: in
                     world: World = World(), stop: Stop | None = None) -> float | None:
     """The mean negative log-likelihood per token, each example once; None if the run was asked to stop meanwhile."""
     device = next(model.parameters()).device
-    plan = Plan(task.lengths(split), tokens=tokens, seed=0)
+    plan = BatchSampler(task.lengths(split), tokens=tokens, seed=0)
     total = count = 0.0
     model.eval()
     try:

@@ -19,8 +19,8 @@ from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_te
 from regard.convert.peft import write_adapter
 from regard.convert.run import finish
 from regard.cores import Waiting, threads_kept
-from regard.data.batch import Batch, Plan
-from regard.data.loader import ahead
+from regard.data.batch import Batch, BatchSampler
+from regard.data.loader import prefetch
 from regard.data.visible import visible
 from regard.device import choose_device, fits
 from regard.nn.init import initialize
@@ -159,7 +159,8 @@ class Learning:
         how, progress = self.run.train, self.progress
         self.how, self.device = how, next(self.model.parameters()).device
         self.precision = precision_of(how, self.device)
-        self.plan = Plan(self.task.lengths("train"), tokens=how.batch_tokens, seed=self.run.seed, shapes=how.shapes)
+        self.plan = BatchSampler(self.task.lengths("train"), tokens=how.batch_tokens, seed=self.run.seed,
+                                 shapes=how.shapes)
         self.update = make_update(self.model, self.task, self.optimizer, how, device=self.device,
                                   precision=self.precision, world=self.world)
         self.health = GradMonitor(self.log, most=how.most_skipped, clip=how.grad_clip, skipped=progress.skipped,
@@ -173,7 +174,7 @@ class Learning:
         evaluate_every, save_every = _intervals(how)
         room = room_for(self.model) if world.rank == 0 and not how.fsdp else 0
         with Saver(self.folder, keep=how.keep_checkpoints, room=room) as saver:
-            batches = ahead(self.batch, progress.step, how.steps)
+            batches = prefetch(self.batch, progress.step, how.steps)
             while True:
                 is_due = progress.step % evaluate_every == 0 or progress.step == how.steps
                 is_best = is_due and progress.evaluated < progress.step and not self.stopping and self.evaluate()

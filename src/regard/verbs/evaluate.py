@@ -85,7 +85,7 @@ def _asked(predictor: "Predictor", splits: Sequence[str], others: Others, shifts
     first = [*splits]
     if not first and not others.data:
         first = [split for split in task.splits() if split.startswith("test")] or ["val"]
-    more = task.more(others.data, source=others.source, target=others.target) if others.data else []
+    more = task.add_test_data(others.data, source=others.source, target=others.target) if others.data else []
     if same := set(first).intersection(more):
         raise UserError(f"--data {min(same)}: is called like the run's own split; give its whole path")
     every = [*first, *more]

@@ -124,18 +124,18 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     task, model = predictor.task, predictor.model
     device = next(model.parameters()).device
     greedy = replace(predictor.run.search, **GREEDY)
-    answers = task.attempts(model, examples.examples, search=greedy)
+    answers = task.greedy_answers(model, examples.examples, search=greedy)
     right = [batch.to(device) for batch in task.batches(examples.inputs, examples.outputs)]
     own = [batch.to(device) for batch in task.batches(examples.inputs, answers)]
 
     # Where an answer was cut off, what would have come next is not part of it.
-    before, said = loss_per_token(task, model, right), [task.likeliest(model, batch) for batch in own]
+    before, said = loss_per_token(task, model, right), [task.matches_greedy(model, batch) for batch in own]
     effects: dict[Head, Columns] = {}
     known = sites(model)
     every = [(site, head) for site in matching(known, task.acting) for head in range(known[site].heads)]
     for site, head in _followed(every):
         with without(model, site, head):
-            changed = sum(int((was & ~task.likeliest(model, batch)).any(1).sum())
+            changed = sum(int((was & ~task.matches_greedy(model, batch)).any(1).sum())
                           for batch, was in zip(own, said, strict=True))
             effects[site, head] = {"loss": loss_per_token(task, model, right) - before, "changed": changed}
     return effects
