@@ -38,7 +38,7 @@ def forced(way: str) -> Iterator[Taken]:
     """Dot products go this way wherever they can. Where batched products cannot do it, torch's kernel does."""
     taken = TakenLog()
     with ExitStack() as patches:
-        patches.enter_context(mock.patch.object(attention_batched, "SHORTEST", 1))
+        patches.enter_context(mock.patch.object(attention_batched, "MIN_KEYS", 1))
         patches.enter_context(patched(Attend, "explicit", _logged(taken)))
         if way == "explicit":
             patches.enter_context(patched(table, "ATTENTION", lambda kernels: tuple(

@@ -29,7 +29,7 @@ __all__ = ["ADAPTER", "ANSWERING", "CHUNK", "EVERYTHING", "MODEL", "NAME", "PREP
 
 NAME = "MANIFEST.json"
 FORMAT = 1
-LARGEST = 1 << 26  # bytes of a manifest: some 500,000 files
+MAX_MANIFEST_BYTES = 1 << 26  # bytes of a manifest: some 500,000 files
 CHUNK = 1 << 24  # large, because a thread that hashes waits for Python's lock between two of them
 
 # Which files are which, as patterns.
@@ -165,7 +165,7 @@ def _read(folder: Path) -> dict[str, Written] | None:
     if not path.is_file():
         raise UserError(f"{path}: not a file")
     with open(path, "rb", opener=to_read) as file:
-        content = file.read(LARGEST + 1)
+        content = file.read(MAX_MANIFEST_BYTES + 1)
     try:
         parsed = json.loads(content)
         files: dict[str, Written] = parsed["files"]

@@ -37,7 +37,7 @@ def test_how_many_files_and_batches_there_are_changes_nothing(
     told: list[int] = []
     counts = write_shards(tmp_path / "one", (iter([text]) for text in DOCUMENTS), tokens)
     monkeypatch.setattr(shards, "SHARD", 100)
-    monkeypatch.setattr(shards, "TOGETHER", 50)
+    monkeypatch.setattr(shards, "CHARACTERS_AT_ONCE", 50)
     write_shards(tmp_path / "many", (iter(text.splitlines(keepends=True)) for text in DOCUMENTS), tokens, told.append)
     one, many = (Shards.load(tmp_path / name, counts.ids) for name in ("one", "many"))
     assert len(one.parts) == 1 < len(many.parts)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
-from regard.kernels.cuda_graphs import MOST, Captures
+from regard.kernels.cuda_graphs import MAX_RECORDED_STEPS, Captures
 
 
 class Count:
@@ -53,9 +53,9 @@ def test_a_later_search_goes_on_in_the_memory_of_one_that_has_ended() -> None:
 def test_only_the_newest_are_kept() -> None:
     captures = Captures[Count]()
     with ExitStack() as stack:
-        for key in range(2 * MOST):
+        for key in range(2 * MAX_RECORDED_STEPS):
             stack.enter_context(captures.adopt(lambda: Count(0), key=key))
-    assert [key for key, _ in captures.kept] == [*range(MOST)][::-1]  # the first began, and ended, last
+    assert [key for key, _ in captures.kept] == [*range(MAX_RECORDED_STEPS)][::-1]  # the first began, and ended, last
 
 
 def test_threads_that_share_recordings_count_each_for_itself() -> None:

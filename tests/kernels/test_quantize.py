@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.generate.beam import Beam, beam
 from regard.generate.sample import Sampling, gather, sample
 from regard.kernels import quantize as quantizing
-from regard.kernels.quantize import FEW, KINDS, NarrowLinear, quantize
+from regard.kernels.quantize import KINDS, MAX_SHARED_ROWS, NarrowLinear, quantize
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
@@ -31,12 +31,13 @@ def linear(inputs: int = 24, outputs: int = 40, *, bias: bool = True) -> nn.Line
 def largest_step(x: Tensor) -> Tensor:
     """Between two neighbouring values of an input of 7 bits, the fewest there are, of a range of both signs."""
     rows = x.flatten(0, -2).abs()
-    return 2 * (rows.amax(-1, keepdim=True) if len(rows) > FEW else rows.amax()) / 127
+    return 2 * (rows.amax(-1, keepdim=True) if len(rows) > MAX_SHARED_ROWS else rows.amax()) / 127
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=30)
-@given(rows=st.integers(1, 3 * FEW), bias=st.booleans(), spread=st.sampled_from([0.0, 3.0]), seed=st.integers(0, 99))
+@given(rows=st.integers(1, 3 * MAX_SHARED_ROWS), bias=st.booleans(), spread=st.sampled_from([0.0, 3.0]),
+       seed=st.integers(0, 99))
 def test_a_product_is_off_by_no_more_than_the_rounding_of_its_inputs(
         engine: str, rows: int, bias: bool, spread: float, seed: int) -> None:
     torch.manual_seed(seed)
@@ -75,7 +76,7 @@ def test_float16_rounds_the_weights_alone() -> None:
     torch.testing.assert_close(packed(x), x @ layer.weight.half().float().T + layer.bias)
 
 
-@pytest.mark.parametrize("rows", [1, FEW, FEW + 1])
+@pytest.mark.parametrize("rows", [1, MAX_SHARED_ROWS, MAX_SHARED_ROWS + 1])
 def test_zeros_stay_what_they_are(rows: int) -> None:
     layer = linear()
     layer.weight[3] = 0.0
@@ -86,7 +87,7 @@ def test_zeros_stay_what_they_are(rows: int) -> None:
 
 def test_a_row_among_many_is_rounded_as_finely_as_alone() -> None:
     """One row of huge numbers must not leave the others with a few steps."""
-    packed, x = NarrowLinear(linear(), "int8", engine=ENGINES[0]), torch.randn(2 * FEW, 24)
+    packed, x = NarrowLinear(linear(), "int8", engine=ENGINES[0]), torch.randn(2 * MAX_SHARED_ROWS, 24)
     x[0] *= 1e4
     alone = torch.cat([packed(row[None]) for row in x[1:]])
     apart = (packed(x)[1:] - alone).abs().max() / alone.std()

@@ -95,22 +95,22 @@ def test_where_the_host_may_not_look_it_counts_the_keys_until_a_step_may_be_reco
     """On a device without numbers, which like a GPU says nothing of its positions."""
     device, given = torch.device("meta"), Keys([])
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", given)
-    model, lineage = attention("rotary").to(device), BeamAncestry(ROWS, 2 * LENGTH, device)
-    kept = FixedCache(ROWS, GROUPS, 2 * LENGTH, HEAD, like=torch.zeros(1, device=device), lineage=lineage)
+    model, ancestry = attention("rotary").to(device), BeamAncestry(ROWS, 2 * LENGTH, device)
+    kept = FixedCache(ROWS, GROUPS, 2 * LENGTH, HEAD, like=torch.zeros(1, device=device), ancestry=ancestry)
     for start, stop in ((0, 4), (4, 7), (7, 8), (8, 10)):
         here = places(start, stop, per_row=False).to(device)
-        lineage.write(here)
+        ancestry.write(here)
         model(torch.zeros(ROWS, stop - start, WIDTH, device=device), mask=mask, positions=here, cache=kept)
     assert given.counts == expected
 
 
 @pytest.mark.parametrize("length", [3, torch.tensor([[3]])])
 def test_what_is_forgotten_is_counted_again_where_it_is_the_same_in_every_row(length: int | Tensor) -> None:
-    lineage = BeamAncestry(ROWS, LENGTH, torch.device("cpu"))
-    lineage.write(places(0, 5, per_row=False))
-    lineage.truncate(length)
-    lineage.write(places(3, 6, per_row=False))
-    assert lineage.filled == (6 if isinstance(length, int) else None)
+    ancestry = BeamAncestry(ROWS, LENGTH, torch.device("cpu"))
+    ancestry.write(places(0, 5, per_row=False))
+    ancestry.truncate(length)
+    ancestry.write(places(3, 6, per_row=False))
+    assert ancestry.filled == (6 if isinstance(length, int) else None)
 
 
 @in_every_way

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.runs.lock import RECENT, hold, is_held
+from regard.runs.lock import RECENT_SECONDS, hold, is_held
 from regard.settings.errors import Failure, UserError
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def test_asking_whether_a_folder_is_held_keeps_nobody_from_holding_it(tmp_path: 
                 time.sleep(0.01)
 
 
-@pytest.mark.parametrize("age", [1, 10 * RECENT])
+@pytest.mark.parametrize("age", [1, 10 * RECENT_SECONDS])
 def test_without_locks_a_run_that_spoke_just_now_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                          age: float) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
@@ -107,7 +107,7 @@ def test_without_locks_a_run_that_spoke_just_now_is_held(tmp_path: Path, monkeyp
         assert not is_held(tmp_path)
         (tmp_path / "metrics.jsonl").touch()
         os.utime(tmp_path / "metrics.jsonl", (time.time() - age,) * 2)
-        assert is_held(tmp_path) == (age < RECENT)
+        assert is_held(tmp_path) == (age < RECENT_SECONDS)
 
 
 def begun(folder: Path, error: UserError) -> list[str]:

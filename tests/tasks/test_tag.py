@@ -146,7 +146,7 @@ def test_every_kind_of_token_tags(data: Path, tmp_path: Path, kind: str) -> None
 def test_an_answer_does_not_depend_on_those_beside_it(ready: tuple[Tag, Tagger]) -> None:
     task, model = ready
     texts = [" ".join(word for word, _ in sentence(n)) for n in range(30)]
-    with patch.object(reading, "MOST", 64):
+    with patch.object(reading, "MAX_CPU_TOKENS", 64):
         together = task.predict(model, texts)
     for text, answer in zip(texts, together, strict=True):
         [alone] = task.predict(model, [text])

@@ -391,7 +391,7 @@ def test_what_is_looked_at_together_is_what_is_looked_at_alone(
     task, model = translator
     inputs, outputs = [sentence(n) for n in (3, 8, 1, 5)], [sentence(n) for n in (8, 0, 4, 5)]
     together = task.look(model, inputs, outputs)
-    monkeypatch.setattr(module, "TOGETHER", 1)
+    monkeypatch.setattr(module, "MAX_WATCHED_WEIGHTS", 1)
     for record, alone in zip(together, task.look(model, inputs, outputs), strict=True):
         assert record.labels == alone.labels
         for site, weights in record.items():

@@ -11,7 +11,7 @@ from regard.settings.load import load
 from regard.settings.presets import base
 from regard.tasks import make
 from regard.training import capacity
-from regard.training.capacity import FEWEST, refuse_too_large, refuse_uncountable
+from regard.training.capacity import MIN_SIZES, refuse_too_large, refuse_uncountable
 from regard.training.loop import train
 
 CPU = torch.device("cpu")
@@ -44,14 +44,14 @@ def test_the_parameters_of_a_deep_model_are_those_that_it_has(task: str) -> None
     settings = ["model.width=8", "model.heads=2", "model.depth=70"]
     run = load(None, settings, base=base(task, built_in=False))
     with torch.device("meta"):
-        there = sum(parameter.numel() for parameter in make(run).build(FEWEST).parameters())
-    assert capacity._counted(run, FEWEST) == (there, there)
+        there = sum(parameter.numel() for parameter in make(run).build(MIN_SIZES).parameters())
+    assert capacity._counted(run, MIN_SIZES) == (there, there)
 
 
 def test_what_is_foretold_is_what_training_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     run = load(None, ["model.width=64"], base=base("translate", built_in=False))
     with torch.device("meta"):
-        count = sum(parameter.numel() for parameter in make(run).build(FEWEST).parameters())
+        count = sum(parameter.numel() for parameter in make(run).build(MIN_SIZES).parameters())
     monkeypatch.setattr(capacity, "available", lambda device: 16 * count)
     refuse_too_large(run, device=CPU)
     monkeypatch.setattr(capacity, "available", lambda device: 16 * count - 1)

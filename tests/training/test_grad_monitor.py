@@ -10,7 +10,7 @@ import torch
 from numpy.random import default_rng
 
 from regard.settings.schema import Train
-from regard.training.grad_monitor import FEWEST, RECENT, GradMonitor
+from regard.training.grad_monitor import MIN_GRADIENTS, RECENT_GRADIENTS, GradMonitor
 from regard.training.log import Log
 
 
@@ -30,7 +30,7 @@ def even(steps: int) -> list[float]:
 
 
 @pytest.mark.parametrize("times", [20, 1e4])
-@pytest.mark.parametrize("step", [FEWEST + 1, 150, 300])
+@pytest.mark.parametrize("step", [MIN_GRADIENTS + 1, 150, 300])
 def test_a_gradient_beyond_all_of_late_and_far_from_the_usual_is_spoken_of(
         times: float, step: int, tmp_path: Path) -> None:
     norms = even(300)
@@ -39,7 +39,7 @@ def test_a_gradient_beyond_all_of_late_and_far_from_the_usual_is_spoken_of(
 
 
 def test_the_first_gradients_have_nothing_to_stand_out_from(tmp_path: Path) -> None:
-    assert spoken_of(tmp_path, [0.01, 5.0, 60.0, *even(FEWEST - 3)]) == []
+    assert spoken_of(tmp_path, [0.01, 5.0, 60.0, *even(MIN_GRADIENTS - 3)]) == []
 
 
 def test_where_large_gradients_come_now_and_then_they_are_not_spoken_of(tmp_path: Path) -> None:
@@ -52,8 +52,9 @@ def test_where_large_gradients_come_now_and_then_they_are_not_spoken_of(tmp_path
 
 
 def test_a_length_that_stays_is_spoken_of_once(tmp_path: Path) -> None:
-    assert spoken_of(tmp_path, [*even(RECENT), *(50 * norm for norm in even(2 * RECENT))]) == [RECENT + 1]
+    larger = (50 * norm for norm in even(2 * RECENT_GRADIENTS))
+    assert spoken_of(tmp_path, [*even(RECENT_GRADIENTS), *larger]) == [RECENT_GRADIENTS + 1]
 
 
 def test_after_gradients_of_nothing_there_is_no_usual_one(tmp_path: Path) -> None:
-    assert spoken_of(tmp_path, [*[0.0] * RECENT, 1.0, 0.0]) == []
+    assert spoken_of(tmp_path, [*[0.0] * RECENT_GRADIENTS, 1.0, 0.0]) == []

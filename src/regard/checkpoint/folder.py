@@ -31,7 +31,7 @@ MANIFEST = "MANIFEST.json"
 TENSORS = ("model.safetensors", "optimizer.safetensors")
 PARTS = (*TENSORS, "state.json")
 MARGIN = 1 << 24  # bytes: headers, the JSON files, and what the file system needs for itself
-LONGEST = 1 << 16  # bytes of a manifest
+MAX_CHECKPOINT_MANIFEST_BYTES = 1 << 16  # bytes of a manifest
 
 
 class Checkpoint:
@@ -206,7 +206,7 @@ def _check_names(folder: Path) -> None:
 
 
 def _manifest(path: Path) -> dict[str, Written]:
-    if path.stat().st_size > LONGEST:
+    if path.stat().st_size > MAX_CHECKPOINT_MANIFEST_BYTES:
         raise UserError(f"{path}: too long for a manifest")
     manifest = read_json(path)
     for name, about in manifest.items():

@@ -21,7 +21,7 @@ Compare = Callable[[Sequence[str], Sequence[str]], Float[np.ndarray, "prompts en
 SHOWN = "Text: {text}\nLabel: {label}\n\n"
 ASKED = "Text: {text}\nLabel:"
 ENDING = " {label}\n"  # with its end: else a label that begins another would always be likelier than it
-TOGETHER = 256  # questions that are asked at once
+MAX_QUESTIONS_AT_ONCE = 256  # questions that are asked at once
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def with_shots(compare: Compare, questions: Sequence[Pair], pool: Sequence[Pair]
     A question that stands in the pool itself is never its own example.
     """
     right = 0
-    for first in range(0, len(questions), TOGETHER):
-        some = questions[first : first + TOGETHER]
+    for first in range(0, len(questions), MAX_QUESTIONS_AT_ONCE):
+        some = questions[first : first + MAX_QUESTIONS_AT_ONCE]
         prompts = [prompt(question.source, _examples(question, pool, shots, (seed, first + number)))
                    for number, question in enumerate(some)]
         found = compare(prompts, [ENDING.format(label=name) for name in names])

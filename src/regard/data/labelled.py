@@ -19,9 +19,9 @@ __all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "read_corpus",
 
 TEXTS, LABELS = ("text", "sentence"), ("label", "labels")  # what columns and keys are called where nobody says it
 HELD_OUT_MOST = 10_000  # enough to measure by; more would only slow every evaluation
-FEW = 10  # labels: so many may each have a single text
-LONG = 3  # words that a label has on average, hardly more
-MANY = 12  # labels that are counted for a person
+MAX_SINGLE_TEXT_LABELS = 10  # labels: so many may each have a single text
+MAX_MEAN_LABEL_WORDS = 3  # words that a label has on average, hardly more
+MAX_TOLD_LABELS = 12  # labels that are counted for a person
 LONGEST_CELL = 2**31 - 1  # of CSV: Python's own limit is shorter than a long document
 
 
@@ -251,11 +251,11 @@ def _refuse_odd(train: LabelledFile, known: Collection[str]) -> None:
     if len(known) < 2:
         what = f"one label, {next(iter(known))!r}" if known else "no label"
         raise UserError(f"{train.path}: all texts have {what}; two are the least that can be told apart")
-    if len(known) > FEW and 2 * len(known) > len(train.samples):
+    if len(known) > MAX_SINGLE_TEXT_LABELS and 2 * len(known) > len(train.samples):
         raise UserError(f"{train.path}: {len(known):,} different labels of {len(train.samples):,} texts; is the label "
                         "in another column? Without a first line that names them they are text, label")
     long, short = _mean_words(known), _mean_words([sample.text for sample in train.samples])
-    if len(known) > FEW and long > LONG and short < 2:
+    if len(known) > MAX_SINGLE_TEXT_LABELS and long > MAX_MEAN_LABEL_WORDS and short < 2:
         raise UserError(f"{train.path}: labels of {long:.0f} words on average, and texts of {short:.0f}; is the label "
                         "in another column? Without a first line that names them they are text, label")
 
@@ -267,8 +267,8 @@ def _mean_words(texts: Collection[str]) -> float:
 def _told(train: LabelledFile) -> Iterator[str]:
     """How many texts each label has; and whether the first line may have been no example."""
     counts = Counter(label for sample in train.samples for label in sample.labels)
-    listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MANY))
-    yield f"{len(counts):,} labels: {listed}{' …' if len(counts) > MANY else ''}"
+    listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MAX_TOLD_LABELS))
+    yield f"{len(counts):,} labels: {listed}{' …' if len(counts) > MAX_TOLD_LABELS else ''}"
     first = train.samples[0]
     if first.labels and all(counts[label] == 1 for label in first.labels) and len(counts) < len(train.samples) / 10:
         yield (f"{train.path}:{train.lines[0]}: no other text has the label {first.labels[0]!r}; if that line names "

@@ -10,7 +10,7 @@ from regard.settings.errors import UserError
 __all__ = ["SHIFTS", "shifted", "shifts"]
 
 MISTYPED = 0.2  # of the words
-SHORTEST = 3  # letters of a word that is mistyped: in a shorter one nobody could tell what was meant
+MIN_TYPO_LETTERS = 3  # letters of a word that is mistyped: in a shorter one nobody could tell what was meant
 
 
 def shifted(text: str, how: str, *, seed: int = 0) -> str:
@@ -30,7 +30,7 @@ def typos(text: str, chance: Chance) -> str:
     """One word in five has two letters swapped, one dropped, or one doubled. As many words are left."""
     def mistyped(match: re.Match[str]) -> str:
         word = match[0]
-        if len(word) < SHORTEST or chance() >= MISTYPED:
+        if len(word) < MIN_TYPO_LETTERS or chance() >= MISTYPED:
             return word
         place, kind = int(chance() * (len(word) - 1)), int(chance() * 3)
         before, one, other, after = word[:place], word[place], word[place + 1], word[place + 2 :]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from regard.data.trial import LARGEST, refuse_harmful
+from regard.data.trial import MAX_TOKENIZER_BYTES, refuse_harmful
 from regard.data.vocabulary import SPECIALS
 from regard.settings.errors import UserError, amount
 from regard.settings.knobs import shown
@@ -99,8 +99,8 @@ def _parsed(path: Path) -> Library:
 def _text(path: Path, what: str) -> str:
     try:
         with open(path, encoding="utf-8", newline="", opener=to_read) as file:
-            if os.fstat(file.fileno()).st_size > LARGEST:
-                raise UserError(f"{path}: is larger than {amount(LARGEST)}: not {what}")
+            if os.fstat(file.fileno()).st_size > MAX_TOKENIZER_BYTES:
+                raise UserError(f"{path}: is larger than {amount(MAX_TOKENIZER_BYTES)}: not {what}")
             return file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None

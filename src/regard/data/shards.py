@@ -23,7 +23,7 @@ __all__ = ["Counts", "Shards", "write_shards"]
 
 SHARD = 1 << 24  # ids in a file: 32 MB of small ones
 # Characters that are encoded at once, in pieces that the library spreads over the cores; each takes it some 200 bytes.
-TOGETHER = (1 << 17) * min(32, os.cpu_count() or 1)
+CHARACTERS_AT_ONCE = (1 << 17) * min(32, os.cpu_count() or 1)
 
 Ids = NDArray[np.integer[Any]]
 
@@ -75,7 +75,7 @@ def _batches(stream: Iterable[str | int]) -> Iterator[list[str | int]]:
     for part in stream:
         batch.append(part)
         characters += len(part) if isinstance(part, str) else 1
-        if characters >= TOGETHER:
+        if characters >= CHARACTERS_AT_ONCE:
             yield batch
             batch, characters = [], 0
     yield batch

@@ -17,9 +17,9 @@ from typing import Any
 
 from regard.settings.errors import UserError, amount
 
-__all__ = ["LARGEST", "refuse_harmful"]
+__all__ = ["MAX_TOKENIZER_BYTES", "refuse_harmful"]
 
-LARGEST = 1 << 26  # bytes of a tokenizer.json; that of Gemma, with 262,144 tokens, has half of it
+MAX_TOKENIZER_BYTES = 1 << 26  # bytes of a tokenizer.json; that of Gemma, with 262,144 tokens, has half of it
 MEMORY = 400 << 20  # bytes; and some for each byte of the file
 MEMORY_EACH = 40
 SECONDS = 10  # of a processor; on a busy machine the clock shows more

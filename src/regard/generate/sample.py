@@ -28,7 +28,7 @@ from regard.kernels.linear_onednn import Layouts, lasting
 __all__ = ["Drawn", "Sampler", "Sampling", "gather", "padded", "sample"]
 
 AHEAD = 8  # tokens that a GPU writes between two copies to the host; as many again are queued while the host reads
-FEW_SHAPES = 64  # capacities of a captured step are multiples of this: prompts of like lengths share one recording
+CAPACITY_MULTIPLE = 64  # of a captured step, so that prompts of like lengths share one recording
 RECORDED = 1 << 13  # tokens of a cache: where it has room for more, the reading of a prompt is not recorded
 LAID_OUT = 8  # tokens after which a CPU lays its weights out: that takes as long as some of them
 LEAVE = 4  # on a CPU, ended prompts leave when they are one in so many: each leaving copies the cache
@@ -177,7 +177,7 @@ class Sampler:
         read = torch.tensor(lengths or [longest] * prompts, device=device)
         capacity = longest + how.longest
         if device.type == "cuda":
-            capacity += -capacity % FEW_SHAPES
+            capacity += -capacity % CAPACITY_MULTIPLE
         # The last token of a prompt is read by the first step. Where it is not the longest, it is read twice.
         self.state, self.lent = self._begun(prompt[:, :-1], memory, capacity, recorder)
         if min(lengths or [longest]) < longest:

@@ -14,7 +14,7 @@ from regard.generate.steps import Steps
 
 __all__ = ["compare", "scores"]
 
-TOGETHER = {"cpu": 1 << 12, "cuda": 1 << 16}  # tokens, padding included, that are read at once
+MAX_TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 16}  # tokens, padding included, that are read at once
 PIECE = {"cpu": 1 << 21, "cuda": 1 << 26}  # logits held at once
 
 
@@ -26,7 +26,7 @@ def scores(model: Steps, rows: Sequence[Sequence[int]], *, chunk: int = CHUNK) -
     """
     device = next(model.parameters()).device
     found: dict[int, NDArray[np.float32]] = {}
-    for places in _alike([len(row) for row in rows], TOGETHER.get(device.type, 1 << 14)):
+    for places in _alike([len(row) for row in rows], MAX_TOKENS_AT_ONCE.get(device.type, 1 << 14)):
         tokens = padded([rows[place] for place in places], device=device)
         chances = _chances(model, tokens, chunk).cpu().numpy()
         found |= {place: line[: max(0, len(rows[place]) - 1)] for place, line in zip(places, chances, strict=True)}
@@ -39,7 +39,7 @@ def compare(model: Steps, prompts: Sequence[Sequence[int]],
     """The log-probability of each ending of each prompt, all having equally many. A prompt is read once for all."""
     device, count = next(model.parameters()).device, len(endings[0]) if endings else 0
     totals = np.zeros((len(prompts), count))
-    together = TOGETHER.get(device.type, 1 << 14) // max(1, count)
+    together = MAX_TOKENS_AT_ONCE.get(device.type, 1 << 14) // max(1, count)
     for places in _alike([len(prompt) for prompt in prompts], together):
         begun = [prompts[place] for place in places]
         ends = [ending for place in places for ending in endings[place]]

@@ -14,8 +14,8 @@ from regard.kernels.kernel import Kernel
 
 __all__ = ["KERNEL"]
 
-SHORTEST = 16  # keys; torch's softmax takes fewer one by one
-LONGEST, LONGEST_LEARNED = 64, 128  # from there on torch's own kernel is faster, whose gradient is slow
+MIN_KEYS = 16  # keys; torch's softmax takes fewer one by one
+MAX_KEYS, MAX_TRAINED_KEYS = 64, 128  # from there on torch's own kernel is faster, whose gradient is slow
 
 
 def serves(call: AttentionCall) -> bool:
@@ -24,7 +24,7 @@ def serves(call: AttentionCall) -> bool:
     return (
         call.positions is None and call.bias is None and not isinstance(call.scale, Tensor)
         and q.dtype == k.dtype == torch.float32 and q.shape == k.shape == v.shape
-        and SHORTEST <= k.shape[2] <= (LONGEST_LEARNED if q.requires_grad else LONGEST)
+        and MIN_KEYS <= k.shape[2] <= (MAX_TRAINED_KEYS if q.requires_grad else MAX_KEYS)
         and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
         and not mask.causal and mask.window is None and mask.documents is None and mask.blind is None)
 

@@ -20,7 +20,7 @@ from regard.nn.mask import AttentionPositions, Mask, whole
 
 __all__ = ["KERNEL", "Band", "cut", "join", "stretches"]
 
-SHORTEST_BLOCK = 64  #: for a narrower window many small products cost more than few larger ones
+MIN_BLOCK = 64  #: for a narrower window many small products cost more than few larger ones
 SMALL_MASK = 2**20  # entries
 
 
@@ -50,7 +50,7 @@ def run(call: AttentionCall) -> Tensor:
 def stretches(mask: Mask, length: int, *, at_once: bool) -> list[tuple[int, int]]:
     """From where to where to `cut` at a time: the whole sequence, or so much that its mask is small."""
     assert mask.window is not None
-    block = max(mask.window, SHORTEST_BLOCK)
+    block = max(mask.window, MIN_BLOCK)
     step = length if at_once else block * max(1, SMALL_MASK // (3 * block * block))
     return [(start, min(start + step, length)) for start in range(0, length, max(step, 1))]
 
@@ -60,7 +60,7 @@ def cut(q: Float[Tensor, "batch heads length head"], k: Float[Tensor, "batch gro
     """The queries of a stretch with their windows and the global tokens. That these see all themselves is not in it."""
     assert mask.window is not None
     batch, length, device = len(q), q.shape[2], q.device
-    block, ahead = max(mask.window, SHORTEST_BLOCK), 0 if mask.causal else 1
+    block, ahead = max(mask.window, MIN_BLOCK), 0 if mask.causal else 1
     count = -(-(stop - start) // block)
     chosen = None if mask.globals is None else mask.global_places.expand(batch, -1)
 

@@ -19,12 +19,12 @@ except ImportError:  # a machine without a GPU
 __all__ = ["choose", "serves"]
 
 LANES = 2_048  # numbers of a row that are looked at together
-MOST = 256  # candidates of a sentence, each compared with each
+MAX_CANDIDATES = 256  # candidates of a sentence, each compared with each
 PART = 64  # tokens of a hypothesis that are moved together
 
 
 def serves(logits: Float[Tensor, "rows vocabulary"], size: int) -> bool:
-    return (triton is not None and logits.is_cuda and logits.stride(1) == 1 and 2 * size * size <= MOST
+    return (triton is not None and logits.is_cuda and logits.stride(1) == 1 and 2 * size * size <= MAX_CANDIDATES
             and 2 * size <= logits.shape[1])
 
 

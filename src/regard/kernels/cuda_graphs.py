@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 __all__ = ["Advance", "Captures", "where"]
 
-MOST = 4  # recorded steps that are kept: each holds the memory of its batch
+MAX_RECORDED_STEPS = 4  # recorded steps that are kept: each holds the memory of its batch
 
 
 @runtime_checkable
@@ -72,7 +72,7 @@ class Captures(Generic[A]):
             with self.lock:
                 self.kept[key] = found  # of two, the one that was used last
                 self.kept.move_to_end(key)
-                if len(self.kept) > MOST:
+                if len(self.kept) > MAX_RECORDED_STEPS:
                     self.kept.popitem(last=False)
 
     def call(self, function: Callable[..., Tensor], *inputs: Tensor, key: Hashable) -> Tensor:
@@ -88,7 +88,7 @@ class Captures(Generic[A]):
             held = [tensor.clone() for tensor in inputs]
             out = function(*held).clone()
             self.calls[key] = held, out, _record(lambda: out.copy_(function(*held)))
-            if len(self.calls) > MOST:
+            if len(self.calls) > MAX_RECORDED_STEPS:
                 self.calls.popitem(last=False)
             return out
         held, out, step = self.calls[key]
@@ -107,7 +107,7 @@ class Captures(Generic[A]):
         key = (key, prompt.shape, capacity)
         if key not in self.begun:
             self.begun[key] = None
-            if len(self.begun) > MOST:
+            if len(self.begun) > MAX_RECORDED_STEPS:
                 self.begun.popitem(last=False)
             return begin(prompt), False
         self.begun.move_to_end(key)

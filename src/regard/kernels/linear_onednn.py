@@ -26,10 +26,11 @@ from regard.kernels.memory import free_memory
 __all__ = ["ACTIVATED", "KERNEL", "Layouts", "knows_bfloat16", "lasting", "layouts_in_use", "times"]
 
 ROWS = 512  # from which on it pays to lay out weights that learn
-FEW, WORK = 8, 1 << 23  # else: rows, and multiplications, from which on it pays to lay out weights for them alone
-FEWER = {torch.float32: 4, torch.bfloat16: 1}  # rows, where weights are laid out already
-LEAST = 1 << 17  # weights for so few rows: a product with less is mostly a call, and torch's own is shorter
-MANY = 1_024  # rows that a layout is chosen for
+# Else: rows, and multiplications, from which on it pays to lay out weights for them only.
+MIN_ROWS, MIN_MULTIPLICATIONS = 8, 1 << 23
+MIN_ROWS_LAID_OUT = {torch.float32: 4, torch.bfloat16: 1}  # rows, where weights are laid out already
+MIN_WEIGHTS = 1 << 17  # weights for so few rows: a product with less is mostly a call, and torch's own is shorter
+LAYOUT_ROWS = 1_024  # rows that a layout is chosen for
 ENDS = {"": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"),
         "silu": ("swish", "")}
 """Nonlinearities that a product can end with, by their names there."""
@@ -54,7 +55,7 @@ class Layouts:
             if weight.nbytes > self.room:
                 return weight
             self.room -= weight.nbytes
-            laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MANY)
+            laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), LAYOUT_ROWS)
             self.made[id(weight)] = weight, laid
             return laid
 
@@ -100,14 +101,14 @@ def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _pays(rows: int, weight: Tensor) -> bool:
-    if rows >= FEW and rows * weight.numel() >= WORK:
+    if rows >= MIN_ROWS and rows * weight.numel() >= MIN_MULTIPLICATIONS:
         return True
-    if weight.numel() < LEAST:
+    if weight.numel() < MIN_WEIGHTS:
         return False
     if weight.dtype == torch.float32 and _is_amd():  # where torch's own read weights for a few rows by one thread alone
         return True
     layouts = _layouts.get()
-    return layouts is not None and rows >= FEWER.get(weight.dtype, FEW) and layouts.takes(weight)
+    return layouts is not None and rows >= MIN_ROWS_LAID_OUT.get(weight.dtype, MIN_ROWS) and layouts.takes(weight)
 
 
 @cache

@@ -20,7 +20,8 @@ __all__ = ["KINDS", "NarrowLinear", "ScaledLinear", "quantize"]
 KINDS = {"int8": ("x86", "fbgemm", "qnnpack"), "float16": ("x86", "fbgemm")}
 """What weights can become, and the parts of torch that multiply by them, the best first."""
 
-FEW = 8  # texts up to which their next tokens share one scale: there its own for each is no more exact, and slower
+# Texts up to which their next tokens share one scale: there its own for each is no more exact, and slower.
+MAX_SHARED_ROWS = 8
 LIFT = 1_024.0  # by which few rows are multiplied first, and their weights divided: a step below 6e-5 is none to torch
 
 Product = Callable[[Tensor], Tensor]
@@ -71,7 +72,8 @@ class NarrowLinear(nn.Module):
     @property
     def weight(self) -> Float[Tensor, "outputs inputs"]:
         """The weights as they are now, unpacked: what becomes of each input alone."""
-        alone = [self.product(few) for few in torch.eye(self.in_features).split(FEW)]  # ones and zeros lose nothing
+        # Ones and zeros lose nothing.
+        alone = [self.product(few) for few in torch.eye(self.in_features).split(MAX_SHARED_ROWS)]
         return (torch.cat(alone) - self.product(torch.zeros(1, self.in_features))).T
 
 
@@ -126,7 +128,7 @@ def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs
     reduced = engine != "qnnpack" and not getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
 
     def product(x: Tensor) -> Tensor:
-        if x.shape[:-1].numel() <= FEW and (x.ndim < 3 or x.shape[-2] == 1):
+        if x.shape[:-1].numel() <= MAX_SHARED_ROWS and (x.ndim < 3 or x.shape[-2] == 1):
             return torch.ops.quantized.linear_dynamic(x * lift, packed, reduced)  # type: ignore[no-any-return]
         # The product knows one scale for all its inputs; rows that are moved and stretched to reach from −1 to 1 can
         # share it, and their products are moved and stretched back, where they lie.

@@ -41,7 +41,7 @@ SWALLOWS = 0.5  # the share of all weight from which on one token leaves no room
 CELL = 0.27  # inches
 LETTER = 0.085  # inches of a label
 READABLE = 64  # labels on an axis; of more, nobody could read any
-LARGEST = 8.0  # inches of a map without labels
+MAX_BARE_INCHES = 8.0  # inches of a map without labels
 BAR = 2.5  # inches of the colour bar at the most
 DOTS = 160  # to the inch
 
@@ -69,7 +69,7 @@ def matrix(weights: Float[np.ndarray, "targets sources"], labels: Labels, *, tit
     left, top = (0.0 if len(words) > READABLE else LETTER * max(map(len, words), default=0)
                  for words in (targets, sources))
     longest = max(*weights.shape, 1)
-    cell = CELL if longest <= READABLE else LARGEST / longest
+    cell = CELL if longest <= READABLE else MAX_BARE_INCHES / longest
     figure = _figure(max(2.0, cell * len(sources)) + left + 1.3, max(1.0, cell * len(targets)) + top + 0.8)
     axes = figure.add_subplot()
     image = _map(axes, weights, _norm(weights, scale))

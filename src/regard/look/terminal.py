@@ -13,7 +13,7 @@ from regard.stdio import escape_controls
 __all__ = ["draw", "telling"]
 
 SHADES = " ░▒▓█"  # a fifth of the largest weight each; a terminal without colour shows them, too
-LONGEST = 12  # columns of a word
+MAX_WORD_COLUMNS = 12  # columns of a word
 GAP = " "
 COLOUR, PLAIN = "\033[36m", "\033[0m"  # cyan is read on a dark and on a light ground
 
@@ -31,8 +31,8 @@ def draw(record: Record, site: str, head: int, width: int = 80, *, colour: bool 
     The last line says from which weight on a cell has each shade. A head of -1 is the mean, where a record holds it.
     """
     weights = record[site][record.heads[site].index(head)]
-    targets = [_fit(escape_controls(word), LONGEST) for word in readable(record.labels[site].targets)]
-    sources = [_fit(escape_controls(word), LONGEST) for word in readable(record.labels[site].sources)]
+    targets = [_fit(escape_controls(word), MAX_WORD_COLUMNS) for word in readable(record.labels[site].targets)]
+    sources = [_fit(escape_controls(word), MAX_WORD_COLUMNS) for word in readable(record.labels[site].sources)]
     margin, most = max(map(_columns, targets), default=0), float(weights.max(initial=0.0))
     parts = [_part(targets, sources[some], weights[:, some] / (most or 1), margin, colour)
              for some in _parts([_columns(word) for word in sources], width - margin)]

@@ -25,7 +25,7 @@ PREPARED = {"data", FILE, ".data.new", ".run.json.tmp", *FILES, *(f".{name}.tmp"
 BEGUN = {"run.json", "metrics.jsonl"}  # and at its first
 FOLDERS = ("checkpoints", "data", "events", "adapter", "generator", "1_Pooling")
 """Of a run, into which it writes."""
-RECENT = 60.0  # seconds; a run that learns says something more often than that
+RECENT_SECONDS = 60.0  # seconds; a run that learns says something more often than that
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def _unlocked(folder: Path, written: str) -> str:
     note = (f"note: files cannot be locked in {folder}, so nothing keeps a second process from training this run, "
             "which would spoil it: start it only once, or choose another place, such as a local disk, with --out DIR")
     if _is_recent(folder / "metrics.jsonl"):
-        note += f"; {_holder(written)} has trained it within the last {RECENT:.0f} seconds: has it ended?"
+        note += f"; {_holder(written)} has trained it within the last {RECENT_SECONDS:.0f} seconds: has it ended?"
     return note
 
 
@@ -146,6 +146,6 @@ def _holder(written: str) -> str:
 
 def _is_recent(file: Path) -> bool:
     try:
-        return time.time() - file.stat().st_mtime < RECENT
+        return time.time() - file.stat().st_mtime < RECENT_SECONDS
     except OSError:
         return False

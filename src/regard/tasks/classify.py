@@ -28,7 +28,7 @@ from regard.tasks.reading import alike, seen
 __all__ = ["Classify"]
 
 BUILT_IN_CHECK = 1_000  # built-in sentences in the validation set and in each test set
-MANY = 64  # examples among which those that are checked are chosen
+PROBE_CANDIDATES = 64  # examples among which those that are checked are chosen
 BETWEEN = ", "  # several labels of one text
 MARKS = ("", "", "", ".", "!", "?")  # that end a built-in sentence, whatever its kind
 
@@ -201,7 +201,7 @@ class Classify(Labelled):
     def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
         split, classifier = next(iter(self.samples), None), cast(Classifier, model)
-        chosen = of_all_lengths([] if split is None else self.examples(split, MANY))
+        chosen = of_all_lengths([] if split is None else self.examples(split, PROBE_CANDIDATES))
         texts = [example.input for example in chosen]
         rows = [[*row[: MAX_PROBE_LENGTH - 1], self.tokens.end] for row in self.rows(texts)]
         return of_encoder(model, classifier.encoder, rows or made_up(len(self.tokens)), pad=self.tokens.pad,

@@ -32,7 +32,7 @@ __all__ = ["IGNORED", "LabelBatch", "Labelled", "Sample"]
 
 LABELS = "labels.json"
 IGNORED = -1  # a target that counts nothing
-FEW = 100  # built-in examples, among which every label is
+BUILT_IN_EXAMPLES = 100  # built-in examples, among which every label is
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Labelled(Task[LabelBatch]):
 
     def _refuse_built_in(self) -> None:
         """Where a few of the built-in examples show that they are not for these labels: all of them take minutes."""
-        few = type(self)(replace(self.run, data=replace(self.run.data, built_in_size=FEW)))
+        few = type(self)(replace(self.run, data=replace(self.run.data, built_in_size=BUILT_IN_EXAMPLES)))
         few.labels = self.labels
         few._learn_labels(few.read())
 

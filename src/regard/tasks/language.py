@@ -35,7 +35,7 @@ from regard.tasks.writer import Writer
 
 __all__ = ["Language"]
 
-TOGETHER = 1 << 13  # tokens that are scored at once
+MAX_SCORED_TOKENS = 1 << 13  # tokens that are scored at once
 SHOWN = 32  # new tokens that are looked at, where no output is given: a picture of more cannot be read
 
 
@@ -85,7 +85,7 @@ class Language(PackedText):
         length, device, how = self._length(split), next(model.parameters()).device, self.run.train
         rows = np.arange(len(self.lengths(split)))[:limit]
         # No more than one piece of a batch: what could be trained can be scored.
-        together = max(1, min(TOGETHER, how.batch_tokens // how.accumulate) // length)
+        together = max(1, min(MAX_SCORED_TOKENS, how.batch_tokens // how.accumulate) // length)
         total = count = 0.0
         for some in np.array_split(rows, math.ceil(len(rows) / together)):
             batch = self.collate(split, BatchSpec(some, len(some), length)).to(device)
@@ -239,7 +239,7 @@ class Language(PackedText):
         pairs = sorted(map(self._read, inputs, outputs), key=lambda pair: -sum(map(len, pair)))
         while pairs:
             longest = sum(map(len, pairs[0]))
-            some, pairs = pairs[: max(1, TOGETHER // longest)], pairs[max(1, TOGETHER // longest) :]
+            some, pairs = pairs[: max(1, MAX_SCORED_TOKENS // longest)], pairs[max(1, MAX_SCORED_TOKENS // longest) :]
             whole = np.full((len(some), longest), self.tokens.start, dtype=np.int64)
             write = np.full((len(some), longest - 1), IGNORED, dtype=np.int64)
             for row, (prompt, new) in enumerate(some):

@@ -27,7 +27,7 @@ from regard.tasks.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
 
 __all__ = ["MaskedBatch", "MaskedText", "at"]
 
-LEAST = 8  # tokens of a row: fewer are no text
+MIN_ROW_TOKENS = 8  # tokens of a row: fewer are no text
 FOLLOWS, ELSEWHERE = 0, 1  # as the published heads number them
 SENTENCE_END = re.compile(r"[.?!。？！\n]")
 SCORED = 1 << 13  # tokens that are scored at once
@@ -61,8 +61,9 @@ class MaskedText(TokenStream[MaskedBatch]):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         how = run.blanks
-        if run.data.longest < LEAST:
-            raise UserError(f"data.longest={run.data.longest}: {run.task} wants rows of at least {LEAST} tokens")
+        if run.data.longest < MIN_ROW_TOKENS:
+            raise UserError(f"data.longest={run.data.longest}: {run.task} wants rows of at least "
+                            f"{MIN_ROW_TOKENS} tokens")
         if how.hidden + how.replaced > 1:
             raise UserError(f"blanks.hidden={how.hidden} and blanks.replaced={how.replaced} are more than all")
         if how.next_sentence and run.model.segments < 2:
@@ -100,7 +101,8 @@ class MaskedText(TokenStream[MaskedBatch]):
             if self._is_apart:
                 self._spans[split] = _of_documents(ids.parts, self.tokens.start, self.tokens.end, self._room)
             else:
-                firsts = np.arange(0, max(1, len(ids) - LEAST // 2), self._room)  # a rest of next to nothing is left
+                # A rest of next to nothing is left.
+                firsts = np.arange(0, max(1, len(ids) - MIN_ROW_TOKENS // 2), self._room)
                 self._spans[split] = np.stack([firsts, np.minimum(self._room, len(ids) - firsts)], 1)
         return self._spans[split]
 

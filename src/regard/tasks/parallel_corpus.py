@@ -31,7 +31,8 @@ __all__ = ["Ids", "ParallelBatch", "ParallelCorpus", "round_up"]
 
 BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
 BUILT_IN_SIDES = "fr", "en"
-TOGETHER = 1 << 15  # weights of one head that are watched at once: many short sentences, or a long one by itself
+# Weights of one head that are watched at once: many short sentences, or a single long one.
+MAX_WATCHED_WEIGHTS = 1 << 15
 
 Ids = Sequence[int] | NDArray[np.int32]
 
@@ -200,7 +201,7 @@ class ParallelCorpus(Task[ParallelBatch]):
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         while order:
             length = lengths[order[0]]
-            rows = max(1, TOGETHER // length**2)
+            rows = max(1, MAX_WATCHED_WEIGHTS // length**2)
             places, order = order[:rows], order[rows:]
             mine, answers = [sources[i] for i in places], [targets[i] for i in places]
             yield places, self._padded(mine, answers, rows=len(places), source_length=max(map(len, mine)),

@@ -25,8 +25,9 @@ from regard.settings.errors import NotFinite, out_of
 
 __all__ = ["alike", "attention", "layers", "padded", "rows_of", "seen", "vectors"]
 
-TOGETHER = 1 << 14  # tokens that are read at once on a GPU
-LEAST, MOST = 1 << 8, 1 << 10  # on a CPU: enough to keep it busy, and so few that they stay in its caches
+MAX_GPU_TOKENS = 1 << 14  # tokens that are read at once on a GPU
+# On a CPU: enough to keep it busy, and so few that they stay in its caches.
+MIN_CPU_TOKENS, MAX_CPU_TOKENS = 1 << 8, 1 << 10
 SMALLEST = 1e-12  # length by which a vector is divided: zeros stay zeros
 _SIDE_BY_SIDE = Lock()  # held while batches are read so
 
@@ -63,10 +64,10 @@ def alike(rows: Sequence[Sequence[int]], *, pad: int, device: torch.device) -> I
     order, at = sorted(range(len(rows)), key=lambda i: -len(rows[i])), 0
     while at < len(order):
         length = len(rows[order[at]])
-        count = max(1, (MOST if device.type == "cpu" else TOGETHER) // length)
+        count = max(1, (MAX_CPU_TOKENS if device.type == "cpu" else MAX_GPU_TOKENS) // length)
         if device.type == "cpu":  # which reads small batches as fast: others join those of one length if these are few
             same = sum(len(rows[i]) == length for i in order[at : at + count])
-            count = max(same, -(-LEAST // length))
+            count = max(same, -(-MIN_CPU_TOKENS // length))
         some = order[at : at + count]
         at += count
         yield Alike(some, padded([rows[i] for i in some], pad=pad).to(device))

@@ -32,7 +32,7 @@ __all__ = ["Tag"]
 
 BUILT_IN_CHECK = 1_000  # built-in sentences in the validation set and in each test set
 USUAL = "usual.json"  # in the cache: the most frequent tag of each word
-MANY = 64  # examples among which those that are checked are chosen
+PROBE_CANDIDATES = 64  # examples among which those that are checked are chosen
 BEST = 5  # tags told of each word, where no number is asked for
 
 
@@ -312,7 +312,7 @@ class Tag(Labelled):
     def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
         split = next(iter(self.samples), None)
-        chosen = of_all_lengths([] if split is None else self.examples(split, MANY))
+        chosen = of_all_lengths([] if split is None else self.examples(split, PROBE_CANDIDATES))
         start, end = self.tokens.start, self.tokens.end
         rows = [[*row[: MAX_PROBE_LENGTH - 1], end] for row in self._rows([one.input.split(" ") for one in chosen])]
         tagger = cast(Tagger, model)

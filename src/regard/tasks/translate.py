@@ -34,7 +34,7 @@ from regard.tasks.parallel_corpus import ParallelBatch, ParallelCorpus, round_up
 
 __all__ = ["Translate"]
 
-MANY = 64  # examples among which those that are checked are chosen
+PROBE_CANDIDATES = 64  # examples among which those that are checked are chosen
 
 
 class Translate(ParallelCorpus):
@@ -199,7 +199,7 @@ class Translate(ParallelCorpus):
     def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
         split = next(iter(self.pairs), None)
-        chosen = of_all_lengths([] if split is None else self.examples(split, MANY))
+        chosen = of_all_lengths([] if split is None else self.examples(split, PROBE_CANDIDATES))
         sources = self.source_tokens.encode([example.input for example in chosen])
         targets = self.target_tokens.encode([example.wanted for example in chosen])
         start, end = self.target_tokens.start, self.target_tokens.end

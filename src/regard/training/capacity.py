@@ -17,7 +17,7 @@ __all__ = ["refuse_too_large", "refuse_uncountable"]
 FLOAT = 4  # bytes of a number
 TRAINED = 3  # numbers beside each weight that learns: its gradient and two of AdamW's
 MUON_TRAINED = 2
-FEWEST: Sizes = {"sources": 64, "targets": 64, "vocabulary": 64, "labels": 2}  # before the data is read
+MIN_SIZES: Sizes = {"sources": 64, "targets": 64, "vocabulary": 64, "labels": 2}  # before the data is read
 DEEP = 64  # blocks: the parameters of more are extrapolated
 BLOCK = 30_000  # bytes that the Python objects of a block take at the least
 UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
@@ -28,7 +28,7 @@ GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model
 BLAMED = 100  # times its usual value
 
 
-def refuse_too_large(run: Run, sizes: Sizes = FEWEST, *, device: torch.device, processes: int = 1) -> None:
+def refuse_too_large(run: Run, sizes: Sizes = MIN_SIZES, *, device: torch.device, processes: int = 1) -> None:
     """Compare weights, gradients and the optimiser's numbers with the memory there is. Activations come on top."""
     total, learning = _counted(run, sizes)
     trained = MUON_TRAINED if run.train.optimizer == "muon" else TRAINED
@@ -44,7 +44,7 @@ def refuse_too_large(run: Run, sizes: Sizes = FEWEST, *, device: torch.device, p
 
 def refuse_uncountable(run: Run) -> None:
     """The same for a plan, which may be for another machine: only what cannot even be described is refused."""
-    total, _ = _counted(run, FEWEST)
+    total, _ = _counted(run, MIN_SIZES)
     there = available(torch.device("cpu"))
     if there is not None and (size := BLOCK * _blocks(run)) > there:
         raise Failure(f"{_blamed(run)}: a model of {total:,} parameters in so many blocks that their description takes "

@@ -31,7 +31,7 @@ ROUND = 64  # vocabularies are rounded up to multiples of this, and nothing else
 WARM = {"cuda": 3}  # steps before the clock runs: on a GPU the first is captured, the second replays cold
 STEPS = 5
 MOST_TOKENS = 2**25  # of a batch; the largest language models are trained with a tenth of that
-ENOUGH = 8.0  # seconds after which no further step is begun
+MAX_MEASURING_SECONDS = 8.0  # seconds after which no further step is begun
 PRODUCT = 1024  # rows and columns of the product that tells how fast a machine is
 REACH = 0.6  # of the speed of a large product, for everything that is not one
 
@@ -120,7 +120,7 @@ def measure(rehearsal: DryRun, run: Run, *, device: torch.device, precision: tor
         _wait(device)
         took.append(time.monotonic() - start)
         # A first step that compiles says nothing of the others; else a very slow one is enough by itself.
-        if sum(took[warm:] if is_compiled(run.train, device.type) else took) > ENOUGH:
+        if sum(took[warm:] if is_compiled(run.train, device.type) else took) > MAX_MEASURING_SECONDS:
             break
     return took[warm:] or took
 

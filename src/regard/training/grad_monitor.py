@@ -16,8 +16,8 @@ SPIKE = 10.0  # times the usual length of the gradient, beyond which it is worth
 # And times the longest of late: where most examples are known by heart, or batches are small, a gradient of ten times
 # the median comes every now and then, and means nothing.
 BEYOND = 3.0
-RECENT = 100  # gradients that are compared with
-FEWEST = 20  # of them, before which nothing is usual yet
+RECENT_GRADIENTS = 100  # gradients that are compared with
+MIN_GRADIENTS = 20  # of them, before which nothing is usual yet
 
 
 class GradMonitor:
@@ -26,7 +26,7 @@ class GradMonitor:
     def __init__(self, log: Log, *, most: int, clip: float | None = None, skipped: int = 0, in_row: int = 0) -> None:
         self.log, self.most, self.clip = log, most, clip
         self.skipped, self.in_row = skipped, in_row
-        self.recent: deque[float] = deque(maxlen=RECENT)
+        self.recent: deque[float] = deque(maxlen=RECENT_GRADIENTS)
         self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
 
     def note(self, step: int, norm: Tensor) -> None:
@@ -60,7 +60,7 @@ class GradMonitor:
                                 "longer train.warmup or train.precision=float32 may help")
             return
         self.in_row = 0
-        if len(self.recent) >= FEWEST and norm > BEYOND * max(self.recent):
+        if len(self.recent) >= MIN_GRADIENTS and norm > BEYOND * max(self.recent):
             self._weigh(step, norm, median(self.recent))
         self.recent.append(norm)
 

@@ -23,7 +23,7 @@ from regard.training.parallel import World
 
 __all__ = ["CapturedUpdate", "Report", "Update", "deterministic", "is_compiled", "make_update"]
 
-LONG = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
+MIN_COMPILED_STEPS = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
 
 
 def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.Optimizer, how: Train, *,
@@ -37,7 +37,7 @@ def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.Optimi
 
 
 def is_compiled(how: Train, device: str) -> bool:
-    return how.compile == "on" or (how.compile == "auto" and device == "cuda" and how.steps >= LONG)
+    return how.compile == "on" or (how.compile == "auto" and device == "cuda" and how.steps >= MIN_COMPILED_STEPS)
 
 
 @dataclass(frozen=True)

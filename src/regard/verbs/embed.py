@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 STDOUT = "-"
-TOGETHER = 4_096  # texts: enough to find many of one length, and a few megabytes of vectors
+MAX_TEXTS_AT_ONCE = 4_096  # texts: enough to find many of one length, and a few megabytes of vectors
 
 
 class Sink(Protocol):
@@ -45,7 +45,7 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
     predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
     width, count = len(predictor.embed([""])[0]), 0  # and a run without vectors says so before a file is there
     with _lines(sys.stdout.buffer) if where == STDOUT else _file(place, width) as sink:
-        for some in batched(texts_of(inputs), TOGETHER):
+        for some in batched(texts_of(inputs), MAX_TEXTS_AT_ONCE):
             sink.write(some, predictor.embed(some))
             count += len(some)
     for note in predictor.task.notes.take():

@@ -26,7 +26,7 @@ ABSENT = "#F4F4F4"
 DARK = 0.6  # of the scale: from here on figures are white
 READABLE = 24  # labels: of more, the figures in the cells could not be read
 LETTERS = 24  # of a label's name that are shown
-LARGEST = 14  # inches of all cells
+MAX_CELLS_INCHES = 14  # inches of all cells
 
 
 def by_head(heads: Mapping[Head, Mapping[str, float]]) -> Figure:
@@ -140,7 +140,7 @@ def taken_for(confusion: Confusion, *, title: str) -> Figure:
     """A row for each label that texts have, a column for each they were given; the colour is the share of the row."""
     counts, names = confusion.counts, [_short(label) for label in confusion.labels]
     totals, longest = counts.sum(1), max(len(_short(label)) for label in confusion.labels)
-    cell = min(0.46, LARGEST / len(names))
+    cell = min(0.46, MAX_CELLS_INCHES / len(names))
     size, letters = max(cell * len(names), 2.6), min(9, 50 * cell)
     figure = Figure(figsize=(max(size + 0.09 * longest + 1.6, 0.08 * len(title) + 3), size + 0.07 * longest + 1.4),
                     layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15), facecolor="white")

@@ -11,8 +11,8 @@ from regard.look.word_in_context import Word
 
 __all__ = ["picture"]
 
-LONGEST = 80  # characters of a text that fit into the key, however wide they are
-LONGEST_WORD = 24  # that fit into a title
+MAX_TEXT_CHARACTERS = 80  # characters of a text that fit into the key, however wide they are
+MAX_TITLE_CHARACTERS = 24  # that fit into a title
 NAMED = 16  # pairs of texts whose names fit beside their lines
 
 
@@ -48,8 +48,8 @@ def _cosines(axes: Axes, word: Word) -> None:
                       annotation_clip=False)
     axes.set_ylim(least, 1.0)
     axes.set_xlim(0, layers[-1])
-    axes.set_title(f"“{_cut(word.word, LONGEST_WORD)}”: cosine of its vectors", loc="left", color=INK, fontsize=10,
-                   parse_math=False)
+    axes.set_title(f"“{_cut(word.word, MAX_TITLE_CHARACTERS)}”: cosine of its vectors", loc="left", color=INK,
+                   fontsize=10, parse_math=False)
     axes.set_xlabel("after block (0: as it enters the first)", color=GREY, fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
@@ -63,7 +63,7 @@ def _ways(axes: Axes, word: Word) -> None:
         x, y = way.T
         axes.plot(x, y, color=colour, linewidth=1.4, alpha=0.7)
         axes.scatter(x, y, s=np.linspace(14, 60, len(way)), color=colour, zorder=3,
-                     label=f"{place + 1}  {_cut(text, LONGEST)}")
+                     label=f"{place + 1}  {_cut(text, MAX_TEXT_CHARACTERS)}")
         # Numbers of ways that end at one place stand beside each other.
         beside = int((np.linalg.norm(word.plane[:place, -1] - way[-1], axis=1) < 0.05 * np.ptp(word.plane)).sum())
         axes.annotate(str(place + 1), way[-1], textcoords="offset points", xytext=(7 + 10 * beside, -3), color=colour,
