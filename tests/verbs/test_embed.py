@@ -62,7 +62,7 @@ def test_a_numpy_file_has_a_row_for_each_input(folder: Path, tmp_path: Path) -> 
 def test_lines_come_as_lines_and_as_rows_whatever_the_size_of_a_chunk(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    monkeypatch.setattr("regard.verbs.embed.TOGETHER", together)
+    monkeypatch.setattr("regard.verbs.embed.MAX_TEXTS_AT_ONCE", together)
     lines = "".join(f"{text}\n" for text in TEXTS).encode()
     options = ("predict", "--run", str(folder), "--embed")
     _, out, _ = run(*options, "-", stdin=lines)
