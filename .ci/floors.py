@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-floors"
 EXTRAS = ("plot", "track", "sklearn")
 TINY = ("device=cpu", "data.built_in_size=40", "tokens.vocabulary=300", "model.width=16", "model.depth=1",
-        "model.heads=2", "train.steps=3", "train.batch_tokens=64", "search.longest=8", "train.track=true")
+        "model.heads=2", "train.steps=3", "train.batch_tokens=64", "search.max_tokens=8", "train.track=true")
 
 VERSIONS = """
 import sys

@@ -35,7 +35,7 @@ SHARE = 2 / 3  # of the tokens, in which ours should be there
 
 def shapes(width: int, depth: int, length: int) -> dict[str, Tower]:
     """Two blocks of 12 width² weights each."""
-    size = {"width": width, "depth": depth, "heads": width // 64, "dropout": 0.0, "longest": length}
+    size = {"width": width, "depth": depth, "heads": width // 64, "dropout": 0.0, "max_positions": length}
     return {"gpt-2": replace(gpt2(), **size, attention_dropout=0.0),
             "ours": replace(modern_small(), **size, kv_heads=None, ffn_width=8 * width // 3 // 64 * 64)}
 
@@ -71,7 +71,7 @@ class Course:
         self.device = choose_device(args.device)
         self.steps = args.tokens // args.batch_tokens
         self.batch_tokens, self.shapes = args.batch_tokens, shapes(args.width, args.depth, args.length)
-        data = replace(base("language", built_in=not texts).data, paths=tuple(texts), longest=args.length)
+        data = replace(base("language", built_in=not texts).data, paths=tuple(texts), max_tokens=args.length)
         self.run = Run(task="language", data=data, tokens=Tokens(vocabulary=args.vocabulary))
         self.task = Language(self.run)
         self.sizes = self.task.prepare(folder)

@@ -31,8 +31,8 @@ class Size:
 
 def gpt(width: int, depth: int, heads: int, longest: int) -> Tower:
     """Radford et al. 2019, Brown et al. 2020."""
-    return Tower(width=width, depth=depth, heads=heads, activation="gelu-tanh", positions="learned", longest=longest,
-                 tied="output", scale_embedding=False)
+    return Tower(width=width, depth=depth, heads=heads, activation="gelu-tanh", positions="learned",
+                 max_positions=longest, tied="output", scale_embedding=False)
 
 
 SIZES = (

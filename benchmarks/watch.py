@@ -40,7 +40,7 @@ class Size:
     vocabulary: int
 
     def tower(self, longest: int) -> Tower:
-        return Tower(width=self.width, depth=self.depth, heads=self.heads, longest=longest, positions="learned",
+        return Tower(width=self.width, depth=self.depth, heads=self.heads, max_positions=longest, positions="learned",
                      activation="gelu-tanh", scale_embedding=False, dropout=0.0)
 
 

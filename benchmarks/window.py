@@ -135,7 +135,7 @@ def draw(curves: dict[str, list[Point]], file: str) -> None:
 def classify(length: int, device: torch.device, dtype: torch.dtype) -> None:
     """The first token of a document, which sees all of it and which all see, is what a label is read from."""
     model = Encoder(
-        Tower(width=WIDTH, depth=DEPTH, heads=HEADS, positions="learned", longest=length, window=WINDOW,
+        Tower(width=WIDTH, depth=DEPTH, heads=HEADS, positions="learned", max_positions=length, window=WINDOW,
               activation="gelu", norm_place="post", dropout=0.0, global_projections=True), vocabulary=VOCABULARY)
     initialize(model, seed=0)
     model.to(device, dtype).eval()

@@ -27,7 +27,7 @@ from regard.tasks import make
 __all__ = ["ENGLISH", "FRENCH", "TASKS", "Call", "Runs", "at_once", "same", "tiny"]
 
 TINY = ["data.built_in_size=20", "model.width=16", "model.depth=1",
-        "model.heads=2", "tokens.vocabulary=300", "search.longest=3", "data.longest=32", "device=cpu"]
+        "model.heads=2", "tokens.vocabulary=300", "search.max_tokens=3", "data.max_tokens=32", "device=cpu"]
 TASKS = ("translate", "language", "classify", "tag", "mask")
 THREADS = 8
 FRENCH = [["je suis étudiant"], ["il ne la voit pas", "la petite voiture rouge"], ["où est la clé ?"]]
@@ -54,7 +54,8 @@ class Runs:
                 yield lambda texts=texts, how=how: translator.answers(texts, **how)  # type: ignore[misc]
         for texts in ENGLISH:
             for how in ({"temperature": 0.0}, {"temperature": 1.0, "seed": 1}, {"temperature": 2.0, "seed": 2},
-                        {"best": 3, "seed": 5}, {"best": 1, "longest": 2}, {"min_p": 0.01, "repetition_penalty": 1.2}):
+                        {"best": 3, "seed": 5}, {"best": 1, "max_tokens": 2},
+                        {"min_p": 0.01, "repetition_penalty": 1.2}):
                 yield lambda texts=texts, how=how: writer.answers(texts, **how)  # type: ignore[misc]
             yield lambda texts=texts: list(writer.stream(texts[0], best=2, temperature=1.0))  # type: ignore[misc]
             yield lambda texts=texts: list(writer.stream(texts[0], temperature=0.0))  # type: ignore[misc]

@@ -23,7 +23,7 @@ from typing import Any
 FOLDER = Path(sys.argv[1]) if __name__ == "__main__" else Path()
 PATIENCE = 120.0  # seconds, on a machine that has much else to do
 SMALL = ("model.width=8", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.batch_tokens=64",
-         "train.evaluate_every=1000000", "train.save_every=1000000", "train.log_every=1", "search.longest=4",
+         "train.evaluate_every=1000000", "train.save_every=1000000", "train.log_every=1", "search.max_tokens=4",
          "device=cpu")
 NOT_EMPTIED = 99
 STREAMS = ("stdin", "stdout", "stderr")
@@ -46,7 +46,7 @@ def train(out: str, task: str = "translate", data: str = "pairs.tsv", **how: int
 ENDLESS = {"steps": 1_000_000}
 VERBS = {
     "train": train("translator", steps=2), "train classify": train("classifier", "classify", "labels.tsv", steps=2),
-    "train language": [*train("writer", "language", "text.txt", steps=2), "--set", "data.longest=16"],
+    "train language": [*train("writer", "language", "text.txt", steps=2), "--set", "data.max_tokens=16"],
     "train again": train("translator", steps=2),
     "plan": ["plan", "translate", "--data", "pairs.tsv", *settings(steps=2)],
     "eval": ["eval", "--run", "translator"], "eval --json": ["eval", "--run", "classifier", "--json"],

@@ -31,7 +31,7 @@ from regard.verbs.train import settled
 
 ROOT = Path(__file__).parents[1]
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=3",
-        "train.batch_tokens=64", "search.longest=8", "device=cpu"]  # fmt: skip
+        "train.batch_tokens=64", "search.max_tokens=8", "device=cpu"]  # fmt: skip
 TINY_OPTIONS = [word for setting in TINY for word in ("--set", setting)]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
 
@@ -392,7 +392,7 @@ def test_a_run_of_one_step_has_ended_after_1_step(pairs: Path) -> None:
 def test_a_language_model_is_trained_on_a_pattern_of_files_and_ends_with_a_sample(elsewhere: Path) -> None:
     for number in range(3):
         (elsewhere / f"{number}.txt").write_text("all that is the case\n" * 20, encoding="utf-8")
-    outcome = run("train", "language", "--data", "*.txt", "--set", "data.longest=16", "--set", "model.kv_heads=1",
+    outcome = run("train", "language", "--data", "*.txt", "--set", "data.max_tokens=16", "--set", "model.kv_heads=1",
                   *TINY_OPTIONS)
     assert outcome.code == 0, outcome.err
     assert outcome.out == "runs/language-txt\n"
@@ -413,8 +413,9 @@ def test_a_task_has_its_own_defaults_and_a_recipe_names_its_task(elsewhere: Path
     assert said.model.positions == "rotary"
     bare = settled(None, [], None, None, None, [])
     assert (bare.task, bare.train.label_smoothing, bare.model.positions) == ("translate", 0.05, "sinusoidal")
-    published = settled("language", [], None, None, None, ["model.preset=gpt2-medium", "data.longest=512"])
-    assert (published.tokens.vocabulary, published.data.longest, published.model.longest) == (50_257, 512, 1024)
+    published = settled("language", [], None, None, None, ["model.preset=gpt2-medium", "data.max_tokens=512"])
+    assert published.tokens.vocabulary == 50_257
+    assert (published.data.max_tokens, published.model.max_positions) == (512, 1024)
 
 
 def test_a_run_directory_holds_what_others_rely_on(trained: Path) -> None:
@@ -583,7 +584,7 @@ def test_stdin_that_is_not_utf8_is_refused_with_the_offset(trained: Path) -> Non
 def test_an_input_that_is_cut_is_spoken_of(trained: Path) -> None:
     outcome = run("predict", "--run", trained, "le chat " * 1000)
     assert outcome.code == 0
-    assert outcome.err == "note: 1 of 1 input cut to data.longest=256 tokens\n"
+    assert outcome.err == "note: 1 of 1 input cut to data.max_tokens=256 tokens\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(trained: Path) -> None:

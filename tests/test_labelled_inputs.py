@@ -13,7 +13,7 @@ import regard.training.loop  # noqa: F401  (importing torch takes seconds, and i
 from typed import regard_says
 
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=2",
-        "train.batch_tokens=128", "data.longest=32", "device=cpu"]  # fmt: skip
+        "train.batch_tokens=128", "data.max_tokens=32", "device=cpu"]  # fmt: skip
 GOOD = "".join(f"a film of {n} stars\t{'good' if n % 2 else 'bad'}\n" for n in range(12))
 
 
@@ -64,14 +64,14 @@ def test_odd_texts_are_trained_on_and_answered(tmp_path: Path) -> None:
     code, said = trained(data, out=out)
     assert code == 0
     assert f"note: {data}: 1 of 14 texts is empty" in said
-    assert "texts cut to data.longest=32 tokens" in said
+    assert "texts cut to data.max_tokens=32 tokens" in said
     code, answers, said = regard_says("predict", "--run", out, "", "x" * 100_000, "--json")
     assert code == 0
     for line in answers.splitlines():
         answer = json.loads(line)
         assert answer["text"] in ("good", "bad")
         assert sum(answer["probabilities"].values()) == pytest.approx(1)
-    assert "note: 1 of 2 texts cut to data.longest=32 tokens" in said
+    assert "note: 1 of 2 texts cut to data.max_tokens=32 tokens" in said
 
     (tmp_path / "new.tsv").write_text("a\tgood\nb\tugly\n")
     assert regard_says("eval", "--run", out, "--data", tmp_path / "new.tsv")[0] == 2

@@ -60,7 +60,7 @@ def test_a_picture_names_every_model_beside_its_line() -> None:
 @pytest.mark.slow
 def test_one_command_trains_measures_and_draws_all_of_the_lineage(tmp_path: Path) -> None:
     small = ["--steps", "2", "--width", "16", "--sentences", "10", "--set", "data.built_in_size=200",
-             "--set", "search.longest=8"]
+             "--set", "search.max_tokens=8"]
     command = [sys.executable, str(ROOT / "benchmarks" / "lineage.py"), *small, "--runs", str(tmp_path / "runs"),
                "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)

@@ -35,7 +35,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text("".join(f"{n} and {n + 1} make {2 * n + 1}. " for n in range(400)))
     settings = regard.recipe(overrides=[
         *TINY, "task=language", f"data.paths={folder / 'text.txt'}", "tokens.vocabulary=300", "train.steps=60",
-        "train.batch_tokens=512", "data.longest=64"])
+        "train.batch_tokens=512", "data.max_tokens=64"])
     regard.train(settings, folder / "run", quiet=True)
     return folder / "run"
 
@@ -70,7 +70,7 @@ def test_eval_prints_the_scores_of_a_translator_with_both_weights(
 
 
 def test_a_text_goes_on_with_narrower_weights(writer: Path) -> None:
-    assert all(regard.load(writer, quantize="int8", precision=precision).predict(["3 and 4 make"], longest=5)[0]
+    assert all(regard.load(writer, quantize="int8", precision=precision).predict(["3 and 4 make"], max_tokens=5)[0]
                for precision in ("float32", "bfloat16"))
 
 

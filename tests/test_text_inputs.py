@@ -20,7 +20,7 @@ from regard.cli import main
 from regard.data.tokenizer import Tokenizer
 
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=2",
-        "train.batch_tokens=64", "search.longest=8", "search.beam=1", "device=cpu"]  # fmt: skip
+        "train.batch_tokens=64", "search.max_tokens=8", "search.beam=1", "device=cpu"]  # fmt: skip
 GOOD = "le chat dort\tthe cat sleeps\n"
 GOOD_JSON = '{"source": "le chat", "target": "the cat"}\n'
 
@@ -136,9 +136,9 @@ def test_only_a_newline_ends_a_line(tmp_path: Path, character: str) -> None:
 def test_a_line_of_ten_megabytes_is_cut_with_a_note(tmp_path: Path) -> None:
     long = "mot " * 2_500_000
     write(tmp_path, train_tsv=f"{BODY}{long}\tlong\n", val_tsv=GOOD)
-    code, said = train(tmp_path, out=tmp_path / "run", settings=("data.longest=16",))
+    code, said = train(tmp_path, out=tmp_path / "run", settings=("data.max_tokens=16",))
     assert code == 0
-    assert "note: 1 of 21 sources of train cut to data.longest=16 tokens" in said
+    assert "note: 1 of 21 sources of train cut to data.max_tokens=16 tokens" in said
 
 
 @pytest.mark.slow

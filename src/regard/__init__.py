@@ -3,8 +3,8 @@
 Three names are all one needs: `recipe` makes settings, `train` a run of them, `load` something that answers.
 
 >>> import regard, tempfile
->>> settings = regard.recipe(overrides=["data.built_in_size=50", "train.steps=2", "model.width=16", "search.longest=8",
-...                                     "tokens.vocabulary=400"])
+>>> settings = regard.recipe(overrides=["data.built_in_size=50", "train.steps=2", "model.width=16",
+...                                     "search.max_tokens=8", "tokens.vocabulary=400"])
 >>> folder = tempfile.mkdtemp()
 >>> scores = regard.train(settings, folder, quiet=True)
 >>> sorted(scores)

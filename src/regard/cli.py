@@ -152,8 +152,8 @@ def predict(
         "--samples", min=1, help="Answers to each input (search.best).")] = None,
     beam: Annotated[int | None, typer.Option(
         "--beam", min=1, help="Translations kept while the best is searched for; 1 is greedy (search.beam).")] = None,
-    longest: Annotated[int | None, typer.Option(
-        "--longest", min=1, metavar="TOKENS", help="Tokens of an answer at the most (search.longest).")] = None,
+    max_tokens: Annotated[int | None, typer.Option(
+        "--max-tokens", min=1, metavar="TOKENS", help="An answer has at most this many (search.max_tokens).")] = None,
     temperature: Annotated[float | None, typer.Option(
         "--temperature", min=0, help="1 draws as the model says, 0 takes the likeliest (search.temperature). If not "
                                      "given, a language model draws with 0.8, and a translation is searched.")] = None,
@@ -181,7 +181,7 @@ def predict(
     """Answer: translate each text, go on with it, or label it. A language model's answer to a single text streams."""
     from regard.verbs.predict import main
 
-    said = {"best": samples, "beam": beam, "longest": longest, "temperature": temperature, "top_k": top_k,
+    said = {"best": samples, "beam": beam, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
             "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
     short = [f"search.{name}={value}" for name, value in said.items() if value is not None]
     if embed is not None:

@@ -29,8 +29,8 @@ transformers.utils.logging.enable_propagation()  # so that what it complains abo
 families = pytest.mark.parametrize("name", WRITERS)
 TEXT = "the theory </s> of it"
 SHAPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"width": 20, "heads": 5, "depth": 2, "longest": 40, "activation": "gelu-tanh", "dropout": 0.1},
-    "llama": {"width": 24, "heads": 6, "depth": 2, "longest": 40, "kv_heads": 2, "ffn_width": 37,
+    "gpt2": {"width": 20, "heads": 5, "depth": 2, "max_positions": 40, "activation": "gelu-tanh", "dropout": 0.1},
+    "llama": {"width": 24, "heads": 6, "depth": 2, "max_positions": 40, "kv_heads": 2, "ffn_width": 37,
               "activation": "swiglu", "bias": False, "tied": "none"},
 }
 SHAPES["qwen3"] = SHAPES["llama"]
@@ -120,7 +120,8 @@ def test_what_transformers_saved_opens_here(
     close(logits(opened(tmp_path / "run"), ids), theirs(ids).logits)
     assert torch.equal(there(tmp_path / "run", tokens, caplog)(ids).logits, theirs(ids).logits)
     run = load(tmp_path / "run" / "run.json")
-    assert (run.task, run.data.longest, run.tokens.file) == ("language", 40, str(tmp_path / "run" / "tokenizer.json"))
+    assert (run.task, run.data.max_tokens) == ("language", 40)
+    assert run.tokens.file == str(tmp_path / "run" / "tokenizer.json")
 
 
 @families

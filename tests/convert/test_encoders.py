@@ -97,7 +97,7 @@ def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplo
     there = peer(name, kind)
     tower = family.tower(there.config.to_dict(), kind, names=there.state_dict(), origin="there")
     task = "mask" if kind == "sentences" else kind
-    run = Run(task=task, model=replace(tower, tied="all"), data=Data(longest=20),
+    run = Run(task=task, model=replace(tower, tied="all"), data=Data(max_tokens=20),
               blanks=Blanks(next_sentence=kind == "sentences", generator=1 / 3))
     shape = Shape.of(run, {"vocabulary": VOCABULARY, "labels": 3}, pad=tokens.pad)
     model = shaken(shape.model())
@@ -121,7 +121,7 @@ def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplo
 
 def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, tokens: Tokenizer) -> None:
     run = Run(task="detect", model=replace(PRESETS["electra-small"](), width=12, heads=3, embedding_width=5,
-                                           ffn_width=24, depth=2, longest=20), data=Data(longest=20),
+                                           ffn_width=24, depth=2, max_positions=20), data=Data(max_tokens=20),
               blanks=Blanks(generator=1 / 3))
     model = shaken(Shape.of(run, {"vocabulary": VOCABULARY}, pad=0).model())
     tokens.save(tmp_path / "tokenizer.json")
@@ -137,7 +137,7 @@ def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, t
 
 
 def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -> None:
-    base = replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, ffn_width=None, longest=20)
+    base = replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, ffn_width=None, max_positions=20)
     for change in ({"norm_place": "pre"}, {"positions": "rotary"}, {"pool": "mean"}, {"head": "linear"}):
         shape = Shape(tower=replace(base, **change), vocabulary=9, kind="classify", labels=2)
         assert family_of(shape) is None
@@ -332,7 +332,7 @@ def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, 
     for place in (folder, tmp_path / "out"):
         tower = read_directory(place).tower
         assert (tower.pool, tower.unit) == (found, normal)
-    assert load(tmp_path / "run" / "run.json").data.longest == 12
+    assert load(tmp_path / "run" / "run.json").data.max_tokens == 12
 
 
 @pytest.mark.parametrize(("pool", "parts", "output_rows"), [

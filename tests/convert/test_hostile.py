@@ -54,7 +54,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("published")
     for (name, kind), settings in MODELS.items():
         family = FAMILIES[name]
-        tower = replace(family.keys.base, width=16, heads=4, depth=1, ffn_width=24, longest=40, **settings)
+        tower = replace(family.keys.base, width=16, heads=4, depth=1, ffn_width=24, max_positions=40, **settings)
         labels = ("a", "b", "c") if kind in ("classify", "tag") else ()
         shape = Shape(tower=tower, vocabulary=320, kind=kind, labels=len(labels), pad=family.pad)
         tokens = train(["the theory"] * 3, kind="bpe", vocabulary=300, mask=kind != "language")

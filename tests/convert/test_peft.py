@@ -11,8 +11,8 @@ from regard.predictor import load
 from regard.training.loop import train
 from regard.verbs.train import settled
 
-TINY = ["model.width=16", "model.depth=2", "model.heads=2", "model.longest=32", "data.longest=32", "device=cpu",
-        "tokens.vocabulary=300", "train.steps=2", "train.batch_tokens=64", "train.precision=float32"]
+TINY = ["model.width=16", "model.depth=2", "model.heads=2", "model.max_positions=32", "data.max_tokens=32",
+        "device=cpu", "tokens.vocabulary=300", "train.steps=2", "train.batch_tokens=64", "train.precision=float32"]
 
 
 @pytest.fixture(scope="module")

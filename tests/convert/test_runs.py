@@ -18,7 +18,7 @@ from regard.cli import main
 
 TEXT = "".join(f"the {noun} sees the {other}.\n" for noun in ("dog", "cat", "man") for other in ("hat", "tree", "sea"))
 SHAPE = ["model.width=16", "model.depth=1", "model.heads=2", "model.kv_heads=none", "model.ffn_width=none"]
-QUICK = ["data.longest=16", "train.steps=1", "train.batch_tokens=64", "tokens.vocabulary=300", "device=cpu"]
+QUICK = ["data.max_tokens=16", "train.steps=1", "train.batch_tokens=64", "tokens.vocabulary=300", "device=cpu"]
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -65,7 +65,7 @@ def test_published_weights_become_a_run_that_tells_the_known_story(tmp_path: Pat
     assert json.loads(out) == {"out": str(place), "family": "llama", "parameters": 260_032,
                                             "vocabulary": 512, "is_run": True}
     model = regard.load(place, device="cpu")
-    (story,) = model.predict(["Once upon a time"], temperature=0, longest=196)
+    (story,) = model.predict(["Once upon a time"], temperature=0, max_tokens=196)
     assert "Once upon a time" + story == SAID
     assert model.look("Once upon a time", ", there").weights
 
@@ -109,8 +109,8 @@ def test_a_wrong_call_is_one_line_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-ENCODERS = ["model.width=15", "model.depth=2", "model.heads=3", "model.ffn_width=21", "model.longest=40",
-            "data.longest=32", "data.built_in_size=60", "train.steps=1", "train.batch_tokens=256", "device=cpu",
+ENCODERS = ["model.width=15", "model.depth=2", "model.heads=3", "model.ffn_width=21", "model.max_positions=40",
+            "data.max_tokens=32", "data.built_in_size=60", "train.steps=1", "train.batch_tokens=256", "device=cpu",
             "tokens.vocabulary=300"]
 
 

@@ -11,7 +11,8 @@ from regard.tasks import make
 from regard.tasks.base import Task
 
 TINY = ["model.width=8", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "data.built_in_size=40",
-        "data.longest=16", "model.longest=16", "model.positions=learned", "search.longest=2", "search.beam=1"]
+        "data.max_tokens=16", "model.max_positions=16", "model.positions=learned", "search.max_tokens=2",
+        "search.beam=1"]
 MANY = 10_000
 
 

@@ -31,7 +31,7 @@ class Largest(TorchDispatchMode):
 
 
 def decoder(*, vocabulary: int = 300, longest: int = 64, **settings: Any) -> Decoder:
-    model = Decoder(Tower(width=16, depth=2, heads=2, ffn_width=32, longest=longest, **settings),
+    model = Decoder(Tower(width=16, depth=2, heads=2, ffn_width=32, max_positions=longest, **settings),
                     vocabulary=vocabulary)
     initialize(model, seed=0)
     return model.eval()

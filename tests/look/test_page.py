@@ -134,7 +134,7 @@ def test_every_module_is_in_the_page() -> None:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
     tiny = settings(None, ["data.built_in_size=12", "train.steps=2", "model.width=16", "model.depth=1", "model.heads=2",
-                           "search.longest=8", "search.beam=1", "tokens.vocabulary=300", "device=cpu"])
+                           "search.max_tokens=8", "search.beam=1", "tokens.vocabulary=300", "device=cpu"])
     train(tiny, folder, quiet=True)
     return folder
 

@@ -22,7 +22,7 @@ from regard.settings.schema import Tower
 VOCABULARY, LENGTH = 40, 9
 POSITIONS = get_args(get_type_hints(Tower)["positions"])
 
-TOWER = Tower(width=16, depth=2, heads=4, ffn_width=24, longest=32)
+TOWER = Tower(width=16, depth=2, heads=4, ffn_width=24, max_positions=32)
 
 towers = st.builds(
     lambda **chosen: replace(TOWER, **chosen),

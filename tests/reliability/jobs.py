@@ -36,14 +36,14 @@ __all__ = ["FEW", "JOBS", "NAMES", "SOURCE", "WRITTEN", "Job", "Outcome", "Proce
 SOURCE = Path(__file__).parents[2] / "src"
 
 JOBS = {
-    "translate": ("data.built_in_size=40", "tokens.vocabulary=300", "search.beam=1", "search.longest=8"),
-    "language": ("data.built_in_size=20", "data.longest=32", "tokens.vocabulary=300", "search.longest=8",
+    "translate": ("data.built_in_size=40", "tokens.vocabulary=300", "search.beam=1", "search.max_tokens=8"),
+    "language": ("data.built_in_size=20", "data.max_tokens=32", "tokens.vocabulary=300", "search.max_tokens=8",
                  "train.optimizer=muon"),
     "classify": ("data.built_in_size=40", "tokens.vocabulary=300", "train.learning_rate=0.001"),
     "tag": ("data.built_in_size=40", "tokens.vocabulary=300", "train.learning_rate=0.01"),
-    "mask": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "blanks.next_sentence=true",
+    "mask": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "blanks.next_sentence=true",
              "train.learning_rate=5e-4"),
-    "detect": ("data.built_in_size=40", "data.longest=24", "tokens.vocabulary=300", "train.learning_rate=5e-4"),
+    "detect": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "train.learning_rate=5e-4"),
 }
 
 # With the models that came before the transformer, as a task and a preset.

@@ -7,7 +7,7 @@ processes, some batches have an odd number of rows, and some fewer examples than
 __all__ = ["JOBS"]
 
 SMALL = ("device=cpu", "train.precision=float32", "train.log_every=1", "train.warmup=2", "model.width=18",
-         "model.depth=1", "model.heads=2", "model.dropout=0", "search.longest=4", "search.beam=1")
+         "model.depth=1", "model.heads=2", "model.dropout=0", "search.max_tokens=4", "search.beam=1")
 
 JOBS: dict[str, tuple[str, ...]] = {
     "translate": (*SMALL, "data.built_in_size=61", "tokens.vocabulary=300", "train.batch_tokens=96"),

@@ -229,7 +229,7 @@ def test_a_run_on_a_small_disk_ends_with_one_line_and_goes_on_on_a_larger_one(di
     command = [sys.executable, "-m", "regard", "train", "--out", str(disk / "run"), "--set", "train.steps=12",
                "--set", "train.save_every=1", "--set", "train.evaluate_every=6", "--set", "train.keep_checkpoints=99",
                "--set", "model.width=128", "--set", "model.depth=2", "--set", "data.built_in_size=200",
-               "--set", "tokens.vocabulary=400", "--set", "search.longest=8", "--set", "device=cpu"]  # fmt: skip
+               "--set", "tokens.vocabulary=400", "--set", "search.max_tokens=8", "--set", "device=cpu"]  # fmt: skip
 
     def train() -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, text=True,

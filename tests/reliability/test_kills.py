@@ -340,7 +340,7 @@ def test_a_run_can_be_stopped_before_its_first_step(job: Job, tmp_path: Path) ->
 @pytest.mark.timeout(900)
 def test_a_long_evaluation_or_scoring_is_not_waited_for(job: Job, tmp_path: Path, dice: random.Random) -> None:
     width = 256 if job.task in ("tag", "classify") else 32  # those of 32 have scored before they are asked
-    job = job.but("train.steps=14", "data.built_in_size=1000", "search.longest=200", "search.beam=5",
+    job = job.but("train.steps=14", "data.built_in_size=1000", "search.max_tokens=200", "search.beam=5",
                   f"model.width={width}")
     job.finish(tmp_path / "whole")
     for kind, count in (("step", 7), ("step", 14 - 7), ("trained", 1), ("trained", 1), ("score", 1)):

@@ -13,12 +13,18 @@ from regard.settings.near import nearest, unknown
     ("width", "width: no such setting; did you mean model.width?"),
     ("train.width", "train.width: no such setting; did you mean model.width?"),
     ("modle.width", "modle.width: no such setting; did you mean model.width?"),
-    ("longest", "longest: no such setting; did you mean data.longest or model.longest or search.longest?"),
+    ("max_token", "max_token: no such setting; did you mean data.max_tokens or search.max_tokens?"),
+    ("model.max_position_embeddings",
+     "model.max_position_embeddings: no such setting; did you mean model.max_positions?"),
+    ("train.rate", "train.rate: no such setting; did you mean train.learning_rate or train.matrix_rate?"),
+    ("train.keep", "train.keep: no such setting; did you mean train.keep_checkpoints?"),
+    ("train.clip_grad", "train.clip_grad: no such setting; did you mean train.grad_clip?"),
+    ("train.learing_rate", "train.learing_rate: no such setting; did you mean train.learning_rate?"),
     ("sed", "sed: no such setting; did you mean seed?"),
-    ("search.xyz", "search.xyz: no such setting; search has beam, best, length_penalty, longest, "),
+    ("search.xyz", "search.xyz: no such setting; search has beam, best, length_penalty, max_tokens, "),
     ("xyz", "xyz: no such setting; there are task, seed, device and the sections "
             "data, tokens, model, train, blanks, search"),
-    ("search", "search: is a section, not a setting; it has beam, best, length_penalty, longest, "),
+    ("search", "search: is a section, not a setting; it has beam, best, length_penalty, max_tokens, "),
     ("a\nb", "a\\nb: no such setting"),
 ])
 def test_an_unknown_setting_is_answered_with_the_near_one(path: str, said: str) -> None:

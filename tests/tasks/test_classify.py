@@ -26,7 +26,7 @@ from regard.tasks.labelled_text import LabelBatch
 from regard.training.loop import train
 
 TINY = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
-        "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.learning_rate=0.01", "data.longest=16",
+        "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.learning_rate=0.01", "data.max_tokens=16",
         "device=cpu", "train.precision=float32"]  # fmt: skip
 COLOURS = ("red", "green", "blue")
 
@@ -212,7 +212,7 @@ def test_a_text_by_itself_gets_the_label_that_it_gets_among_others(one: Path) ->
 def test_a_word_of_a_hundred_thousand_letters_is_cut_with_a_note(one: Path) -> None:
     predictor = load(one)
     assert predictor.predict(["x" * 100_000])[0] in COLOURS
-    assert predictor.task.notes[-1] == "1 of 1 text cut to data.longest=16 tokens"
+    assert predictor.task.notes[-1] == "1 of 1 text cut to data.max_tokens=16 tokens"
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])

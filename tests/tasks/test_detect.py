@@ -31,7 +31,7 @@ DOCUMENTS = ["the cat sat on the mat.\nit was a small cat.\nthe mat was red.\n" 
 
 def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
-                       "train.steps=2", "train.batch_tokens=64", "data.longest=24", "device=cpu", "blanks.share=0.3",
+                       "train.steps=2", "train.batch_tokens=64", "data.max_tokens=24", "device=cpu", "blanks.share=0.3",
                        "train.precision=float32", f"data.paths={data}", *overrides],
                 base=base("detect", built_in=False))
 
@@ -221,7 +221,7 @@ def test_that_a_text_was_cut_is_said(made: tuple[Detect, Detector]) -> None:
     for read in (task.predict, task.embed):
         task.notes.clear()
         read(model, ["x" * 100, "a cat"])
-        assert task.notes == ["1 of 2 texts cut to data.longest=24 tokens"]
+        assert task.notes == ["1 of 2 texts cut to data.max_tokens=24 tokens"]
     task.notes.clear()
 
 

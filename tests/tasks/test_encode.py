@@ -34,8 +34,8 @@ SENTENCES = Path(__file__).parents[3] / "shared" / "data" / "sst2"
 @pytest.fixture
 def encoder(tmp_path: Path) -> Callable[..., Predictor]:
     def made(**settings: object) -> Predictor:
-        tower = replace(PRESETS["bert-base"](), width=24, heads=3, depth=2, longest=64)
-        run = Run(task="encode", model=replace(tower, **settings), data=Data(longest=32))  # type: ignore[arg-type]
+        tower = replace(PRESETS["bert-base"](), width=24, heads=3, depth=2, max_positions=64)
+        run = Run(task="encode", model=replace(tower, **settings), data=Data(max_tokens=32))  # type: ignore[arg-type]
         tokens = train(TEXTS, kind="bpe", vocabulary=300, mask=True)
         model = EncoderOnly(run.model, vocabulary=320)
         initialize(model, seed=0)

@@ -34,8 +34,8 @@ DOCUMENTS = ["the cat sat on the mat\n" * 4, "a dog, a dög\n", "x = [1, 2]\nfor
 
 def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=2", "model.heads=2", "model.kv_heads=1", "model.dropout=0",
-                       "tokens.vocabulary=300", "train.steps=2", "train.batch_tokens=64", "search.longest=8",
-                       "data.longest=16", "device=cpu", f"data.paths={data}", *overrides],
+                       "tokens.vocabulary=300", "train.steps=2", "train.batch_tokens=64", "search.max_tokens=8",
+                       "data.max_tokens=16", "device=cpu", f"data.paths={data}", *overrides],
                 base=base("language", built_in=False))
 
 
@@ -73,7 +73,7 @@ class Plain:
 
 def ring(ids: list[int], longest: int, *, start: int = 1, end: int = 2) -> Language:
     """A task whose training text is these ids."""
-    task = Language(load(None, [f"data.longest={longest}"], base=base("language", built_in=False)))
+    task = Language(load(None, [f"data.max_tokens={longest}"], base=base("language", built_in=False)))
     task.tokens = Plain(start, end)  # type: ignore[assignment]
     task.ids = {"train": Shards([np.array(ids, dtype=np.uint16)])}
     return task
@@ -150,8 +150,8 @@ def test_of_no_rows_nothing_is_counted(made: tuple[Language, Decoder]) -> None:
 
 
 def test_rows_fit_learned_positions(data: Path) -> None:
-    with pytest.raises(UserError, match=r"model\.longest=8: .* data\.longest=16"):
-        Language(tiny(data, "model.positions=learned", "model.longest=8"))
+    with pytest.raises(UserError, match=r"model\.max_positions=8: .* data\.max_tokens=16"):
+        Language(tiny(data, "model.positions=learned", "model.max_positions=8"))
 
 
 # Loss and scores.
@@ -159,7 +159,7 @@ def test_rows_fit_learned_positions(data: Path) -> None:
 
 @pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "relative", "alibi", "none"])
 def test_documents_apart_are_as_each_alone(data: Path, tmp_path: Path, positions: str) -> None:
-    task, model = prepared(tiny(data, "data.documents=apart", f"model.positions={positions}", "data.longest=300"),
+    task, model = prepared(tiny(data, "data.documents=apart", f"model.positions={positions}", "data.max_tokens=300"),
                            tmp_path)
     batch = task.collate("train", BatchSpec(np.array([0]), 1, int(task.lengths("train")[0])))
     states = task._states(model, batch.read)[0]
@@ -221,7 +221,7 @@ def test_scoring_that_does_not_fit_says_what_decides_its_size(made: tuple[Langua
     task, model = made
     hook = model.register_forward_pre_hook(lambda *_: torch.empty(2**50) and None)
     with pytest.raises(Failure, match=r"^scoring \d × 16 tokens does not fit into memory; train.batch_tokens=64 / "
-                                      r"train.accumulate=1 and data.longest=16 decide"):
+                                      r"train.accumulate=1 and data.max_tokens=16 decide"):
         task.score(model, "val")
     hook.remove()
 
@@ -250,7 +250,7 @@ PROMPTS = ["the cat", "", "x = [1", "a dög and the", "the cat", "for y in x:\n 
 @torch.no_grad()
 def test_the_likeliest_text_is_what_the_model_says_token_by_token(made: tuple[Language, Decoder]) -> None:
     task, model = made
-    answers = task.predict(model, PROMPTS, search=how(task, temperature=0.0, longest=12))
+    answers = task.predict(model, PROMPTS, search=how(task, temperature=0.0, max_tokens=12))
     for prompt, answer in zip(PROMPTS, answers, strict=True):
         ids = [task.tokens.start, *task.tokens.encode([prompt])[0]]
         begun = len(ids)
@@ -271,22 +271,22 @@ def test_a_prompt_alone_is_gone_on_with_as_among_others(made: tuple[Language, De
 
 def test_text_is_drawn_unless_it_is_said_otherwise_and_the_seed_decides(made: tuple[Language, Decoder]) -> None:
     task, model = made
-    drawn = [task.predict(model, ["the"], search=how(task, seed=seed, best=3, longest=20))[0] for seed in (0, 0, 1)]
+    drawn = [task.predict(model, ["the"], search=how(task, seed=seed, best=3, max_tokens=20))[0] for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
     assert len({answer.text for answer in (drawn[0], *drawn[0].others)}) == 3
 
 
 def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: Path) -> None:
-    task, model = prepared(tiny(data, "model.positions=learned", "model.longest=16"), tmp_path)
-    greedy = how(task, longest=1000, temperature=0.0)
+    task, model = prepared(tiny(data, "model.positions=learned", "model.max_positions=16"), tmp_path)
+    greedy = how(task, max_tokens=1000, temperature=0.0)
     (answer,) = task.predict(model, ["the cat sat " * 20], search=greedy)
     assert len(task.tokens.encode([answer.text])[0]) <= 2
     assert "cut to its last 16" in task.notes[-2]
-    assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.longest=16)"
+    assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.max_positions=16)"
     assert len(task._written(model, [[1, 5, 6]], greedy)[0].tokens) <= 14
     said = len(task.notes)
-    task.predict(model, ["the cat"], search=replace(greedy, longest=3))
+    task.predict(model, ["the cat"], search=replace(greedy, max_tokens=3))
     assert len(task.notes) == said
 
 
@@ -294,7 +294,7 @@ def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: P
 @pytest.mark.parametrize("output", [" sat on", " sat on the mat " * 9, ""])
 def test_a_given_output_is_what_counts_however_much_of_its_prompt_the_positions_leave(
         data: Path, tmp_path: Path, text: str, output: str) -> None:
-    task, _ = prepared(tiny(data, "model.positions=learned", "model.longest=16"), tmp_path)
+    task, _ = prepared(tiny(data, "model.positions=learned", "model.max_positions=16"), tmp_path)
     whole = [task.tokens.start, *task.tokens.encode([text + output])[0], *([] if output else [task.tokens.end])]
     prompt, new = task._read(text, output)
     assert [*prompt, *new] == whole[-17:]
@@ -303,7 +303,7 @@ def test_a_given_output_is_what_counts_however_much_of_its_prompt_the_positions_
 
 
 def test_an_ending_that_is_longer_than_the_positions_is_refused(data: Path, tmp_path: Path) -> None:
-    task, model = prepared(tiny(data, "model.positions=learned", "model.longest=16"), tmp_path)
+    task, model = prepared(tiny(data, "model.positions=learned", "model.max_positions=16"), tmp_path)
     assert task.compare(model, ["the cat " * 20], [" sat", " x = [1, 2]"]).shape == (1, 2)
     with pytest.raises(UserError, match=r"an ending of .* tokens: the model reads 16 at the most"):
         task.compare(model, ["the cat"], [" sat", " x = [1, 2]" * 9])

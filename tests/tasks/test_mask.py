@@ -39,7 +39,7 @@ DOCUMENTS = ["the cat sat on the mat.\nit was a small cat.\nthe mat was red.\n" 
 
 def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
-                       "train.steps=2", "train.batch_tokens=64", "data.longest=24", "device=cpu",
+                       "train.steps=2", "train.batch_tokens=64", "data.max_tokens=24", "device=cpu",
                        "train.precision=float32", f"data.paths={data}", *overrides], base=base("mask", built_in=False))
 
 
@@ -465,7 +465,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(
 def test_settings_that_cannot_be_are_refused(data: Path, tmp_path: Path) -> None:
     for settings, message in ((["blanks.hidden=0.9", "blanks.replaced=0.2"], "more than all"),
                               (["blanks.next_sentence=true", "model.segments=1"], "model.segments=2"),
-                              (["data.longest=4"], "at least 8 tokens")):
+                              (["data.max_tokens=4"], "at least 8 tokens")):
         with pytest.raises(UserError, match=message):
             Fill(tiny(data, *settings))
     plain = tiny(data)

@@ -106,14 +106,14 @@ def test_a_batch_is_padded_with_what_counts_nothing(ready: tuple[Tag, Tagger]) -
 
 
 def test_a_long_sentence_is_cut_for_the_loss_and_a_note_says_so(data: Path, tmp_path: Path) -> None:
-    task, _ = prepared(tiny(data, "data.longest=6"), tmp_path)
+    task, _ = prepared(tiny(data, "data.max_tokens=6"), tmp_path)
     assert task.lengths("train").max() == 6
-    assert any("sentences cut to data.longest=6 tokens for the loss" in note for note in task.notes)
+    assert any("sentences cut to data.max_tokens=6 tokens for the loss" in note for note in task.notes)
 
 
 @pytest.mark.parametrize("longest", [3, 4, 7, 12])
 def test_every_word_of_a_long_sentence_has_a_tag(data: Path, tmp_path: Path, longest: int) -> None:
-    task, model = prepared(tiny(data, f"data.longest={longest}"), tmp_path)
+    task, model = prepared(tiny(data, f"data.max_tokens={longest}"), tmp_path)
     words = [word for n in range(20) for word, _ in sentence(n)]
     [answer] = task.predict(model, [" ".join(words)])
     assert [pair.rsplit("/", 1)[0] for pair in answer.text.split(" ")] == words
@@ -122,8 +122,8 @@ def test_every_word_of_a_long_sentence_has_a_tag(data: Path, tmp_path: Path, lon
 
 
 def test_a_length_without_room_for_a_word_is_refused(data: Path) -> None:
-    with pytest.raises(UserError, match=r"^data\.longest=2: has no room for a word between start and end"):
-        Tag(tiny(data, "data.longest=2"))
+    with pytest.raises(UserError, match=r"^data\.max_tokens=2: leaves no room for a word between start and end"):
+        Tag(tiny(data, "data.max_tokens=2"))
 
 
 def test_a_word_of_a_hundred_thousand_characters_has_one_tag(ready: tuple[Tag, Tagger]) -> None:

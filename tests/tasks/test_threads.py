@@ -61,7 +61,7 @@ def test_the_settings_of_a_call_are_those_of_no_other(runs: Runs) -> None:
 
 
 def test_streams_that_are_read_in_turns_are_those_that_are_read_alone(runs: Runs) -> None:
-    run, hows = runs.of["language"], [{"seed": seed, "best": 1 + seed % 2, "longest": 8} for seed in range(4)]
+    run, hows = runs.of["language"], [{"seed": seed, "best": 1 + seed % 2, "max_tokens": 8} for seed in range(4)]
     alone = [list(run.stream("the red car", **how)) for how in hows]
     found: list[list[tuple[int, str]]] = [[] for _ in hows]
     streams = [run.stream("the red car", **how) for how in hows]

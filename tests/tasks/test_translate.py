@@ -33,7 +33,7 @@ LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=200).map(np.array)
 
 def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
-                       "train.steps=2", "train.batch_tokens=64", "search.longest=8", "device=cpu",
+                       "train.steps=2", "train.batch_tokens=64", "search.max_tokens=8", "device=cpu",
                        f"data.paths={data}", *overrides])  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def test_without_smoothing_the_loss_is_the_likelihood(translator: tuple[Translat
 TEXTS = [sentence(n) for n in (0, 8, 3, 17, 5, 2)] + ["chat " * 40]
 
 
-@pytest.mark.parametrize("search", [{}, {"longest": 256}, {"beam": 1}, {"batch": 2}, {"best": 3, "longest": 20},
+@pytest.mark.parametrize("search", [{}, {"max_tokens": 256}, {"beam": 1}, {"batch": 2}, {"best": 3, "max_tokens": 20},
                                     {"no_repeat_ngram": 2}, {"length_penalty": 0.0}], ids=str)
 def test_a_text_s_translation_does_not_depend_on_its_batch(
     translator: tuple[Translate, EncoderDecoder], search: dict[str, float]
@@ -230,7 +230,7 @@ def test_no_text_has_no_translation_and_an_empty_one_an_empty_one(translator: tu
 def test_a_translation_holds_only_tokens_of_the_target(translator: tuple[Translate, EncoderDecoder]) -> None:
     """The ids that only round the vocabulary up, the padding and the start are never written."""
     task, model = translator
-    how = replace(task.run.search, temperature=50.0, longest=64)
+    how = replace(task.run.search, temperature=50.0, max_tokens=64)
     rows = [task.ids["train"][0][i] for i in range(20)]
     drawn = [token for found in task._generate(model, rows, 64, how) for token in found[0].tokens]
     assert task.target_tokens.end < min(drawn)
@@ -240,7 +240,8 @@ def test_a_translation_holds_only_tokens_of_the_target(translator: tuple[Transla
 def test_a_drawn_translation_is_the_same_alone_and_among_others(translator: tuple[Translate, EncoderDecoder]) -> None:
     task, model = translator
     texts = [f"{sentence(n)} {n}" for n in range(12)]
-    how = replace(task.run.search, temperature=2.0, top_k=50, min_p=0.001, best=3, repetition_penalty=1.1, longest=12)
+    how = replace(task.run.search, temperature=2.0, top_k=50, min_p=0.001, best=3, repetition_penalty=1.1,
+                  max_tokens=12)
     together = task.predict(model, texts, search=how)
     for text, answer in zip(texts, together, strict=True):
         [alone] = task.predict(model, [text], search=how)

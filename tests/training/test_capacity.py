@@ -25,7 +25,8 @@ CPU = torch.device("cpu")
     (["model.depth=100000000", "model.width=8", "model.heads=2"], "model.depth=100000000: a model of "),
     (["model.ffn_width=9000000000000000000"], "model.ffn_width=9000000000000000000: a model of more than"),
     (["model.head_width=1000000000000"], "model.head_width=1000000000000: a model of "),
-    (["model.longest=1000000000000", "model.positions=learned"], "model.longest=1000000000000: a model of "),
+    (["model.max_positions=1000000000000", "model.positions=learned"],
+     "model.max_positions=1000000000000: a model of "),
     (["model.cell=lstm", "model.width=1000000000"], "model.width=1000000000: a model of more than")])
 def test_a_model_that_cannot_fit_is_refused_at_once(tmp_path: Path, settings: list[str], named: str) -> None:
     run = load(None, ["device=cpu", *settings], base=base("translate", built_in=True))

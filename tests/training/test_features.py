@@ -26,8 +26,8 @@ NOUNS, VERBS = ("cat", "dog", "bird", "fish", "horse", "mouse"), ("sees", "hears
 SENTENCES = [f"the {a} {verb} a {b}" for a in NOUNS for verb in VERBS for b in NOUNS]
 TAGS = ("DET", "NOUN", "VERB", "DET", "NOUN")
 SHORT = ("train.steps=4", "train.batch_tokens=64", "train.warmup=1", "train.save_every=2", "train.evaluate_every=2",
-         "device=cpu", "train.precision=float32", "search.longest=4")
-SMALL = ("model.preset=elmo", "model.width=16", "data.longest=16", "tokens.vocabulary=300", *SHORT)
+         "device=cpu", "train.precision=float32", "search.max_tokens=4")
+SMALL = ("model.preset=elmo", "model.width=16", "data.max_tokens=16", "tokens.vocabulary=300", *SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_all_that_is_checked_of_a_model_holds(source: Path, tagged: Path, tmp_pa
 
 
 def test_characters_are_tokens_like_others(text: Path, tagged: Path, tmp_path: Path) -> None:
-    run = settled("language", [text], None, None, None, [*SMALL, "tokens.kind=characters", "data.longest=48"])
+    run = settled("language", [text], None, None, None, [*SMALL, "tokens.kind=characters", "data.max_tokens=48"])
     train(run, tmp_path / "language", quiet=True)
     train(tuned(tagged, tmp_path / "language", "train.tune=head"), tmp_path / "tag", quiet=True)
     (answer,) = load_run(tmp_path / "tag", device="cpu").predict(["the cat sees a dog"])

@@ -50,7 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=4",
                        "train.batch_tokens=64", "train.save_every=1", "train.evaluate_every=1", "train.warmup=2",
-                       "search.longest=8", "search.beam=1", "device=cpu", f"data.paths={data}",
+                       "search.max_tokens=8", "search.beam=1", "device=cpu", f"data.paths={data}",
                        *overrides])  # fmt: skip
 
 

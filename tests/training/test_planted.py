@@ -23,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     data.write_text("".join(f"le chat {n}\tthe cat {n}\n" for n in range(40)), encoding="utf-8")
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=2",
                        "train.batch_tokens=64", "train.save_every=1", "train.keep_checkpoints=1", "train.warmup=1",
-                       "search.longest=8", "search.beam=1", "device=cpu", f"data.paths={data}"])
+                       "search.max_tokens=8", "search.beam=1", "device=cpu", f"data.paths={data}"])
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from regard.training.trainable import learner, learns
 from regard.training.update import Update
 from regard.verbs.train import settled
 
-SMALL = ("model.preset=bert-base", "model.width=16", "model.depth=2", "model.heads=2", "model.longest=32",
-         "model.dropout=0.1", "data.longest=32", "tokens.vocabulary=300")
+SMALL = ("model.preset=bert-base", "model.width=16", "model.depth=2", "model.heads=2", "model.max_positions=32",
+         "model.dropout=0.1", "data.max_tokens=32", "tokens.vocabulary=300")
 SHORT = ("train.steps=4", "train.batch_tokens=64", "train.warmup=1", "train.save_every=2", "train.evaluate_every=2",
          "device=cpu", "train.precision=float32")
 
@@ -116,7 +116,7 @@ def test_a_published_directory_is_a_source_like_a_run(data: Path, source: Path, 
 
 @pytest.mark.parametrize(("other", "says"), [
     ({"width": 32}, r"encoder\.\S+: \(.*16.*\) instead of \(.*32"),
-    ({"longest": 40}, r"encoder\.positions\.table: \(32, 16\) instead of \(40, 16\)$"),
+    ({"max_positions": 40}, r"encoder\.positions\.table: \(32, 16\) instead of \(40, 16\)$"),
     ({"depth": 3}, r"encoder\.blocks\.2\.\S+: missing"),
 ])
 def test_what_does_not_fit_is_named_and_leaves_no_run_behind(
@@ -379,10 +379,10 @@ def test_what_is_not_counted_by_its_errors_is_the_checkpoint_of_the_least_loss(d
 def test_a_language_model_goes_on_with_another_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat sees the dog\n" * 60)
     (tmp_path / "b.txt").write_text("a bird sings in a tree\n" * 60)
-    small = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "data.longest=16",
-             "search.longest=4", *SHORT]
+    small = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "data.max_tokens=16",
+             "search.max_tokens=4", *SHORT]
     train(settled("language", [tmp_path / "a.txt"], None, None, None, small), tmp_path / "first", quiet=True)
-    start = [*SHORT, f"train.start={tmp_path / 'first'}", "search.longest=4"]
+    start = [*SHORT, f"train.start={tmp_path / 'first'}", "search.max_tokens=4"]
     for tune in ("all", "lora"):
         run = settled("language", [tmp_path / "b.txt"], None, None, None, [*start, f"train.tune={tune}"])
         assert run.model == load(tmp_path / "first" / "run.json").model

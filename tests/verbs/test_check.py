@@ -17,7 +17,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     (folder / "pairs.tsv").write_text("".join(f"le chat {n} dort\tthe cat {n} sleeps\n" for n in range(30)))
     settings = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=2",
-                "train.batch_tokens=64", "search.longest=8", "device=cpu", f"data.paths={folder / 'pairs.tsv'}"]
+                "train.batch_tokens=64", "search.max_tokens=8", "device=cpu", f"data.paths={folder / 'pairs.tsv'}"]
     train(load(None, settings), folder / "run", quiet=True)
     return folder / "run"
 

@@ -28,8 +28,8 @@ TEXTS = ["the theory", "it", "", "the theme of it — „Maß“", "the theory"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("run")
-    run = Run(task="encode", data=Data(longest=32),
-              model=replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, longest=32))
+    run = Run(task="encode", data=Data(max_tokens=32),
+              model=replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, max_positions=32))
     model = EncoderOnly(run.model, vocabulary=320)
     initialize(model, seed=0)
     train(TEXTS, kind="bpe", vocabulary=300, mask=True).save(place / "tokenizer.json")

@@ -84,7 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     (folder / "text.txt").write_text("the dog and the cat sat on the mat\n" * 40)
     settings = ["task=language", "model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300",
-                "train.steps=2", "train.batch_tokens=64", "data.longest=32", "device=cpu",
+                "train.steps=2", "train.batch_tokens=64", "data.max_tokens=32", "device=cpu",
                 f"data.paths={folder / 'text.txt'}"]
     train(load(None, settings), folder / "run", quiet=True)
     return folder / "run"

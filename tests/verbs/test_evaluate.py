@@ -182,7 +182,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text("the cat sat on the mat\n" * 40)
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
                 "train.batch_tokens=256", "train.steps=30", "train.warmup=5", "train.learning_rate=0.01", "device=cpu",
-                "data.longest=32", f"data.paths={folder / 'text.txt'}"]
+                "data.max_tokens=32", f"data.paths={folder / 'text.txt'}"]
     train(load(None, settings, base=base("language", built_in=False)), folder / "run", quiet=True)
     return folder / "run"
 
@@ -227,7 +227,7 @@ def test_what_a_run_cannot_be_measured_on_is_refused(kind: str, others: dict[str
 def test_an_encoder_that_learns_from_raw_text_is_measured_on_other_texts(
         task: str, writer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.batch_tokens=256",
-                "train.steps=3", "device=cpu", "data.longest=32", f"data.paths={writer.parent / 'text.txt'}"]
+                "train.steps=3", "device=cpu", "data.max_tokens=32", f"data.paths={writer.parent / 'text.txt'}"]
     train(load(None, settings, base=base(task, built_in=False)), tmp_path / "run", quiet=True)
     (tmp_path / "other.txt").write_text("the mat sat on the cat\n" * 9)
     splits = measured(capsys, tmp_path / "run", "val", data=[tmp_path / "other.txt"])["splits"]

@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = (f"{TEXTS[n % 2]} {n}\t{'ab'[n % 2]}\n" for n in numbers)
         (folder / f"{split}.tsv").write_text("".join(lines))
     settings = ["model.width=16", "model.depth=2", "model.heads=2", "tokens.vocabulary=300", "train.steps=2",
-                "train.batch_tokens=64", "device=cpu", "data.longest=12"]
+                "train.batch_tokens=64", "device=cpu", "data.max_tokens=12"]
     train(settled("classify", [folder], None, None, None, settings), folder / "run", quiet=True)
     return folder / "run"
 

@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text("".join(lines), encoding="utf-8")
     settings = ["task=language", "model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0",
                 "tokens.vocabulary=300", "train.steps=30", "train.warmup=2", "train.learning_rate=0.01",
-                "train.batch_tokens=256", "data.longest=32", "search.longest=12", "device=cpu",
+                "train.batch_tokens=256", "data.max_tokens=32", "search.max_tokens=12", "device=cpu",
                 f"data.paths={folder / 'text.txt'}"]
     regard.train(regard.recipe(overrides=settings), folder / "run", quiet=True)
     return folder / "run"
@@ -64,7 +64,7 @@ def test_an_example_is_text_and_what_follows_it(predictor: Predictor) -> None:
 def test_an_attempt_is_right_if_it_is_what_was_wanted(predictor: Predictor) -> None:
     examples = predictor.task.examples("val", 8)
     for example, attempt in zip(examples, predictor.task.greedy_answers(predictor.model, examples), strict=True):
-        [greedy] = predictor.predict([example.input], temperature=0.0, longest=16)
+        [greedy] = predictor.predict([example.input], temperature=0.0, max_tokens=16)
         assert attempt == greedy[: len(example.wanted)]
 
 

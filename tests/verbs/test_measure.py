@@ -18,7 +18,7 @@ from regard.settings.errors import UserError
 from regard.verbs.measure import Examples, ablation, main
 
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=400",
-        "train.batch_tokens=256", "train.warmup=2", "train.learning_rate=0.01", "search.longest=8", "search.beam=1",
+        "train.batch_tokens=256", "train.warmup=2", "train.learning_rate=0.01", "search.max_tokens=8", "search.beam=1",
         "device=cpu"]  # fmt: skip
 
 

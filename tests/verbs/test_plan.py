@@ -111,7 +111,7 @@ def test_the_work_of_a_preset_is_the_published_figure(preset: str, tokens: float
 
 
 def test_so_many_tokens_are_so_many_steps() -> None:
-    about = planned("language", *GPU, "--set", "data.longest=32", "--tokens", "1e6")
+    about = planned("language", *GPU, "--set", "data.max_tokens=32", "--tokens", "1e6")
     rows, length = about["batch"]["rows"], about["batch"]["length"]
     assert length == 32
     assert about["steps"] == math.ceil(1e6 / (rows * length))

@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = "the dog and the cat sat on the mat; é 漢字 🙂 a cat, a cat\n"
     (folder / "text.txt").write_text(text * 40, encoding="utf-8")
     settings = ["task=language", "model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300",
-                "train.steps=3", "train.batch_tokens=64", "data.longest=32", "search.longest=12", "device=cpu",
+                "train.steps=3", "train.batch_tokens=64", "data.max_tokens=32", "search.max_tokens=12", "device=cpu",
                 f"data.paths={folder / 'text.txt'}"]
     train(load(None, settings), folder / "run", quiet=True)
     return folder / "run"
@@ -105,7 +105,7 @@ def test_several_samples_stand_on_one_line_and_differ(run: Path, monkeypatch: py
 @pytest.mark.parametrize("prompts", [("the dog",), ("the dog", "a cat,\na cat")])
 def test_at_a_terminal_several_samples_stand_below_each_other_as_they_are(
         prompts: tuple[str, ...], run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = ("search.best=16", "search.temperature=9", "search.longest=40")
+    drawn = ("search.best=16", "search.temperature=9", "search.max_tokens=40")
     records = [*map(json.loads, said(run, monkeypatch, *prompts, overrides=drawn, json=True).getvalue().splitlines())]
     texts = [each["text"] for record in records for each in (record, *record["others"])]
     assert any("\n" in text for text in texts)
@@ -149,7 +149,7 @@ def test_the_likeliest_of_two_endings_is_the_one_that_scores_higher(run: Path) -
 
 def test_a_stream_leaves_the_settings_as_they_were(run: Path) -> None:
     predictor = regard.load(run)
-    pieces = predictor.stream("the dog", longest=5, temperature=0.0)
+    pieces = predictor.stream("the dog", max_tokens=5, temperature=0.0)
     assert next(pieces)[0] == 0
     pieces.close()
     assert predictor.task.run == predictor.run
@@ -157,7 +157,7 @@ def test_a_stream_leaves_the_settings_as_they_were(run: Path) -> None:
 
 def test_streams_that_are_written_in_turns_do_not_disturb_each_other(run: Path) -> None:
     predictor = regard.load(run, device="cpu")
-    asked = [("the dog", {"longest": 5, "temperature": 0.0}), ("a cat", {"longest": 9, "temperature": 2.0})]
+    asked = [("the dog", {"max_tokens": 5, "temperature": 0.0}), ("a cat", {"max_tokens": 9, "temperature": 2.0})]
     alone = [list(predictor.stream(text, **how)) for text, how in asked]
     streams = [predictor.stream(text, **how) for text, how in asked]
     turns = list(zip_longest(*streams))
@@ -167,7 +167,7 @@ def test_streams_that_are_written_in_turns_do_not_disturb_each_other(run: Path) 
 
 def test_answers_that_memory_cannot_hold_are_a_failure_of_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Failure, match=f"not enough memory for up to {10**15:,} tokens"):
-        said(run, monkeypatch, "the dog", overrides=(f"search.longest={10**15}",))
+        said(run, monkeypatch, "the dog", overrides=(f"search.max_tokens={10**15}",))
 
 
 def test_a_line_of_ten_megabytes_is_refused_at_once_with_its_place(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_a_text_of_nothing_has_no_bits(run: Path, monkeypatch: pytest.MonkeyPatc
 
 
 IDLE = {"translate": ["top_k=3", "top_p=0.5", "min_p=0.5", "seed=1"], "language": ["beam=3", "length_penalty=0.6"],
-        "classify": ["beam=3", "temperature=0.5", "longest=3"], "tag": ["top_k=3", "seed=1"], "detect": ["best=3"],
+        "classify": ["beam=3", "temperature=0.5", "max_tokens=3"], "tag": ["top_k=3", "seed=1"], "detect": ["best=3"],
         "encode": ["best=3"], "mask": ["temperature=0.5", "stop=x"]}
 HEEDED = {"translate": ["beam=3", "temperature=0.5"], "language": ["temperature=0.5", "best=3"], "mask": ["best=3"],
           "classify": ["best=3", "batch=8"], "tag": ["best=3"], "detect": ["batch=8"], "encode": ["batch=8"]}
@@ -243,7 +243,7 @@ def test_a_translation_is_drawn_or_searched_for_and_what_acts_on_the_other_is_re
         asked(heeded)
 
 
-@pytest.mark.parametrize("setting", ["temperature=0.5", "best=3", "longest=9", "seed=1"])
+@pytest.mark.parametrize("setting", ["temperature=0.5", "best=3", "max_tokens=9", "seed=1"])
 def test_beside_a_score_the_settings_of_the_search_are_refused(
         setting: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=rf"search\.{setting}: means nothing here, as --score searches for no answer"):

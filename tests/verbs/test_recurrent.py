@@ -7,8 +7,8 @@ import pytest
 
 from typed import regard_says
 
-TINY = ("model.width=16", "tokens.vocabulary=300", "data.longest=32", "train.steps=3", "train.batch_tokens=128",
-        "train.log_every=1", "train.warmup=1", "search.longest=8", "device=cpu", "train.precision=float32")
+TINY = ("model.width=16", "tokens.vocabulary=300", "data.max_tokens=32", "train.steps=3", "train.batch_tokens=128",
+        "train.log_every=1", "train.warmup=1", "search.max_tokens=8", "device=cpu", "train.precision=float32")
 NO_ATTENTION = ("regard: this model has no attention to look at: its blocks read one token after the other; `regard "
                 "predict` gives its answers and `regard wrong` its mistakes\n")
 

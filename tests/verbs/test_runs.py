@@ -75,7 +75,7 @@ def test_a_run_that_was_trained_is_listed_as_it_ended(capsys: pytest.CaptureFixt
     Path("pairs").mkdir()
     for split in ("train", "val", "test"):
         Path("pairs", f"{split}.tsv").write_text("".join(f"le chat {n}\tthe cat {n} {split}\n" for n in range(20)))
-    settings = load(overrides=["data.paths=pairs", "train.steps=3", "model.width=16", "search.longest=8",
+    settings = load(overrides=["data.paths=pairs", "train.steps=3", "model.width=16", "search.max_tokens=8",
                                "tokens.vocabulary=300", "search.beam=1", "device=cpu"])
     scores = regard.train(settings, "runs/mine", quiet=True)
     record = listed(capsys)["mine"]

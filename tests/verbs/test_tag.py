@@ -139,9 +139,9 @@ def test_a_column_that_is_not_there_is_refused(run: Path, tmp_path: Path) -> Non
 
 def test_a_word_of_a_hundred_thousand_characters_is_trained_on_and_tagged(tmp_path: Path) -> None:
     (tmp_path / "mine.conllu").write_text((GO + row(1, "a" * 100_000, "NOUN") + row(2, "go", "VERB") + "\n") * 3)
-    code, _, said = train(tmp_path / "mine.conllu", tmp_path / "run", "--set", "data.longest=16")
+    code, _, said = train(tmp_path / "mine.conllu", tmp_path / "run", "--set", "data.max_tokens=16")
     assert code == 0
-    assert "sentences cut to data.longest=16 tokens for the loss; every word is given a tag" in said
+    assert "sentences cut to data.max_tokens=16 tokens for the loss; every word is given a tag" in said
     code, said, _ = regard_says("eval", "--run", tmp_path / "run", "--json")
     assert code == 0
     assert json.loads(said)["words"] == 2
@@ -150,7 +150,7 @@ def test_a_word_of_a_hundred_thousand_characters_is_trained_on_and_tagged(tmp_pa
 def test_a_bare_answer_of_other_tasks_has_no_choices_in_json(tmp_path: Path) -> None:
     text = "the dog and the cat sat on the mat\n" * 40
     (tmp_path / "text.txt").write_text(text)
-    settings = [word for setting in (*TINY, "data.longest=32") for word in ("--set", setting)]
+    settings = [word for setting in (*TINY, "data.max_tokens=32") for word in ("--set", setting)]
     code, _, _ = regard_says("train", "language", "--data", tmp_path / "text.txt", "--out", tmp_path / "run", *settings)
     assert code == 0
     code, said, _ = regard_says("predict", "--run", tmp_path / "run", "the", "--samples", "2", "--json")

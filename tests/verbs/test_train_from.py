@@ -13,7 +13,7 @@ from regard.training.loop import train
 from regard.verbs.train import settled
 
 SMALL = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=1",
-         "train.batch_tokens=64", "device=cpu", "data.longest=16", "search.longest=2"]
+         "train.batch_tokens=64", "device=cpu", "data.max_tokens=16", "search.max_tokens=2"]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(r
     assert run.model == load(runs / "classify" / "run.json").model
     assert (run.train.steps, run.train.warmup, run.train.learning_rate, run.train.tune) == (7, 3, 1e-3, "lora")
     assert run.tokens.file == str(runs / "classify" / "tokenizer.json")
-    assert run.data.longest == 16
+    assert run.data.max_tokens == 16
     again = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"])
     assert again.train.learning_rate == 5e-5 * 48
 

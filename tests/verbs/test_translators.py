@@ -10,7 +10,7 @@ import pytest
 from typed import regard_says
 
 TINY = ("model.width=16", "tokens.vocabulary=300", "train.steps=4", "train.batch_tokens=128", "train.evaluate_every=2",
-        "search.longest=8", "search.beam=2", "device=cpu")
+        "search.max_tokens=8", "search.beam=2", "device=cpu")
 NAMES = ["sutskever", "bahdanau", "luong"]
 WORDS = {"the": "der", "red": "rote", "green": "grüne", "car": "Wagen", "tree": "Baum", "stands": "steht"}
 TEXT = "the red car"

@@ -19,7 +19,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = (f"le chat {'noir ' * (n % 4)}{n} dort\tthe {'black ' * (n % 4)}cat {n} sleeps\n" for n in numbers)
         (folder / f"{split}.tsv").write_text("".join(lines))
     settings = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=2",
-                "train.batch_tokens=64", "search.longest=8", "device=cpu",
+                "train.batch_tokens=64", "search.max_tokens=8", "device=cpu",
                 "train.precision=float32", f"data.paths={folder / 'train.tsv'}"]
     train(load(None, settings), folder / "run", quiet=True)
     return folder / "run"

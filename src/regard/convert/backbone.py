@@ -40,11 +40,11 @@ def backbone_of(place: Path) -> Backbone:
     if not (place / "run.json").is_file():
         published = read_directory(place)
         task = "mask" if published.shape.kind == "sentences" else published.shape.kind
-        return Backbone(task, published.tower, place, published.longest or published.tower.longest,
+        return Backbone(task, published.tower, place, published.longest or published.tower.max_positions,
                     published.ours(origin=str(place)))
     manifest.check(place, *manifest.ANSWERING)
     run = from_json(read_json(place / "run.json"))
     if not (place / "config.json").is_file():
         raise UserError(f"{place}: the run has not ended yet (it has no config.json); start the same `regard train` "
                         "again to go on with it")
-    return Backbone(run.task, run.model, place / "tokenizer.json", run.data.longest, saved(place, run)[1])
+    return Backbone(run.task, run.model, place / "tokenizer.json", run.data.max_tokens, saved(place, run)[1])

@@ -19,7 +19,7 @@ KEYS = Keys(
     base=Tower(norm="layer", norm_place="post", bias=True, positions="learned", scale_embedding=False,
                embedding_norm=True, tied="output"),
     same={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
-          "intermediate_size": "ffn_width", "max_position_embeddings": "longest", "type_vocab_size": "segments",
+          "intermediate_size": "ffn_width", "max_position_embeddings": "max_positions", "type_vocab_size": "segments",
           "layer_norm_eps": "norm_epsilon", "hidden_dropout_prob": "dropout",
           "attention_probs_dropout_prob": "attention_dropout"},
     words={"hidden_act": ("activation", ACTIVATIONS)},

@@ -124,7 +124,7 @@ def write_directory(folder: Path, published: Published) -> None:
     else:
         _tell_tokenizer(folder / "tokenizer_config.json", published)
     if shape.kind == "encode":
-        sentences.write(folder, shape.tower, longest=published.longest or shape.tower.longest)
+        sentences.write(folder, shape.tower, longest=published.longest or shape.tower.max_positions)
     if shape.generator is not None:
         own_folder(folder / GENERATOR)
         beside = replace(shape, kind="mask", tower=smaller(shape.tower, shape.generator), generator=None)
@@ -138,7 +138,7 @@ def write_directory(folder: Path, published: Published) -> None:
 def _tell_tokenizer(place: Path, published: Published) -> None:
     """Where texts are cut, and whether the model asks for segments: transformers leaves both to the tokenizer."""
     inputs = ["input_ids", *(["token_type_ids"] if published.tower.segments > 1 else []), "attention_mask"]
-    longest = published.longest or published.tower.longest
+    longest = published.longest or published.tower.max_positions
     write_json(place, {**read_json(place), "model_input_names": inputs, "model_max_length": longest})
 
 
@@ -191,7 +191,8 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
     longest = max((max(tensor.shape) for tensor in tensors.values() if tensor.ndim and tensor.numel()), default=0)
     sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "kv_heads": whole.kv_heads or 1,
              "ffn_width": whole.ffn_width or 1, "segments": whole.segments,
-             "embedding_width": whole.embedding_width or 1, "longest": whole.longest * (whole.positions == "learned")}
+             "embedding_width": whole.embedding_width or 1,
+             "max_positions": whole.max_positions * (whole.positions == "learned")}
     for name, size in {**sizes, "vocabulary": vocabulary}.items():
         if size > max(2 * longest, cheap):
             said = key.get(name, "vocab_size" if name == "vocabulary" else f"model.{name}")

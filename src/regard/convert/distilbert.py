@@ -13,7 +13,7 @@ KEYS = Keys(
     base=Tower(norm="layer", norm_place="post", norm_epsilon=1e-12, bias=True, positions="learned",
                scale_embedding=False, embedding_norm=True, tied="output"),
     same={"dim": "width", "n_layers": "depth", "n_heads": "heads", "hidden_dim": "ffn_width",
-          "max_position_embeddings": "longest", "dropout": "dropout", "attention_dropout": "attention_dropout"},
+          "max_position_embeddings": "max_positions", "dropout": "dropout", "attention_dropout": "attention_dropout"},
     words={"activation": ("activation", bert.ACTIVATIONS)},
     twins={},
     only={"tie_word_embeddings": True},

@@ -11,7 +11,7 @@ __all__ = ["GPT2"]
 KEYS = Keys(
     base=Tower(norm="layer", norm_place="pre", bias=True, positions="learned", scale_embedding=False),
     same={"n_embd": "width", "n_layer": "depth", "n_head": "heads", "n_inner": "ffn_width",
-          "n_positions": "longest", "layer_norm_epsilon": "norm_epsilon", "resid_pdrop": "dropout",
+          "n_positions": "max_positions", "layer_norm_epsilon": "norm_epsilon", "resid_pdrop": "dropout",
           "attn_pdrop": "attention_dropout"},
     words={"activation_function": ("activation", {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh",
                                                   "gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu"}),

@@ -15,7 +15,7 @@ KEYS = Keys(
     base=Tower(norm="rms", norm_place="pre", positions="rotary", scale_embedding=False, dropout=0.0),
     same={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
           "num_key_value_heads": "kv_heads", "head_dim": "head_width", "intermediate_size": "ffn_width",
-          "max_position_embeddings": "longest", "rms_norm_eps": "norm_epsilon", "rope_theta": "position_base",
+          "max_position_embeddings": "max_positions", "rms_norm_eps": "norm_epsilon", "rope_theta": "position_base",
           "attention_bias": "bias", "attention_dropout": "attention_dropout"},
     words={"hidden_act": ("activation", {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}),
            "tie_word_embeddings": ("tied", {True: "output", False: "none"})},

@@ -57,7 +57,7 @@ def finish(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, Tensor]) 
         return
     theirs = family.table(shape).theirs(weights)
     write_directory(folder, Published(family, shape, theirs, tokens, _labels(folder), run.data.multi_label,
-                                      run.data.longest))
+                                      run.data.max_tokens))
 
 
 def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
@@ -101,10 +101,11 @@ def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Seq
 
 def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
     shape, tower = published.shape, published.tower
-    task, longest = "mask" if shape.kind == "sentences" else shape.kind, published.longest or min(ROW, tower.longest)
+    task = "mask" if shape.kind == "sentences" else shape.kind
+    longest = published.longest or min(ROW, tower.max_positions)
     return Run(
         task=task, model=tower,
-        data=Data(paths=tuple(map(str, data)), longest=longest, multi_label=published.multi_label),
+        data=Data(paths=tuple(map(str, data)), max_tokens=longest, multi_label=published.multi_label),
         tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))),
         search=base(task, built_in=False).search,
         blanks=Blanks(next_sentence=shape.kind == "sentences", generator=shape.generator))
@@ -127,7 +128,7 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
     if family is None:
         raise UserError(f"{source}: {why_none(shape)}; regard alone opens this model")
     theirs = family.table(shape).theirs(ours)
-    published = _in(Published(family, shape, theirs, tokens, labels, run.data.multi_label, run.data.longest),
+    published = _in(Published(family, shape, theirs, tokens, labels, run.data.multi_label, run.data.max_tokens),
                     precision)
     with _whole(out) as folder:
         published.tokens.save(folder / "tokenizer.json")

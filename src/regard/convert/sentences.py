@@ -33,7 +33,7 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
         unit = unit or kind == "Normalize"
     _refuse_changes(folder)
     longest = _said(folder / "sentence_bert_config.json").get("max_seq_length")
-    good = isinstance(longest, int) and 2 <= longest <= shape.tower.longest
+    good = isinstance(longest, int) and 2 <= longest <= shape.tower.max_positions
     return replace(shape, tower=replace(shape.tower, pool=pool, unit=unit)), longest if good else None
 
 

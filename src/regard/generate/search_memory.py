@@ -23,7 +23,7 @@ def refuse_search(how: Search, tower: Tower, *, rows: int, tokens: int, longest:
     if there is None or needed <= there:
         return
     asked = [f"search.beam={how.beam}", f"search.best={how.best}", f"search.batch={how.batch}",
-             f"search.longest={how.longest}"]
+             f"search.max_tokens={how.max_tokens}"]
     raise Failure(f"not enough memory for up to {longest:,} tokens of {rows:,} answers at once. They take "
                   f"{size_in_words(needed)} at the least, and {size_in_words(there)} is free ({device.type}); lower "
                   f"one of {', '.join(asked)}, or give a shorter text")

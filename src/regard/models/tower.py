@@ -30,9 +30,9 @@ def input_positions(tower: Tower) -> Positions:
         case "sinusoidal":
             return Sinusoidal(size, base=tower.position_base, concatenate=concatenate)
         case "fourier":
-            return Fourier(size, longest=tower.longest, concatenate=concatenate)
+            return Fourier(size, longest=tower.max_positions, concatenate=concatenate)
         case "learned":
-            return Learned(size, longest=tower.longest, concatenate=concatenate)
+            return Learned(size, longest=tower.max_positions, concatenate=concatenate)
         case _:
             return Positions()
 

@@ -182,7 +182,7 @@ def started(preset: str | None, base: Run) -> Run:
     if preset not in FAMILIES:
         return replace(base, model=model)
     return replace(base, model=model, tokens=replace(base.tokens, vocabulary=FAMILIES[preset]),
-                   data=replace(base.data, longest=model.longest))
+                   data=replace(base.data, max_tokens=model.max_positions))
 
 
 def start(preset: str | None, model: Tower) -> Tower:
@@ -267,7 +267,7 @@ def check_cell(model: Tower) -> None:
                         "leave it out")
     if model.ways == "apart" and model.truncate is not None:
         raise UserError(f"model.truncate={model.truncate}: of a language model that reads forth alone; with "
-                        "model.ways=apart take shorter rows by data.longest")
+                        "model.ways=apart take shorter rows by data.max_tokens")
     if model.positions in ("rotary", "relative", "alibi"):
         raise UserError(f"model.positions={model.positions}: act inside of attention, which blocks of model.cell="
                         f"{model.cell} have not; take none")

@@ -29,17 +29,26 @@ def unknown(path: str) -> UserError:
 def nearest(path: str) -> list[str]:
     """The settings and sections whose names come nearest: mostly one, more where they are as near.
 
-    The last part of the name counts twice, or all of model.* would be near to model.xyz.
+    The last part of the name counts twice, or all of model.* would be near to model.xyz. A name without a section
+    is hardly a reason to prefer settings that have none: most such names lack their section.
     """
     section, _, name = path.rpartition(".")
     scores = {}
     for candidate in [*KNOBS, *SECTIONS]:
         its_section, _, its_name = candidate.rpartition(".")
-        alike = likeness(name, its_name)
+        alike = name_likeness(name, its_name)
         if alike > 0.55:
-            scores[candidate] = alike + likeness(section, its_section) / 2
+            scores[candidate] = alike + likeness(section, its_section) * (0.5 if section else 0.11)
     best = max(scores.values(), default=0.0)
     return [candidate for candidate, score in scores.items() if score > best - 0.1][:3]
+
+
+def name_likeness(a: str, b: str) -> float:
+    """As `likeness`, but `clip_grad` is `grad_clip`, and `rate` is near to `learning_rate`: people forget words."""
+    words, others = set(a.split("_")), set(b.split("_"))
+    if words == others:
+        return 1.0
+    return max(likeness(a, b), 0.8 if words < others or others < words else 0.0)
 
 
 def likeness(a: str, b: str) -> float:

@@ -27,12 +27,12 @@ def transformer_tiny() -> Tower:
 def gpt1() -> Tower:
     """Radford et al. 2018, 4.1. Their GELU is the approximation by tanh, as in what followed."""
     return Tower(preset="gpt1", width=768, depth=12, heads=12, activation="gelu-tanh", norm_place="post",
-                 positions="learned", longest=512, scale_embedding=False, attention_dropout=0.1)
+                 positions="learned", max_positions=512, scale_embedding=False, attention_dropout=0.1)
 
 
 def gpt2() -> Tower:
     """Radford et al. 2019, table 2. They count 117 M parameters there; it has 124 M."""
-    return replace(gpt1(), preset="gpt2", norm_place="pre", longest=1024)
+    return replace(gpt1(), preset="gpt2", norm_place="pre", max_positions=1024)
 
 
 def gpt2_medium() -> Tower:
@@ -49,7 +49,7 @@ def gpt2_xl() -> Tower:
 
 def gpt3() -> Tower:
     """Brown et al. 2020, table 2.1. There every other layer sees a band of tokens only; here all see all."""
-    return replace(gpt2(), preset="gpt3", width=12_288, depth=96, heads=96, longest=2048)
+    return replace(gpt2(), preset="gpt3", width=12_288, depth=96, heads=96, max_positions=2048)
 
 
 def modern_small() -> Tower:
@@ -66,7 +66,7 @@ def modern_small() -> Tower:
 def bert_base() -> Tower:
     """Devlin et al. 2019, section 3. What stands for a text goes through a hidden layer, their "pooler"."""
     return Tower(preset="bert-base", width=768, depth=12, heads=12, activation="gelu", norm_place="post",
-                 norm_epsilon=1e-12, positions="learned", longest=512, scale_embedding=False, segments=2,
+                 norm_epsilon=1e-12, positions="learned", max_positions=512, scale_embedding=False, segments=2,
                  embedding_norm=True, attention_dropout=0.1, head="tanh")
 
 
@@ -100,7 +100,7 @@ def electra_base() -> Tower:
 
 def longformer_base() -> Tower:
     """Beltagy et al. 2020: RoBERTa's, with a window of 256 to either side and global tokens."""
-    return replace(roberta_base(), preset="longformer-base", longest=4096, window=256, global_projections=True)
+    return replace(roberta_base(), preset="longformer-base", max_positions=4096, window=256, global_projections=True)
 
 
 def elman() -> Tower:
@@ -249,7 +249,7 @@ def reader(task: str, *, built_in: bool) -> Run:
             train, steps=1_500, evaluate_every=100, patience=5, average_checkpoints=mean)) if few else plain
     data, train = replace(plain.data, built_in_size=20_000), replace(train, steps=400)
     if task in ("mask", "detect"):
-        data = replace(data, longest=64, documents="apart")  # passages of a few lines
+        data = replace(data, max_tokens=64, documents="apart")  # passages of a few lines
         train = replace(train, steps=600)
     return replace(
         plain, data=data,
@@ -272,5 +272,5 @@ def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tu
     train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, learning_rate=rate,
                     schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
                     layer_decay=0.5 if has_new_layer else 1.0, evaluate_every=None, patience=None)
-    return replace(plain, model=model, train=train, data=replace(plain.data, longest=min(plain.data.longest, longest)),
-                   tokens=replace(plain.tokens, file=tokens))
+    data = replace(plain.data, max_tokens=min(plain.data.max_tokens, longest))
+    return replace(plain, model=model, train=train, data=data, tokens=replace(plain.tokens, file=tokens))

@@ -25,8 +25,8 @@ class Data:
     source: str | None = knob(None, "language (file ending), column or key of the input side")
     target: str | None = knob(None, "language (file ending), column or key of the output side")
     built_in_size: int = knob(120_000, "how many built-in training examples to make", least=1)
-    longest: int = knob(
-        256, "tokens; a longer side of an example is cut to this, and a language model's rows are this long", least=2)
+    max_tokens: int = knob(
+        256, "inputs and targets are cut to this many tokens; the rows of a language model have this many", least=2)
     held_out: float = knob(
         0.1, "share of the text, its end, kept for validation where no file is named so", above=0, below=1)
     documents: Literal["joined", "apart"] = knob(
@@ -91,7 +91,8 @@ class Tower:
     global_projections: bool = knob(
         False, "global tokens have queries, keys and values of their own, as in Longformer")
     qk_norm: bool = knob(False, "RMSNorm of every head's queries and keys")
-    longest: int = knob(1024, "positions of a learned table; half the period of the Fourier basis", least=1)
+    max_positions: int = knob(
+        1024, "size of a learned table of positions; half the period of Fourier positions", least=1)
     tied: Literal["all", "output", "none"] = knob(
         "all", "one matrix for input, output (and both languages); for the decoder's two; or for none")
     scale_embedding: bool = knob(True, "multiply token vectors by √width, as in 2017")
@@ -188,7 +189,7 @@ class Search:
     beam: int = knob(5, "hypotheses kept per sentence; 1 is greedy", least=1, most=65_536)
     best: int = knob(1, "answers given per input, the best first", least=1)
     length_penalty: float = knob(1.0, "a score is the log-probability / length ** this")
-    longest: int = knob(256, "tokens of an answer at the most", least=1)
+    max_tokens: int = knob(256, "an answer has at most this many tokens", least=1)
     no_repeat_ngram: int | None = knob(
         None, "no n-gram of this many tokens repeats in an answer; absent: any may", least=1)
     batch: int = knob(64, "sentences worked on at once", least=1)

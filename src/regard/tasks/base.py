@@ -122,9 +122,9 @@ class Task(ABC, Generic[B]):
         elif run.model.truncate is not None:
             raise UserError(f"model.truncate={run.model.truncate}: of a model that writes, which {run.task} does not "
                             "train; leave it out")
-        if run.model.positions == "learned" and run.model.longest < run.data.longest:
-            raise UserError(f"model.longest={run.model.longest}: a learned table of positions must reach "
-                            f"data.longest={run.data.longest}; raise the one or lower the other")
+        if run.model.positions == "learned" and run.model.max_positions < run.data.max_tokens:
+            raise UserError(f"model.max_positions={run.model.max_positions}: a learned table of positions must reach "
+                            f"data.max_tokens={run.data.max_tokens}; raise the one or lower the other")
         self.run = run
         self.notes = Notes()  # what a person should know about the data
         self.first = ""

@@ -134,7 +134,7 @@ class Detect(MaskedText):
     # Texts -> what does not belong in them
 
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return rows_of(self.tokens, texts, longest=self.run.data.longest, notes=self.notes)
+        return rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
 
     def _words(self, row: Sequence[int]) -> list[Word]:
         """Of a row between its start and its end, each with the space before it."""

@@ -59,7 +59,7 @@ class Encode(Task[Batch]):
                 for vector in self.embed(model, inputs)]
 
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return rows_of(self.tokens, texts, longest=self.run.data.longest)
+        return rows_of(self.tokens, texts, longest=self.run.data.max_tokens)
 
     # A look inside
 

@@ -67,7 +67,7 @@ class Labelled(Task[LabelBatch]):
 
     @abstractmethod
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
-        """The ids of each sample, from its start to its end, cut to `data.longest`; and its targets."""
+        """The ids of each sample, from its start to its end, cut to `data.max_tokens`; and its targets."""
 
     @abstractmethod
     def tests(self, path: Path, data: Data) -> dict[str, Sequence[Sample]]:
@@ -243,7 +243,7 @@ class Labelled(Task[LabelBatch]):
         return attention(model, self.tokens, self.rows(inputs), only=only, heads=heads)
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return rows_of(self.tokens, texts, longest=self.run.data.longest, notes=self.notes)
+        return rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
 
 
 def _sample(kept: object, path: Path) -> Sample:

@@ -99,7 +99,7 @@ class Language(PackedText):
     def _smaller(self) -> str:
         how = self.run.train
         return (f"train.batch_tokens={how.batch_tokens} / train.accumulate={how.accumulate} and "
-                f"data.longest={self.run.data.longest} decide how many: train with less, or score with "
+                f"data.max_tokens={self.run.data.max_tokens} decide how many: train with less, or score with "
                 "regard eval --device cpu")
 
     def _bytes(self, split: str, ids: int) -> int:
@@ -161,11 +161,11 @@ class Language(PackedText):
             room = most + 1 - max(map(len, rests[-1]))  # the last token is not read
             if room < 1:
                 raise UserError(f"an ending of {most + 1 - room:,} tokens: the model reads {most:,} at the most "
-                                "(model.longest)")
+                                "(model.max_positions)")
             begun.append(rows[0][max(0, shared - room) : shared])
         cut = sum(prompt[0] != self.tokens.start for prompt in begun)
         self.notes.count_up("compared", cut, len(prompts), lambda part, whole, _: (
-            f"{out_of(part, whole, 'prompt')} cut to the last {most:,} tokens (model.longest)"))
+            f"{out_of(part, whole, 'prompt')} cut to the last {most:,} tokens (model.max_positions)"))
         found = compare(cast(Writes, model), begun, rests)
         if not np.isfinite(found).all():
             raise _no_numbers()
@@ -174,7 +174,7 @@ class Language(PackedText):
     @property
     def _reach(self) -> int:
         """The most tokens that can be read: learned positions end."""
-        return self.run.model.longest if self.run.model.positions == "learned" else sys.maxsize
+        return self.run.model.max_positions if self.run.model.positions == "learned" else sys.maxsize
 
     def _prompt(self, text: str) -> list[int]:
         """What the decoder reads before it writes; of a text that is too long for its positions, the end."""
@@ -185,8 +185,8 @@ class Language(PackedText):
 
     def _note_cut(self, thing: str, size: int, most: int) -> None:
         self.notes.count_up(thing, 1, 1, lambda part, _, first: (
-            f"a {thing} of {first:,} tokens cut to its last {most:,} (model.longest)" if part == 1 else
-            f"{part:,} {thing}s cut to their last {most:,} tokens, the first from {first:,} (model.longest)"),
+            f"a {thing} of {first:,} tokens cut to its last {most:,} (model.max_positions)" if part == 1 else
+            f"{part:,} {thing}s cut to their last {most:,} tokens, the first from {first:,} (model.max_positions)"),
             size=size)
 
     def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]], how: Search) -> list[Writing]:
@@ -201,13 +201,13 @@ class Language(PackedText):
         """The same, to be written while their pieces are asked for."""
         writes = cast(Writes, model)
         # The last token is written only: it needs no position.
-        longest = [min(how.longest, self._reach + 1 - len(prompt)) for prompt in prompts]
+        longest = [min(how.max_tokens, self._reach + 1 - len(prompt)) for prompt in prompts]
         weights = next(model.parameters())
         refuse_search(how, self.run.model, rows=len(prompts) * how.best, tokens=max(map(len, prompts)),
                       longest=max(longest), width=weights.dtype, device=weights.device)
         written, pieces = self.writer.write(writes, prompts, how, tokens=self.tokens, longest=longest,
                                             never=self._never(writes.output.out_features))
-        return written, self._followed(pieces, written, how.longest)
+        return written, self._followed(pieces, written, how.max_tokens)
 
     def _followed(self, pieces: Iterator[tuple[int, str]], written: Sequence[Writing],
                   longest: int) -> Iterator[tuple[int, str]]:
@@ -217,7 +217,7 @@ class Language(PackedText):
             raise _no_numbers()
         if cut := sum(each.was_cut and len(each.tokens) < longest for each in written):
             self.notes.count_up("answers", cut, cut, lambda part, *_: (
-                f"answers that end where the learned positions do: {part:,} (model.longest={self._reach:,})"))
+                f"answers that end where the learned positions do: {part:,} (model.max_positions={self._reach:,})"))
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no text has."""
@@ -228,7 +228,7 @@ class Language(PackedText):
                        search: Search | None = None) -> list[str]:
         """The likeliest text unless drawing is asked for, as long as what was wanted."""
         how = search or self.run.search
-        how = replace(how, temperature=how.temperature or 0.0, best=1, stop=(), longest=2 * WANTED)
+        how = replace(how, temperature=how.temperature or 0.0, best=1, stop=(), max_tokens=2 * WANTED)
         answers = self.predict(model, [example.input for example in examples], search=how)
         return [answer.text[: len(example.wanted)] for answer, example in zip(answers, examples, strict=True)]
 
@@ -300,7 +300,7 @@ class Language(PackedText):
         """Each prompt with the tokens after it: of these outputs, or the very ones that the model says itself."""
         if outputs is not None:
             return list(map(self._read, inputs, outputs))
-        how = replace(search, best=1, longest=min(search.longest, SHOWN))
+        how = replace(search, best=1, max_tokens=min(search.max_tokens, SHOWN))
         return [(list(self.writer.begun(prompt, self.tokens)),
                  self._written(model, [prompt], how)[0].tokens or [self.tokens.end])
                 for prompt in map(self._prompt, inputs)]

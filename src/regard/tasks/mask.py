@@ -103,18 +103,18 @@ class Fill(MaskedText):
 
     def _read(self, text: str) -> Asked:
         """[SEP] parts a text from a second one. Both names of a blank are understood, whatever the tokenizer's own."""
-        mask, most, row = cast(int, self.tokens.mask), self.run.data.longest, [self.tokens.start]
+        mask, most, row = cast(int, self.tokens.mask), self.run.data.max_tokens, [self.tokens.start]
         for sentence in SEPARATOR.split(text):
             first, *others = self.tokens.between(BLANK.split(sentence.strip(" ")))
             row += [*first, *(id for ids in others for id in (mask, *ids)), self.tokens.end]
         if len(row) > most:
             self.notes.count_up("texts", 1, 1, lambda part, _, first: (
-                f"a text of {first:,} tokens cut to {most:,} (data.longest)" if part == 1 else
-                f"{part:,} texts cut to {most:,} tokens, the first from {first:,} (data.longest)"), size=len(row))
+                f"a text of {first:,} tokens cut to {most:,} (data.max_tokens)" if part == 1 else
+                f"{part:,} texts cut to {most:,} tokens, the first from {first:,} (data.max_tokens)"), size=len(row))
             row = [*row[: most - 1], self.tokens.end]
         blanks = [place for place, id in enumerate(row) if id == mask]
         if len(blanks) != len(BLANK.findall(text)):
-            raise UserError(f"a blank lies beyond the first data.longest={most} tokens of the text")
+            raise UserError(f"a blank lies beyond the first data.max_tokens={most} tokens of the text")
         return Asked(text, row, blanks)
 
     def _read_blanks(self, text: str) -> Asked:

@@ -61,8 +61,8 @@ class MaskedText(TokenStream[MaskedBatch]):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         how = run.blanks
-        if run.data.longest < MIN_ROW_TOKENS:
-            raise UserError(f"data.longest={run.data.longest}: {run.task} wants rows of at least "
+        if run.data.max_tokens < MIN_ROW_TOKENS:
+            raise UserError(f"data.max_tokens={run.data.max_tokens}: {run.task} wants rows of at least "
                             f"{MIN_ROW_TOKENS} tokens")
         if how.hidden + how.replaced > 1:
             raise UserError(f"blanks.hidden={how.hidden} and blanks.replaced={how.replaced} are more than all")
@@ -88,7 +88,7 @@ class MaskedText(TokenStream[MaskedBatch]):
     @property
     def _room(self) -> int:
         """Tokens of text in a row, besides its start and its end, and the end of its first half."""
-        return self.run.data.longest - (3 if self.run.blanks.next_sentence else 2)
+        return self.run.data.max_tokens - (3 if self.run.blanks.next_sentence else 2)
 
     @property
     def _is_apart(self) -> bool:
@@ -109,7 +109,8 @@ class MaskedText(TokenStream[MaskedBatch]):
     def lengths(self, split: str) -> NDArray[np.int64]:
         counts = self.spans(split)[:, 1]
         # Rows of a text without ends are of one length; that the last is shorter is not worth a shape of its own.
-        return (counts if self._is_apart else np.full_like(counts, counts.max())) + self.run.data.longest - self._room
+        counts = counts if self._is_apart else np.full_like(counts, counts.max())
+        return counts + self.run.data.max_tokens - self._room
 
     def _text(self, split: str, row: int) -> list[int]:
         """Documents in one row have an end between them, and no second start."""
@@ -221,7 +222,7 @@ class MaskedText(TokenStream[MaskedBatch]):
     # Texts -> what the encoder makes of them
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        rows = rows_of(self.tokens, texts, longest=self.run.data.longest, notes=self.notes)
+        rows = rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
         return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.pool,
                        unit=self.run.model.unit)
 

@@ -44,7 +44,7 @@ class PackedText(TokenStream[PackedBatch]):
 
     def _length(self, split: str) -> int:
         """Of a row; a text that is shorter is one row by itself."""
-        return min(self.run.data.longest, len(self.ids[split]))
+        return min(self.run.data.max_tokens, len(self.ids[split]))
 
     def collate(self, split: str, chosen: BatchSpec) -> PackedBatch:
         """Rows of the ring that the split is. The last goes on past where the first began; there, nothing counts."""

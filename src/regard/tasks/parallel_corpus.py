@@ -169,12 +169,12 @@ class ParallelCorpus(Task[ParallelBatch]):
 
     def encode(self, tokens: Tokenizer, texts: Sequence[str], thing: str, split: str | None = None) -> Ragged:
         """Ids with the end after them, cut to the longest length."""
-        longest = self.run.data.longest - 1
+        longest = self.run.data.max_tokens - 1
         rows = tokens.encode(texts)
         cut = sum(len(row) > longest for row in rows)
         of_split = "" if split is None else f" of {split}"
         self.notes.count_up(thing + of_split, cut, len(rows), lambda part, whole, _: (
-            f"{out_of(part, whole, thing)}{of_split} cut to data.longest={self.run.data.longest} tokens"))
+            f"{out_of(part, whole, thing)}{of_split} cut to data.max_tokens={self.run.data.max_tokens} tokens"))
         return Ragged.of([*row[:longest], tokens.end] for row in rows)
 
     def _sizes(self) -> Sizes:

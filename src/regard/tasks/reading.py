@@ -46,7 +46,7 @@ def rows_of(tokens: Tokenizer, texts: Sequence[str], *, longest: int,
     cut = sum(len(ids) > longest - 2 for ids in encoded)
     if notes is not None:
         notes.count_up("texts", cut, len(texts), lambda part, whole, _: (
-            f"{out_of(part, whole, 'text')} cut to data.longest={longest} tokens"))
+            f"{out_of(part, whole, 'text')} cut to data.max_tokens={longest} tokens"))
     return [[tokens.start, *ids[: longest - 2], tokens.end] for ids in encoded]
 
 

@@ -55,9 +55,9 @@ class Tag(Labelled):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        if run.data.longest < 3:
-            raise UserError(f"data.longest={run.data.longest}: has no room for a word between start and end; three "
-                            "tokens are the least")
+        if run.data.max_tokens < 3:
+            raise UserError(f"data.max_tokens={run.data.max_tokens}: leaves no room for a word between start and end; "
+                            "take 3 or more")
         self.telling = telling(run.model)
         self.usual: dict[str, str] = {}
         self.most_usual = ""
@@ -137,12 +137,12 @@ class Tag(Labelled):
         rows = self._encoded([sample.text.split(" ") for sample in samples], [sample.labels for sample in samples])
         cut = sum(row.is_cut for row in rows)
         self.notes.count_up("sentences", cut, len(rows), lambda part, whole, _: (
-            f"{out_of(part, whole, 'sentence')} cut to data.longest={self.run.data.longest} tokens for the loss; every "
-            "word is given a tag"))
+            f"{out_of(part, whole, 'sentence')} cut to data.max_tokens={self.run.data.max_tokens} tokens for the loss; "
+            "every word is given a tag"))
         return [(row.ids, row.targets) for row in rows]
 
     def _encoded(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> list[Row]:
-        places, longest, found = {tag: place for place, tag in enumerate(self.labels)}, self.run.data.longest, []
+        places, longest, found = {tag: place for place, tag in enumerate(self.labels)}, self.run.data.max_tokens, []
         for words, wanted in zip(self.tokens.encode_words(sentences), tags, strict=True):
             ids, targets = [self.tokens.start], [IGNORED]
             for word, tag in zip(words, wanted, strict=True):
@@ -212,7 +212,7 @@ class Tag(Labelled):
     @torch.no_grad()
     def _logs(self, model: nn.Module, sentences: Sequence[Words]) -> list[Float[Tensor, "words labels"]]:
         """The log-probability of each tag for each word. A sentence that is too long is read in `pieces`."""
-        room, device = self.run.data.longest - 2, next(model.parameters()).device
+        room, device = self.run.data.max_tokens - 2, next(model.parameters()).device
         found = [torch.zeros(len(words), len(self.labels)) for words in sentences]
         rows, told = list[list[int]](), list[tuple[int, range, list[int]]]()
         for sentence, words in enumerate(self.tokens.encode_words(sentences)):
@@ -280,7 +280,7 @@ class Tag(Labelled):
         rows = self._encoded(sentences, [[""] * len(words) for words in sentences])
         if any(row.is_cut for row in rows):
             self.notes.count_up("shown", 1, 1, lambda *_: (
-                f"only the first data.longest={self.run.data.longest} tokens are shown"))
+                f"only the first data.max_tokens={self.run.data.max_tokens} tokens are shown"))
         return attention(model, self.tokens, [row.ids for row in rows], only=only, heads=heads)
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,

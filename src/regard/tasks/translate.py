@@ -82,7 +82,7 @@ class Translate(ParallelCorpus):
         answers = [Answer("") for _ in inputs]
         how = search or self.run.search
         # Only like with like: how long an answer may get must not depend on who else is in the batch.
-        for longest, alike in itertools.groupby(order, lambda i: min(how.longest, _longest(len(rows[i])))):
+        for longest, alike in itertools.groupby(order, lambda i: min(how.max_tokens, _longest(len(rows[i])))):
             while chosen := list(itertools.islice(alike, how.batch)):
                 found = self._generate(cast(EncoderDecoder, model), [rows[i] for i in chosen], longest, how)
                 for place, hypotheses in zip(chosen, found, strict=True):
@@ -190,7 +190,7 @@ class Translate(ParallelCorpus):
         else:
             targets = []
             for row in sources:
-                longest = min(how.longest, _longest(len(row)))
+                longest = min(how.max_tokens, _longest(len(row)))
                 if not (found := self._generate(cast(EncoderDecoder, model), [row], longest, how)[0]):
                     raise NotFinite("the model's probabilities are not numbers: its training went wrong")
                 targets.append(found[0].tokens)

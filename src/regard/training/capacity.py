@@ -23,7 +23,7 @@ BLOCK = 30_000  # bytes that the Python objects of a block take at the least
 UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
 # What a model grows with, and a usual value, by which the setting that is to blame is found.
 GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.ffn_width": 1024,
-          "model.heads": 8, "model.head_width": 64, "model.longest": 1024, "model.embedding_width": 256,
+          "model.heads": 8, "model.head_width": 64, "model.max_positions": 1024, "model.embedding_width": 256,
           "model.segments": 2, "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora_rank": 8}
 BLAMED = 100  # times its usual value
 
@@ -94,7 +94,7 @@ def _blamed(run: Run) -> str:
     'model.width=1000000'
     """
     ratio = {path: (of(run, path) or 0) / usual for path, usual in GROWTH.items()
-             if path != "model.longest" or run.model.positions == "learned"}
+             if path != "model.max_positions" or run.model.positions == "learned"}
     most = max(ratio, key=lambda path: ratio[path])
     named = [path for path in ratio if ratio[path] >= BLAMED or path == most]
     return ", ".join(f"{path}={written(of(run, path))}" for path in named)

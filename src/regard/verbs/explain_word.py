@@ -54,13 +54,13 @@ def _word(word: str, texts: Sequence[str], folder: Path, device: str, verify: bo
                         "detect or encode shows a word in its contexts")
     states = []
     for number, text in enumerate(texts, 1):
-        [row] = rows_of(task.tokens, [text], longest=predictor.run.data.longest)
+        [row] = rows_of(task.tokens, [text], longest=predictor.run.data.max_tokens)
         where = [1 + place for place in places(word, text, task.tokens, number=number)]  # after the start
         if not where:
             raise UserError(f"text {number}: {word!r} is no token of the model's")
         if where[-1] >= len(row) - 1:
             raise UserError(f"text {number}: {word!r} stands beyond the first {len(row) - 2} tokens, which are all "
-                            "that is read (data.longest)")
+                            "that is read (data.max_tokens)")
         states.append(layers(predictor.model, row, pad=task.tokens.pad)[:, where].mean(1).numpy())
     return Word(word, texts, np.stack(states))
 

@@ -107,8 +107,8 @@ def _within_memory(search: Search) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:  # torch has one of its own for GPUs alone
         if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory|Storage size", str(error)):
             raise
-        raise Failure(f"not enough memory for up to {search.longest:,} tokens of {search.batch:,} answers at once; "
-                      "lower --longest or search.batch") from None
+        raise Failure(f"not enough memory for up to {search.max_tokens:,} tokens of {search.batch:,} answers at once; "
+                      "lower --max-tokens or search.batch") from None
 
 
 def check_stdin(inputs: Sequence[str]) -> None:

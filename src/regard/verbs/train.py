@@ -122,7 +122,7 @@ def _sample(folder: Path) -> str:
     """A little of what the model says by itself."""
     from regard.predictor import load
 
-    (text,) = load(folder).predict([""], longest=SAMPLE)
+    (text,) = load(folder).predict([""], max_tokens=SAMPLE)
     return f"it writes:\n{text.rstrip()}\n"
 
 

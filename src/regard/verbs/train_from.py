@@ -49,7 +49,7 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
 def refuse_another_shape(model: Tower, body: Tower, source: Path) -> None:
     """What a body has learned fits no other shape. Only its depth may be less: the lower blocks are taken."""
     model, body = _derived(model), _derived(body)
-    names = (*SHAPE, "longest") if body.positions in ("learned", "fourier") else SHAPE
+    names = (*SHAPE, "max_positions") if body.positions in ("learned", "fourier") else SHAPE
     for name in names:
         wanted, has = getattr(model, name), getattr(body, name)
         if wanted != has and not (name == "depth" and wanted < has):
