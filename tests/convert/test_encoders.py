@@ -331,7 +331,7 @@ def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, 
     export_run(tmp_path / "run", tmp_path / "out")
     for place in (folder, tmp_path / "out"):
         tower = read_directory(place).tower
-        assert (tower.pool, tower.unit) == (found, normal)
+        assert (tower.pool, tower.normalize) == (found, normal)
     assert load(tmp_path / "run" / "run.json").data.max_tokens == 12
 
 

@@ -148,9 +148,9 @@ def test_narrower_tokens_are_widened_for_both_ways() -> None:
 
 
 @pytest.mark.parametrize(("override", "says"), [
-    ("model.truncate=8", "model.truncate=8: of a language model that reads forth alone"),
+    ("model.bptt=8", "model.bptt=8: only a forward language model uses this"),
     ("model.width=15", "model.width: wants an even number"),
 ])
-def test_what_two_ways_cannot_have_is_refused(override: str, says: str) -> None:
+def test_what_a_bilm_cannot_have_is_refused(override: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         load(overrides=["model.preset=elmo", override])

@@ -63,10 +63,10 @@ def steps(cell: nn.RNN | nn.GRU | nn.LSTM, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", CELLS)
-@pytest.mark.parametrize("ways", ["forth", "back", "both"])
-def test_a_block_is_its_equations_token_by_token_in_each_of_its_ways(kind: str, ways: str) -> None:
+@pytest.mark.parametrize("direction", ["forward", "backward", "bidirectional"])
+def test_a_block_is_its_equations_token_by_token_in_each_direction(kind: str, direction: str) -> None:
     with doubles():
-        block = Recurrent(kind, 8, inputs=5, ways=ways)
+        block = Recurrent(kind, 8, inputs=5, direction=direction)
         filled(block)
         lengths = [7, 4, 1]
         x, real = torch.randn(3, 7, 5), torch.arange(7) < torch.tensor(lengths)[:, None]
@@ -103,14 +103,14 @@ def test_a_text_that_is_turned_twice_is_itself_and_once_has_its_last_token_first
         assert once[row, length:].equal(x[row, length:])
 
 
-@pytest.mark.parametrize("ways", ["forth", "back", "both"])
-def test_the_summary_of_a_text_changes_with_each_of_its_tokens_and_not_with_padding(ways: str) -> None:
-    block = Recurrent("gru", 8, ways=ways)
+@pytest.mark.parametrize("direction", ["forward", "backward", "bidirectional"])
+def test_the_summary_of_a_text_changes_with_each_of_its_tokens_and_not_with_padding(direction: str) -> None:
+    block = Recurrent("gru", 8, direction=direction)
     filled(block)
     x, real = torch.randn(1, 6, 8), torch.arange(6)[None] < 4
 
     def of(x: Tensor) -> Tensor:
-        return summary(block(x, mask=Mask(keys=real)), real, ways=ways)
+        return summary(block(x, mask=Mask(keys=real)), real, direction=direction)
 
     for place in range(6):
         other = x.clone()
@@ -167,9 +167,9 @@ def test_back_propagation_through_time_is_the_sum_of_products_of_jacobians(
             torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-10)
 
 
-def language_model(kind: str, *, truncate: int | None = None, depth: int = 1) -> RecurrentDecoder:
+def language_model(kind: str, *, bptt: int | None = None, depth: int = 1) -> RecurrentDecoder:
     tower = Tower(cell=kind, width=6, depth=depth, heads=1, positions="none", dropout=0.0, tied="none",
-                  truncate=truncate)
+                  bptt=bptt)
     model = decoder(tower, vocabulary=11)
     assert isinstance(model, RecurrentDecoder)
     filled(model)
@@ -180,7 +180,7 @@ def language_model(kind: str, *, truncate: int | None = None, depth: int = 1) ->
 @given(length=st.integers(1, 15), back=st.integers(1, 16))
 def test_truncated_back_propagation_leaves_out_what_is_further_back_than_its_piece(length: int, back: int) -> None:
     with doubles():
-        model = language_model("elman", truncate=back)
+        model = language_model("elman", bptt=back)
         [block] = model.blocks
         assert isinstance(block, Recurrent)
         assert block.forth is not None
@@ -194,7 +194,7 @@ def test_truncated_back_propagation_leaves_out_what_is_further_back_than_its_pie
 @pytest.mark.parametrize("kind", CELLS)
 def test_truncation_changes_no_state_and_only_gradients(kind: str) -> None:
     with doubles():
-        whole, cut = language_model(kind, depth=2), language_model(kind, depth=2, truncate=3)
+        whole, cut = language_model(kind, depth=2), language_model(kind, depth=2, bptt=3)
         cut.load_state_dict(whole.state_dict())
         x = torch.randn(2, 8, 6)
         ones, others = x.clone().requires_grad_(), x.clone().requires_grad_()

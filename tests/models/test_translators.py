@@ -85,7 +85,8 @@ def looked(kind: str, numbers: Numbers, q: Tensor, h: Tensor) -> tuple[Tensor, T
 
 def begun(tower: Tower, numbers: Numbers, h: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """The vectors before the first token, from the states that have read the source to one of its ends."""
-    last = {"forth": h[-1], "back": h[0], "both": torch.cat([h[-1, : WIDTH // 2], h[0, WIDTH // 2 :]])}[tower.ways]
+    last = {"forward": h[-1], "backward": h[0],
+            "bidirectional": torch.cat([h[-1, : WIDTH // 2], h[0, WIDTH // 2 :]])}[tower.direction]
     return list(torch.tanh(numbers["start.weight"] @ last + numbers["start.bias"]).split(list(sizes)))
 
 
@@ -120,21 +121,21 @@ def by_layer(tower: Tower, vectors: list[Tensor]) -> list[list[Tensor]]:
 def luong(tower: Tower, numbers: Numbers, words: Tensor, h: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Luong et al. 2015, eq. 5 and 7, and 3.3."""
     out = numbers["combine.weight"].shape[0]
-    vectors = begun(tower, numbers, h, [*stacked(tower), *([out] if tower.feeding else [])])
-    fed = vectors.pop() if tower.feeding else None
+    vectors = begun(tower, numbers, h, [*stacked(tower), *([out] if tower.input_feeding else [])])
+    fed = vectors.pop() if tower.input_feeding else None
     kept, states, every = by_layer(tower, vectors), [], []
     for e in words:
         state, kept = layers(tower, numbers, e if fed is None else torch.cat([e, fed]), kept)
         c, weights = looked(tower.score, numbers, state, h)
         states.append(torch.tanh(numbers["combine.weight"] @ torch.cat([c, state])))
-        fed = states[-1] if tower.feeding else None
+        fed = states[-1] if tower.input_feeding else None
         every.append(weights)
     return states, every
 
 
 def left(tower: Tower, numbers: Numbers, words: Tensor) -> list[list[Tensor]]:
     """Sutskever et al. 2014, 3: the vectors of each layer when it has read a source."""
-    ways = {"both": ["forth", "back"]}.get(tower.ways, [tower.ways])
+    ways = {"forward": ["forth"], "backward": ["back"], "bidirectional": ["forth", "back"]}[tower.direction]
     width, every, x = WIDTH // len(ways), [], list(words)
     for layer in range(tower.depth):
         states, ends = [], []
@@ -166,25 +167,26 @@ PAPERS: dict[str, Callable[[Tower, Numbers, Tensor, Tensor], tuple[list[Tensor],
 # Against them.
 
 TOWERS = [
-    *(replace(TINY, context="input", ways="both", score=score) for score in SCORES),
-    replace(TINY, context="input", ways="back", score="additive", embedding_width=4),
-    replace(TINY, context="input", ways="forth", score="additive", tied="none"),
-    *(replace(TINY, context="output", ways="both", score=score, feeding=feeding, depth=depth, cell=cell)
+    *(replace(TINY, context="input", direction="bidirectional", score=score) for score in SCORES),
+    replace(TINY, context="input", direction="backward", score="additive", embedding_width=4),
+    replace(TINY, context="input", direction="forward", score="additive", tied="none"),
+    *(replace(TINY, context="output", direction="bidirectional", score=score, input_feeding=feeding, depth=depth,
+              cell=cell)
       for (score, feeding), (depth, cell) in zip(
           itertools.product(SCORES, [False, True]), itertools.cycle([(1, "lstm"), (2, "gru"), (3, "elman")]),
           strict=False)),
-    replace(TINY, context="output", ways="back", score="bilinear", feeding=True, cell="lstm", depth=2,
+    replace(TINY, context="output", direction="backward", score="bilinear", input_feeding=True, cell="lstm", depth=2,
             embedding_width=4),
 ]
 BOTTLENECKS = [
-    replace(TINY, context="fixed", cell=cell, depth=depth, ways=ways, embedding_width=narrow)
-    for cell, depth, ways, narrow in [("lstm", 2, "back", None), ("gru", 1, "forth", None), ("elman", 3, "both", None),
-                                      ("lstm", 1, "both", 4)]]
+    replace(TINY, context="fixed", cell=cell, depth=depth, direction=direction, embedding_width=narrow)
+    for cell, depth, direction, narrow in [("lstm", 2, "backward", None), ("gru", 1, "forward", None),
+                                           ("elman", 3, "bidirectional", None), ("lstm", 1, "bidirectional", 4)]]
 
 
 def named(tower: Tower) -> str:
-    words = [tower.context, str(tower.cell), str(tower.depth), tower.ways, tower.score, tower.tied]
-    return " ".join([*words, *(["fed"] if tower.feeding else []), *(["narrow"] if tower.embedding_width else [])])
+    words = [tower.context, str(tower.cell), str(tower.depth), tower.direction, tower.score, tower.tied]
+    return " ".join([*words, *(["fed"] if tower.input_feeding else []), *(["narrow"] if tower.embedding_width else [])])
 
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -480,7 +482,7 @@ def test_a_copy_of_a_state_goes_on_by_itself_with_the_same_weights(name: str) ->
 
 
 def test_ways_that_never_meet_leave_no_vector_to_start_from() -> None:
-    with pytest.raises(UserError, match=r"model\.ways=apart"):
+    with pytest.raises(UserError, match=r"model\.direction=bilm"):
         translator("elmo", context="fixed")
 
 
@@ -507,12 +509,12 @@ def test_every_weight_learns(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gradient_is_cut_short_for_language_models_alone(name: str) -> None:
-    tower = replace(PRESETS[name](), width=WIDTH, truncate=2)
-    with pytest.raises(UserError, match=r"model\.truncate=2: of a language model"):
+    tower = replace(PRESETS[name](), width=WIDTH, bptt=2)
+    with pytest.raises(UserError, match=r"model\.bptt=2: only a language model"):
         EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY)
 
 
 def test_two_language_models_do_not_end_in_one_vector() -> None:
-    tower = replace(PRESETS["sutskever"](), width=WIDTH, ways="apart")
-    with pytest.raises(UserError, match=r"model\.ways=apart: .* take forth, back or both"):
+    tower = replace(PRESETS["sutskever"](), width=WIDTH, direction="bilm")
+    with pytest.raises(UserError, match=r"model\.direction=bilm: .* take forward, backward or bidirectional"):
         EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY)

@@ -51,7 +51,7 @@ def encoder(tmp_path: Path) -> Callable[..., Predictor]:
 @pytest.mark.parametrize("unit", [True, False])
 @torch.no_grad()
 def test_a_vector_is_that_of_the_text_alone(encoder: Callable[..., Predictor], pool: str, unit: bool) -> None:
-    predictor = encoder(pool=pool, unit=unit)
+    predictor = encoder(pool=pool, normalize=unit)
     found = predictor.embed(TEXTS)
     for text, vector in zip(TEXTS, found, strict=True):
         (row,) = predictor.task._rows([text])
@@ -99,7 +99,7 @@ def test_vectors_that_are_no_numbers_are_refused(encoder: Callable[..., Predicto
 @pytest.mark.parametrize(("options", "least"), [({"quantize": "int8"}, 0.99), ({"precision": "bfloat16"}, 0.999)])
 def test_narrow_numbers_point_the_same_way(encoder: Callable[..., Predictor], options: dict[str, str],
                                            least: float) -> None:
-    exact = encoder(unit=True, pool="mean")
+    exact = encoder(normalize=True, pool="mean")
     narrow = regard.load(exact.folder, device="cpu", **options)
     assert (exact.embed(TEXTS) * narrow.embed(TEXTS)).sum(1).min() > least
 

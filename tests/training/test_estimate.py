@@ -131,7 +131,7 @@ def test_a_trace_counts_the_operations_of_a_real_step(case: Case) -> None:
 
 @pytest.mark.parametrize("cell", ["elman", "gru", "lstm"])
 def test_a_recurrent_layer_does_six_operations_for_each_of_its_weights_and_each_token(cell: Any) -> None:
-    tower = replace(SMALL, cell=cell, ways="both", positions="none", depth=2, dropout=0.0)
+    tower = replace(SMALL, cell=cell, direction="bidirectional", positions="none", depth=2, dropout=0.0)
     with torch.device("meta"):
         model = Tagger(tower, vocabulary=64, labels=5)
     tokens = torch.empty(4, 10, dtype=torch.long, device="meta")

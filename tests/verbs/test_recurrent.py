@@ -96,7 +96,7 @@ def test_the_same_command_again_changes_nothing(runs: Path) -> None:
                            "would learn; take train.tune=all or head"),
     (("train.optimizer=muon",), "train.optimizer=muon: it moves the products of blocks"),
     (("train.activation_checkpointing=true",), "train.activation_checkpointing: saves no memory with the blocks"),
-    (("model.truncate=4",), "model.truncate=4: of a model that writes"),
+    (("model.bptt=4",), "model.bptt=4: only a language model uses this"),
 ])
 def test_what_recurrent_blocks_cannot_have_is_refused_in_a_line(
     runs: Path, tmp_path: Path, settings: tuple[str, ...], said: str
@@ -123,7 +123,7 @@ def test_no_published_family_is_made_of_recurrent_blocks(runs: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("settings", "said"), [
-    (("model.preset=bilstm",), "regard: model.ways=both: a language model reads from the start alone; take forth"),
+    (("model.preset=bilstm",), "regard: model.direction=bidirectional: a language model can only read forward"),
     (("model.preset=lstm", "data.documents=apart"),
      "regard: data.documents=apart: recurrent blocks read on from one text to the next; take joined"),
 ])

@@ -155,7 +155,7 @@ def share_of(generator: Shape, tower: Tower, *, origin: str) -> float:
     there, here = generator.canonical, canonical(tower)
     # Heads are whole, and so is the hidden width: of a share that was rounded the one or the other says more.
     for share in (there.width / here.width, (there.ffn_width or 1) / (here.ffn_width or 1)):
-        narrow = replace(canonical(smaller(tower, share)), head=there.head, pool=there.pool, unit=there.unit)
+        narrow = replace(canonical(smaller(tower, share)), head=there.head, pool=there.pool, normalize=there.normalize)
         if generator.kind == "mask" and share <= 1 and there == narrow:
             return share
     raise UserError(f"{origin}: is no generator for the model beside it: regard has those that are as deep and "

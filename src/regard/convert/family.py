@@ -19,9 +19,10 @@ __all__ = ["Family", "Head"]
 
 # Settings that do not act on the tensors and logits of a kind of model: no config needs a word for them.
 IDLE = {
-    "language": ("pool", "unit", "head"), "encode": ("tied", "pool", "unit"), "classify": ("tied", "unit"),
-    "tag": ("tied", "pool", "unit", "head"), "detect": ("tied", "pool", "unit", "head"),
-    "mask": ("pool", "unit", "head"), "sentences": ("pool", "unit", "head"),
+    "language": ("pool", "normalize", "head"), "encode": ("tied", "pool", "normalize"),
+    "classify": ("tied", "normalize"),
+    "tag": ("tied", "pool", "normalize", "head"), "detect": ("tied", "pool", "normalize", "head"),
+    "mask": ("pool", "normalize", "head"), "sentences": ("pool", "normalize", "head"),
 }
 # transformers once called the weight of a norm gamma, and its bias beta.
 LEGACY = {"gamma": "weight", "beta": "bias"}

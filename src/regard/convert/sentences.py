@@ -22,7 +22,7 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
     """The shape with what they say of vectors, and how many tokens of a text are read; nothing where there are none."""
     if not (folder / "modules.json").is_file():
         return shape, None
-    pool, unit = shape.tower.pool, False
+    pool, normalize = shape.tower.pool, False
     for number, module in enumerate(read_list(folder / "modules.json")):
         kind = str(module.get("type") if isinstance(module, dict) else module).rpartition(".")[2]
         if kind == "Pooling":
@@ -30,11 +30,11 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
         elif kind not in ("Transformer", "Normalize") or (kind == "Transformer") != (number == 0):
             raise UserError(f"{folder / 'modules.json'}: {shown(kind)} as part {number}: regard has Transformer, "
                             "Pooling and Normalize, in this order")
-        unit = unit or kind == "Normalize"
+        normalize = normalize or kind == "Normalize"
     _refuse_changes(folder)
     longest = _said(folder / "sentence_bert_config.json").get("max_seq_length")
     good = isinstance(longest, int) and 2 <= longest <= shape.tower.max_positions
-    return replace(shape, tower=replace(shape.tower, pool=pool, unit=unit)), longest if good else None
+    return replace(shape, tower=replace(shape.tower, pool=pool, normalize=normalize)), longest if good else None
 
 
 def _refuse_changes(folder: Path) -> None:
@@ -65,7 +65,7 @@ def _pool(place: Path) -> Pool:
 
 def write(folder: Path, tower: Tower, *, longest: int) -> None:
     modules = [_module(0, "", "Transformer"), _module(1, "1_Pooling", "Pooling")]
-    modules += [_module(2, "2_Normalize", "Normalize")] if tower.unit else []
+    modules += [_module(2, "2_Normalize", "Normalize")] if tower.normalize else []
     own_folder(folder / "1_Pooling")
     write_json(folder / "modules.json", modules)
     write_json(folder / "1_Pooling" / "config.json",

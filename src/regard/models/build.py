@@ -14,19 +14,19 @@ __all__ = ["decoder", "encoder", "reads_what_it_writes"]
 
 
 def encoder(tower: Tower, *, vocabulary: int) -> Encoder:
-    return (ElmoEncoder if tower.ways == "apart" else Encoder)(tower, vocabulary=vocabulary)
+    return (ElmoEncoder if tower.direction == "bilm" else Encoder)(tower, vocabulary=vocabulary)
 
 
 def reads_what_it_writes(tower: Tower) -> bool:
     """Whether a language model of this tower has read texts as an encoder of it does, which may then go on from it."""
-    return tower.ways == "apart"
+    return tower.direction == "bilm"
 
 
 def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> Writes:
     """One that goes on with a text or, where there is a memory, that translates it."""
     if tower.cell is None:
         return Decoder(tower, vocabulary=vocabulary, memory_width=memory_width)
-    if memory_width is None and tower.ways == "apart":
+    if memory_width is None and tower.direction == "bilm":
         return ElmoDecoder(tower, vocabulary=vocabulary)
     if memory_width is None:
         return RecurrentDecoder(tower, vocabulary=vocabulary)

@@ -27,10 +27,10 @@ class ElmoDecoder(RecurrentDecoder):
     reads_back = True
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
-        super().__init__(replace(tower, ways="forth"), vocabulary=vocabulary)
+        super().__init__(replace(tower, direction="forward"), vocabulary=vocabulary)
 
     def stack(self, tower: Tower) -> nn.ModuleList:
-        return blocks(replace(tower, ways="apart"), tower.decoder_depth or tower.depth, causal=False)
+        return blocks(replace(tower, direction="bilm"), tower.decoder_depth or tower.depth, causal=False)
 
     def hindsight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length out"]:
         x = turned(self.embed(tokens), None)
@@ -75,7 +75,7 @@ class Over(nn.Module):
         super().__init__()
         self.own = Tokens(vocabulary, tower.width, scaled=tower.scale_embedding)
         self.mix = Mix(1 + tower.depth)
-        self.reader = Recurrent(str(tower.cell), tower.width, inputs=3 * tower.width, ways="both",
+        self.reader = Recurrent(str(tower.cell), tower.width, inputs=3 * tower.width, direction="bidirectional",
                                 dropout=tower.dropout)
 
     def forward(

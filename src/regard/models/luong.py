@@ -20,23 +20,23 @@ class LuongDecoder(AttentionDecoder):
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
-        self.feeding = tower.feeding
+        self.input_feeding = tower.input_feeding
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         self.combine = nn.Linear(memory_width + tower.width, input_width(tower), bias=False)
 
     def stack(self, tower: Tower) -> nn.ModuleList:
-        fed = input_width(tower) if self.feeding else 0
+        fed = input_width(tower) if self.input_feeding else 0
         return blocks(tower, tower.decoder_depth or tower.depth, causal=True, inputs=tower.width + fed)
 
     def kept(self, tower: Tower) -> tuple[int, ...]:
-        fed = (input_width(tower),) if self.feeding else ()
+        fed = (input_width(tower),) if self.input_feeding else ()
         return (*super().kept(tower), *fed)
 
     def read(
         self, x: Float[Tensor, "rows n width"], vectors: Vectors, source: Source | None = None
     ) -> tuple[Float[Tensor, "rows n out"], Vectors]:
         assert source is not None
-        if not self.feeding:
+        if not self.input_feeding:
             h, vectors = self.through(x, vectors)
             return self.attended(h, source), vectors
         *vectors, fed = vectors  # type: ignore[assignment]

@@ -28,17 +28,17 @@ class Recurrent(nn.Module):
     """One layer: h_t = tanh(U x_t + V h_{t-1}) (Elman 1990), or the gated cells that followed.
 
     By torch's fused kernels, whose GRU applies its reset after the product and not before it (Cho et al. 2014, eq. 8).
-    Of a layer that reads both ways, each way has half of the width; of one whose ways stay apart, all of it, and of
-    what it reads the first half is for the way forth.
+    In a bidirectional layer each direction has half of the width. In a layer of a bilm each has all of it, and the
+    first half of the input is for the forward direction.
     """
 
-    def __init__(self, kind: str, width: int, *, inputs: int | None = None, ways: str = "forth",
+    def __init__(self, kind: str, width: int, *, inputs: int | None = None, direction: str = "forward",
                  dropout: float = 0.0) -> None:
         super().__init__()
         self.width, self.inputs, self.vectors, self.one = width, inputs or width, VECTORS[kind], STEPS[kind]
-        each = width // 2 if ways == "both" else width
-        self.forth = None if ways == "back" else CELLS[kind](self.inputs, each, batch_first=True)
-        self.back = None if ways == "forth" else CELLS[kind](self.inputs, each, batch_first=True)
+        each = width // 2 if direction == "bidirectional" else width
+        self.forth = None if direction == "backward" else CELLS[kind](self.inputs, each, batch_first=True)
+        self.back = None if direction == "forward" else CELLS[kind](self.inputs, each, batch_first=True)
         self.dropout = Dropout(dropout)
 
     def settle(self) -> None:
@@ -116,7 +116,7 @@ def _after(cell: nn.Module, x: Float[Tensor, "batch length inputs"], states: Flo
 
     All states being known, so are an LSTM's gates at all tokens: its cell is a sum along them.
     """
-    state = summary(states, real, ways="forth")
+    state = summary(states, real, direction="forward")
     if not isinstance(cell, nn.LSTM):
         return (state,)
     before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
@@ -143,16 +143,16 @@ def turned(x: Float[Tensor, "batch length width"],
 
 
 def summary(states: Float[Tensor, "batch length width"], real: Bool[Tensor, "batch length"] | None, *,
-            ways: str) -> Float[Tensor, "batch width"]:
-    """The state that has read all of a text: its last, where it was read forth; of both ways, each one's own."""
-    if ways == "back":
+            direction: str) -> Float[Tensor, "batch width"]:
+    """The state that has read all of a text: the last in each direction that it was read."""
+    if direction == "backward":
         return states[:, 0]
     if real is None:
         last = states[:, -1]
     else:
         place = (real.sum(1) - 1).clamp(min=0)
         last = states.gather(1, place[:, None, None].expand(len(states), 1, states.shape[2]))[:, 0]
-    if ways == "forth":
+    if direction == "forward":
         return last
     half = states.shape[2] // 2
     return torch.cat([last[:, :half], states[:, 0, half:]], dim=-1)

@@ -118,11 +118,11 @@ class RecurrentDecoder(Writes):
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> None:
         super().__init__()
-        if memory_width is None and tower.ways != "forth":
-            raise UserError(f"model.ways={tower.ways}: a language model reads from the start alone; take forth")
-        if memory_width is not None and tower.truncate is not None:
-            raise UserError(f"model.truncate={tower.truncate}: of a language model, which has no source; leave it out")
-        self.width, self.truncate, self.ways = tower.width, tower.truncate, tower.ways
+        if memory_width is None and tower.direction != "forward":
+            raise UserError(f"model.direction={tower.direction}: a language model can only read forward")
+        if memory_width is not None and tower.bptt is not None:
+            raise UserError(f"model.bptt={tower.bptt}: only a language model uses this, not a translator; remove it")
+        self.width, self.bptt, self.direction = tower.width, tower.bptt, tower.direction
         self.tokens = tokens(tower, vocabulary)
         self.dropout = Dropout(tower.dropout)
         self.widen = nn.Identity() if tower.embedding_width is None else nn.Linear(input_width(tower), tower.width)
@@ -180,7 +180,7 @@ class RecurrentDecoder(Writes):
 
     def summary(self, source: Source) -> Float[Tensor, "sources memory"]:
         """The one vector that stands for a source."""
-        return summary(source.memory.states, source.memory.mask.keys, ways=self.ways)
+        return summary(source.memory.states, source.memory.mask.keys, direction=self.direction)
 
     def first(self, rows: int, source: Source | None) -> Vectors:
         """The vectors before the first token. Where there are more rows than sources, neighbours share one."""
@@ -194,7 +194,7 @@ class RecurrentDecoder(Writes):
     ) -> tuple[Float[Tensor, "rows n out"], Vectors]:
         """The states of the next n tokens, and the vectors after them."""
         pieces = list[Tensor]()
-        for piece in x.split(self.truncate or max(1, x.shape[1]), dim=1):
+        for piece in x.split(self.bptt or max(1, x.shape[1]), dim=1):
             if pieces:  # the gradient ends here; what was read does not
                 vectors = tuple(vector.detach() for vector in vectors)
             states, vectors = self.through(piece, vectors)

@@ -44,8 +44,8 @@ def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None =
     The first of these may have `inputs` of another width. Those that may not look ahead read forth.
     """
     if tower.cell is not None:
-        ways = "forth" if causal else tower.ways
-        return nn.ModuleList(Recurrent(tower.cell, tower.width, inputs=None if place else inputs, ways=ways,
+        direction = "forward" if causal else tower.direction
+        return nn.ModuleList(Recurrent(tower.cell, tower.width, inputs=None if place else inputs, direction=direction,
                                        dropout=tower.dropout) for place in range(depth))
 
     def inner() -> Positions:

@@ -257,29 +257,29 @@ def check_positions(model: Tower) -> None:
 def check_cell(model: Tower) -> None:
     """What belongs to recurrent models alone, or to the others alone, would else be left out in silence."""
     if model.cell is None:
-        for name in ("ways", "context", "feeding", "truncate"):
+        for name in ("direction", "context", "input_feeding", "bptt"):
             if (value := getattr(model, name)) != getattr(Tower(), name):
-                raise UserError(f"model.{name}={written(value)}: of a recurrent model; take a model.cell, or leave it "
-                                "out")
+                raise UserError(f"model.{name}={written(value)}: only a recurrent model uses this; set model.cell, or "
+                                "remove it")
         return
     if model.window is not None:
         raise UserError(f"model.window={model.window}: of attention, which blocks of model.cell={model.cell} have not; "
                         "leave it out")
-    if model.ways == "apart" and model.truncate is not None:
-        raise UserError(f"model.truncate={model.truncate}: of a language model that reads forth alone; with "
-                        "model.ways=apart take shorter rows by data.max_tokens")
+    if model.direction == "bilm" and model.bptt is not None:
+        raise UserError(f"model.bptt={model.bptt}: only a forward language model uses this; with model.direction=bilm "
+                        "set a shorter data.max_tokens instead")
     if model.positions in ("rotary", "relative", "alibi"):
         raise UserError(f"model.positions={model.positions}: act inside of attention, which blocks of model.cell="
                         f"{model.cell} have not; take none")
     if model.position_width is not None:
         raise UserError(f"model.position_width={model.position_width}: blocks of model.cell={model.cell} know the "
                         "order by themselves; leave it out")
-    if model.ways in ("both", "apart") and model.width % 2:
-        raise UserError(f"model.width: wants an even number, half of it for each of two ways, got {model.width}; take "
+    if model.direction in ("bidirectional", "bilm") and model.width % 2:
+        raise UserError(f"model.width: wants an even number, half of it for each direction, got {model.width}; take "
                         f"{model.width + 1}")
-    if model.feeding and model.context != "output":
-        raise UserError(f"model.feeding: with model.context={model.context} nothing is attended to after a step; take "
-                        "model.context=output")
+    if model.input_feeding and model.context != "output":
+        raise UserError(f"model.input_feeding: with model.context={model.context} there is no attention after a step "
+                        "to feed into the next; take model.context=output")
 
 
 def check_optimizer(how: Train) -> None:

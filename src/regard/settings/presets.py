@@ -120,8 +120,8 @@ def lstm() -> Tower:
 
 
 def bilstm() -> Tower:
-    """Graves and Schmidhuber 2005: read in both ways."""
-    return replace(lstm(), preset="bilstm", ways="both")
+    """Graves and Schmidhuber 2005: read in both directions."""
+    return replace(lstm(), preset="bilstm", direction="bidirectional")
 
 
 def sutskever() -> Tower:
@@ -129,12 +129,12 @@ def sutskever() -> Tower:
 
     Its token vectors are scaled: of weak ones too little is left in that vector for the decoder to learn to use it.
     """
-    return replace(lstm(), preset="sutskever", width=512, ways="back", context="fixed", scale_embedding=True)
+    return replace(lstm(), preset="sutskever", width=512, direction="backward", context="fixed", scale_embedding=True)
 
 
 def bahdanau() -> Tower:
     """Bahdanau et al. 2015, A.2. They had 1,000 numbers in each way and in the decoder, and 620 for a word."""
-    return replace(gru(), preset="bahdanau", width=512, ways="both", context="input", score="additive")
+    return replace(gru(), preset="bahdanau", width=512, direction="bidirectional", context="input", score="additive")
 
 
 def luong() -> Tower:
@@ -142,13 +142,13 @@ def luong() -> Tower:
 
     Scaled as well: it learns the phrase book in half of the steps.
     """
-    return replace(lstm(), preset="luong", width=512, ways="both", context="output", score="bilinear", feeding=True,
-                   scale_embedding=True)
+    return replace(lstm(), preset="luong", width=512, direction="bidirectional", context="output",
+                   score="bilinear", input_feeding=True, scale_embedding=True)
 
 
 def elmo() -> Tower:
     """Peters et al. 2018: two language models. They had 4,096 numbers in each cell, projected to 512."""
-    return replace(lstm(), preset="elmo", width=512, ways="apart")
+    return replace(lstm(), preset="elmo", width=512, direction="bilm")
 
 
 PRESETS: dict[str, Callable[[], Tower]] = {

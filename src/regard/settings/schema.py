@@ -55,16 +55,14 @@ class Tower:
     preset: str | None = knob(None, "the named shape to start from, such as transformer-base")
     cell: Literal["elman", "gru", "lstm"] | None = knob(
         None, "the recurrent cell that its blocks are made of; absent: they attend, as in a transformer")
-    ways: Literal["forth", "back", "both", "apart"] = knob(
-        "forth", "how recurrent blocks read a text: from its start, from its end, or in both ways, of which each block "
-                 "sees the two together, or apart, as two language models whose blocks are mixed")
+    direction: Literal["forward", "backward", "bidirectional", "bilm"] = knob(
+        "forward", "how recurrent blocks read a text; bilm: a forward and a backward language model, as in ELMo")
     context: Literal["fixed", "input", "output"] = knob(
         "input", "what a recurrent decoder has of its source: one vector that it starts from; or attention, by the "
                  "state before each step, or by the state after it")
-    feeding: bool = knob(False, "what a recurrent decoder attended to after a step enters the next one")
-    truncate: int | None = knob(
-        None, "so many tokens back goes the gradient of a recurrent language model; absent: to the start of its row",
-        least=1)
+    input_feeding: bool = knob(False, "feed each decoder step's attention vector into the next (Luong et al. 2015)")
+    bptt: int | None = knob(
+        None, "truncated back-propagation through time: steps to unroll; none: the whole row", least=1)
     width: int = knob(256, "numbers per token between blocks", least=1)
     depth: int = knob(3, "blocks", least=1)
     decoder_depth: int | None = knob(None, "blocks of the decoder, where it differs from the encoder", least=1)
@@ -102,7 +100,7 @@ class Tower:
     segments: int = knob(0, "kinds of segments that an encoder tells apart, such as BERT's two; 0: none", least=0)
     pool: Literal["first", "mean"] = knob(
         "first", "what stands for a whole text: the state of its first token, or the mean of all")
-    unit: bool = knob(False, "the vectors of whole texts are made one long, so that products compare them")
+    normalize: bool = knob(False, "scale text vectors to length 1, so that their dot product is the cosine")
     head: Literal["linear", "tanh", "gelu", "relu"] = knob(
         "linear", "how labels are read from a state: by a linear layer alone, or after a hidden one of this kind")
     dropout: float = knob(0.1, "on every part's output and on the input sum", least=0, below=1)

@@ -119,9 +119,9 @@ class Task(ABC, Generic[B]):
     def __init__(self, run: Run) -> None:
         if not self.reads_only:
             _refuse_reader(run)
-        elif run.model.truncate is not None:
-            raise UserError(f"model.truncate={run.model.truncate}: of a model that writes, which {run.task} does not "
-                            "train; leave it out")
+        elif run.model.bptt is not None:
+            raise UserError(f"model.bptt={run.model.bptt}: only a language model uses this, and {run.task} "
+                            "trains none; remove it")
         if run.model.positions == "learned" and run.model.max_positions < run.data.max_tokens:
             raise UserError(f"model.max_positions={run.model.max_positions}: a learned table of positions must reach "
                             f"data.max_tokens={run.data.max_tokens}; raise the one or lower the other")

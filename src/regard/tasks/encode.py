@@ -51,7 +51,7 @@ class Encode(Task[Batch]):
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
         return vectors(model, self._rows(texts), pad=self.tokens.pad, pool=self.run.model.pool,
-                       unit=self.run.model.unit)
+                       normalize=self.run.model.normalize)
 
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """Each vector as JSON."""

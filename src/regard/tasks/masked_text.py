@@ -224,7 +224,7 @@ class MaskedText(TokenStream[MaskedBatch]):
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
         rows = rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
         return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.pool,
-                       unit=self.run.model.unit)
+                       normalize=self.run.model.normalize)
 
     def checked_rows(self) -> list[list[int]]:
         """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""

@@ -88,8 +88,8 @@ def seen(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | None) ->
 
 
 def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: str,
-            unit: bool = False) -> Float[np.ndarray, "rows width"]:
-    """A vector for each row, in order; with `unit`, of length 1."""
+            normalize: bool = False) -> Float[np.ndarray, "rows width"]:
+    """A vector for each row, in order; with `normalize`, of length 1."""
     encoder, device = _encoder(model), next(model.parameters()).device
     found, layouts = np.empty((len(rows), encoder.width), np.float32), Layouts()
 
@@ -107,7 +107,7 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
             read(batch)
     if not np.isfinite(found).all():
         raise NotFinite("the model's states are not numbers: its training went wrong")
-    return found / np.linalg.norm(found, axis=1, keepdims=True).clip(min=SMALLEST) if unit else found
+    return found / np.linalg.norm(found, axis=1, keepdims=True).clip(min=SMALLEST) if normalize else found
 
 
 def _is_looked_into(encoder: Encoder) -> bool:

@@ -13,7 +13,7 @@ __all__ = ["begun", "refuse_another_shape"]
 READERS = {"classify", "tag", "mask", "detect", "encode"}  # tasks of an encoder alone
 SUMMED_UP = {"classify", "encode"}  # tasks that make one vector of a text, as the next one may do
 # What decides the weights of a body, or how they are read.
-SHAPE = ("cell", "ways", "width", "depth", "heads", "kv_heads", "head_width", "ffn_width", "activation", "norm",
+SHAPE = ("cell", "direction", "width", "depth", "heads", "kv_heads", "head_width", "ffn_width", "activation", "norm",
          "norm_place", "bias", "score", "positions", "position_width", "qk_norm", "global_projections",
          "embedding_width", "embedding_norm", "scale_embedding", "segments", "tied")
 
