@@ -31,7 +31,7 @@ from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
 from regard.settings.presets import PRESETS, base
-from regard.settings.schema import Blanks, Data, Run, Tower
+from regard.settings.schema import Data, Masking, Run, Tower
 from regard.verbs.evaluate import Others
 from regard.verbs.evaluate import main as measure
 
@@ -62,7 +62,7 @@ def test_what_transformers_saved_computes_the_same_here(tmp_path: Path, tokens: 
     there = peer(name, kind)
     import_run(published(tmp_path / "in", there, tokens), tmp_path / "run")
     run = load(tmp_path / "run" / "run.json")
-    assert (run.task, run.blanks.next_sentence) == ("mask" if kind == "sentences" else kind, kind == "sentences")
+    assert (run.task, run.masking.next_sentence) == ("mask" if kind == "sentences" else kind, kind == "sentences")
     same(opened(tmp_path / "run"), there, kind)
     if kind in ("classify", "tag"):
         assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"labels": list(LABELS.values())}
@@ -98,7 +98,7 @@ def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplo
     tower = family.tower(there.config.to_dict(), kind, names=there.state_dict(), origin="there")
     task = "mask" if kind == "sentences" else kind
     run = Run(task=task, model=replace(tower, tied="all"), data=Data(max_tokens=20),
-              blanks=Blanks(next_sentence=kind == "sentences", generator=1 / 3))
+              masking=Masking(next_sentence=kind == "sentences", generator=1 / 3))
     shape = Shape.of(run, {"vocabulary": VOCABULARY, "labels": 3}, pad=tokens.pad)
     model = shaken(shape.model())
     tokens.save(tmp_path / "tokenizer.json")
@@ -122,7 +122,7 @@ def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplo
 def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, tokens: Tokenizer) -> None:
     run = Run(task="detect", model=replace(PRESETS["electra-small"](), width=12, heads=3, embedding_width=5,
                                            ffn_width=24, depth=2, max_positions=20), data=Data(max_tokens=20),
-              blanks=Blanks(generator=1 / 3))
+              masking=Masking(generator=1 / 3))
     model = shaken(Shape.of(run, {"vocabulary": VOCABULARY}, pad=0).model())
     tokens.save(tmp_path / "tokenizer.json")
     write_json(tmp_path / "run.json", to_json(run))
@@ -132,7 +132,7 @@ def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, t
     export_run(tmp_path, tmp_path / "out")
     import_run(tmp_path / "out", tmp_path / "again")
     back = opened(tmp_path / "again")
-    assert load(tmp_path / "again" / "run.json").blanks.generator == pytest.approx(1 / 3)
+    assert load(tmp_path / "again" / "run.json").masking.generator == pytest.approx(1 / 3)
     assert all(torch.equal(tensor, named_tensors(model)[key]) for key, tensor in named_tensors(back).items())
 
 

@@ -11,7 +11,7 @@ from regard.data.masking import IGNORED, NOISE, MaskingPolicy
 from regard.data.published import Specials
 from regard.data.tokenizer import KINDS, Tokenizer, train
 from regard.data.whole_words import Words
-from regard.settings.schema import Blanks
+from regard.settings.schema import Masking
 
 TEXT = ("the unbelievable dog sat on the mat, and 1984 dogs barked loudly; \"why?\" asked the cat. "
         "an unreadable book lay there\n")
@@ -44,7 +44,7 @@ def drawn(tokens: Tokenizer, rows: int, length: int, *, seed: int = 0) -> tuple[
 
 def test_the_shares_are_those_that_the_settings_say(tokens: Tokenizer) -> None:
     rows, noise = drawn(tokens, 3_000, 66)
-    hidden = MaskingPolicy.of(Blanks(), tokens).hide(rows, noise)
+    hidden = MaskingPolicy.of(Masking(), tokens).hide(rows, noise)
     asked = hidden.targets != IGNORED
     real = ~np.isin(rows, [tokens.pad, tokens.start, tokens.end])
     assert asked.sum() / real.sum() == pytest.approx(0.15, abs=0.01)
@@ -59,7 +59,7 @@ def test_the_shares_are_those_that_the_settings_say(tokens: Tokenizer) -> None:
 def test_of_each_row_the_share_is_asked_for_and_nothing_else_is_touched(
         tokens: Tokenizer, length: int, share: float, whole_words: bool, seed: int) -> None:
     rows, noise = drawn(tokens, 5, length, seed=seed)
-    hidden = MaskingPolicy.of(Blanks(share=share, whole_words=whole_words), tokens).hide(rows, noise)
+    hidden = MaskingPolicy.of(Masking(rate=share, whole_words=whole_words), tokens).hide(rows, noise)
     for row, changed, places, targets in zip(rows, *hidden, strict=True):
         real = int((~np.isin(row, [tokens.pad, tokens.start, tokens.end])).sum())
         chosen = places[targets != IGNORED]
@@ -74,7 +74,7 @@ def test_of_each_row_the_share_is_asked_for_and_nothing_else_is_touched(
 
 def test_a_token_that_is_put_for_another_is_never_special(tokens: Tokenizer) -> None:
     rows, noise = drawn(tokens, 500, 40)
-    hidden = MaskingPolicy.of(Blanks(hidden=0.0, replaced=1.0, share=0.5), tokens).hide(rows, noise)
+    hidden = MaskingPolicy.of(Masking(hidden=0.0, replaced=1.0, rate=0.5), tokens).hide(rows, noise)
     put = np.take_along_axis(hidden.tokens, hidden.places, 1)[hidden.targets != IGNORED]
     assert not np.isin(put, [id for id in tokens.specials if id is not None]).any()
     assert len(np.unique(put)) > len(tokens) / 2
@@ -84,7 +84,7 @@ def test_a_token_that_is_put_for_another_is_never_special(tokens: Tokenizer) -> 
 def test_whole_words_are_hidden_whole(kind: str) -> None:
     tokens = word_pieces() if kind == "wordpiece" else train([TEXT] * 3, kind=kind, vocabulary=300, mask=True)
     rows, noise = drawn(tokens, 50, 120)
-    hider = MaskingPolicy.of(Blanks(whole_words=True), tokens)
+    hider = MaskingPolicy.of(Masking(whole_words=True), tokens)
     hidden, starts = hider.hide(rows, noise), Words(tokens).starts(rows)
     for row, places in enumerate(hidden.places):
         chosen = set(places[hidden.targets[row] != IGNORED].tolist())

@@ -41,7 +41,7 @@ JOBS = {
                  "train.optimizer=muon"),
     "classify": ("data.built_in_size=40", "tokens.vocabulary=300", "train.learning_rate=0.001"),
     "tag": ("data.built_in_size=40", "tokens.vocabulary=300", "train.learning_rate=0.01"),
-    "mask": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "blanks.next_sentence=true",
+    "mask": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "masking.next_sentence=true",
              "train.learning_rate=5e-4"),
     "detect": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "train.learning_rate=5e-4"),
 }

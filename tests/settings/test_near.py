@@ -23,7 +23,7 @@ from regard.settings.near import nearest, unknown
     ("sed", "sed: no such setting; did you mean seed?"),
     ("search.xyz", "search.xyz: no such setting; search has beam, best, length_penalty, max_tokens, "),
     ("xyz", "xyz: no such setting; there are task, seed, device and the sections "
-            "data, tokens, model, train, blanks, search"),
+            "data, tokens, model, train, masking, search"),
     ("search", "search: is a section, not a setting; it has beam, best, length_penalty, max_tokens, "),
     ("a\nb", "a\\nb: no such setting"),
 ])

@@ -31,7 +31,7 @@ DOCUMENTS = ["the cat sat on the mat.\nit was a small cat.\nthe mat was red.\n" 
 
 def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
-                       "train.steps=2", "train.batch_tokens=64", "data.max_tokens=24", "device=cpu", "blanks.share=0.3",
+                       "train.steps=2", "train.batch_tokens=64", "data.max_tokens=24", "device=cpu", "masking.rate=0.3",
                        "train.precision=float32", f"data.paths={data}", *overrides],
                 base=base("detect", built_in=False))
 
@@ -283,7 +283,7 @@ def test_a_run_that_was_killed_draws_what_it_would_have_drawn(data: Path, tmp_pa
 
 def test_a_second_sentence_is_refused(data: Path) -> None:
     with pytest.raises(UserError, match="next_sentence: of mask alone"):
-        Detect(tiny(data, "blanks.next_sentence=true"))
+        Detect(tiny(data, "masking.next_sentence=true"))
 
 
 @pytest.mark.slow

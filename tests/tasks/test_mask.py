@@ -66,7 +66,7 @@ def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fill, Ma
 
 @pytest.fixture(scope="module")
 def paired(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fill, MaskedLM]:
-    return prepared(tiny(data, "blanks.next_sentence=true"), tmp_path_factory.mktemp("pairs"))
+    return prepared(tiny(data, "masking.next_sentence=true"), tmp_path_factory.mktemp("pairs"))
 
 
 def everything(task: Fill, split: str = "train", *, epoch: int = 0, length: int | None = None) -> BatchSpec:
@@ -135,7 +135,7 @@ def test_padding_and_company_do_not_change_what_is_hidden_of_a_row(made: tuple[F
 def test_dynamic_blanks_differ_by_epoch_static_ones_come_in_turns_and_those_of_a_test_stay(
         data: Path, made: tuple[Fill, MaskedLM], tmp_path: Path) -> None:
     dynamic = made[0]
-    one, three = (prepared(tiny(data, "blanks.dynamic=false", f"blanks.copies={copies}"), tmp_path / str(copies))[0]
+    one, three = (prepared(tiny(data, "masking.dynamic=false", f"masking.copies={copies}"), tmp_path / str(copies))[0]
                   for copies in (1, 3))
     for task, split, epoch, same in (
             (dynamic, "train", 1, False), (dynamic, "train", 3, False), (dynamic, "val", 1, True),
@@ -225,7 +225,7 @@ def test_segments_and_the_order_s_loss_are_those_of_the_definition(paired: tuple
 def test_a_batch_in_which_no_row_has_a_second_half_is_learned_from(data: Path, tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "yes"}\n' * 8, encoding="utf-8")
     (tmp_path / "val.jsonl").write_text('{"text": "yes, it is so."}\n', encoding="utf-8")
-    run = tiny(tmp_path, "blanks.next_sentence=true")
+    run = tiny(tmp_path, "masking.next_sentence=true")
     task, model = prepared(run, tmp_path / "run")
     batch = task.collate("train", everything(task))
     assert batch.counts["order"] == 0
@@ -449,7 +449,7 @@ def test_a_text_has_a_vector(made: tuple[Fill, MaskedLM]) -> None:
 # Runs.
 
 
-@pytest.mark.parametrize("settings", [(), ("blanks.next_sentence=true", "blanks.whole_words=true")])
+@pytest.mark.parametrize("settings", [(), ("masking.next_sentence=true", "masking.whole_words=true")])
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(
         data: Path, tmp_path: Path, settings: tuple[str, ...]) -> None:
     run = tiny(data, "train.steps=5", "train.save_every=2", "train.evaluate_every=2", "model.dropout=0.2",
@@ -463,8 +463,8 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(
 
 
 def test_settings_that_cannot_be_are_refused(data: Path, tmp_path: Path) -> None:
-    for settings, message in ((["blanks.hidden=0.9", "blanks.replaced=0.2"], "more than all"),
-                              (["blanks.next_sentence=true", "model.segments=1"], "model.segments=2"),
+    for settings, message in ((["masking.hidden=0.9", "masking.replaced=0.2"], "more than all"),
+                              (["masking.next_sentence=true", "model.segments=1"], "model.segments=2"),
                               (["data.max_tokens=4"], "at least 8 tokens")):
         with pytest.raises(UserError, match=message):
             Fill(tiny(data, *settings))

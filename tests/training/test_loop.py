@@ -25,7 +25,7 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.schema import Blanks, Data, Run, Search, Tokens, Tower, Train
+from regard.settings.schema import Data, Masking, Run, Search, Tokens, Tower, Train
 from regard.tasks.base import Term
 from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
@@ -348,7 +348,7 @@ def read_outside_settings() -> set[str]:
     return {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
-@pytest.mark.parametrize("section", [Data, Tokens, Tower, Train, Blanks, Search, Run])
+@pytest.mark.parametrize("section", [Data, Tokens, Tower, Train, Masking, Search, Run])
 def test_every_setting_is_read_by_some_code(section: type) -> None:
     unread = {field.name for field in fields(section)} - read_outside_settings()
     assert not unread

@@ -30,7 +30,7 @@ from regard.settings.errors import UserError
 from regard.settings.load import from_json, to_json
 from regard.settings.opening import remove
 from regard.settings.presets import base
-from regard.settings.schema import Blanks, Data, Run, Tokens
+from regard.settings.schema import Data, Masking, Run, Tokens
 
 __all__ = ["export_run", "finish", "import_run", "saved"]
 
@@ -108,7 +108,7 @@ def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
         data=Data(paths=tuple(map(str, data)), max_tokens=longest, multi_label=published.multi_label),
         tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))),
         search=base(task, built_in=False).search,
-        blanks=Blanks(next_sentence=shape.kind == "sentences", generator=shape.generator))
+        masking=Masking(next_sentence=shape.kind == "sentences", generator=shape.generator))
 
 
 def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None, verify: bool = True) -> Published:

@@ -32,9 +32,9 @@ class Shape:
 
     @classmethod
     def of(cls, run: Run, sizes: Mapping[str, int], *, pad: int) -> "Shape":
-        kind = "sentences" if run.task == "mask" and run.blanks.next_sentence else run.task
+        kind = "sentences" if run.task == "mask" and run.masking.next_sentence else run.task
         return cls(tower=run.model, vocabulary=sizes["vocabulary"], kind=kind, labels=sizes.get("labels", 0), pad=pad,
-                   generator=run.blanks.generator if kind == "detect" else None)
+                   generator=run.masking.generator if kind == "detect" else None)
 
     @property
     def canonical(self) -> Tower:

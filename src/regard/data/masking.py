@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from regard.data.tokenizer import Tokenizer
 from regard.data.whole_words import Words
-from regard.settings.schema import Blanks
+from regard.settings.schema import Masking
 
 __all__ = ["IGNORED", "NOISE", "Hidden", "MaskingPolicy"]
 
@@ -29,7 +29,7 @@ class Hidden(NamedTuple):
 class MaskingPolicy:
     """Hides tokens as BERT does (Devlin et al. 2019, 3.1 and A.1)."""
 
-    how: Blanks
+    how: Masking
     words: Words
     mask: int
     special: Bool[np.ndarray, " vocabulary"]
@@ -38,7 +38,7 @@ class MaskingPolicy:
     """All others."""
 
     @classmethod
-    def of(cls, how: Blanks, tokens: Tokenizer) -> "MaskingPolicy":
+    def of(cls, how: Masking, tokens: Tokenizer) -> "MaskingPolicy":
         assert tokens.mask is not None
         words, special = Words(tokens), np.zeros(len(tokens), dtype=bool)
         special[list(words.special)] = True
@@ -46,7 +46,7 @@ class MaskingPolicy:
 
     def most(self, length: int) -> int:
         """Places of a row of so many tokens, asked for or not: one number for all rows of a shape."""
-        return int(_counts(self.how.share, np.array([length - 2]))[0])  # its start and its end are never asked for
+        return int(_counts(self.how.rate, np.array([length - 2]))[0])  # its start and its end are never asked for
 
     def hide(self, rows: Int[np.ndarray, "rows length"], noise: Float[np.ndarray, "rows noise length"]) -> Hidden:
         """What is hidden of a row depends on its own noise alone, which is even between 0 and 1."""
@@ -66,7 +66,7 @@ class MaskingPolicy:
                 ) -> tuple[Int[np.ndarray, "rows asked"], Int[np.ndarray, " rows"]]:
         """Places of each row, and how many of them, the first, are asked for: those whose noise is the least."""
         real, most = ~self.special[rows], self.most(rows.shape[1])
-        counts = _counts(self.how.share, real.sum(1))
+        counts = _counts(self.how.rate, real.sum(1))
         if not self.how.whole_words:
             return np.where(real, which, np.inf).argsort(1, kind="stable")[:, :most], counts
         starts = np.where(self.words.starts(rows), np.arange(rows.shape[1]), 0)

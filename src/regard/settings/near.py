@@ -30,7 +30,7 @@ def nearest(path: str) -> list[str]:
     """The settings and sections whose names come nearest: mostly one, more where they are as near.
 
     The last part of the name counts twice, or all of model.* would be near to model.xyz. A name without a section
-    is hardly a reason to prefer settings that have none: most such names lack their section.
+    hardly speaks for settings that have none: most such names lack their section.
     """
     section, _, name = path.rpartition(".")
     scores = {}
@@ -38,9 +38,15 @@ def nearest(path: str) -> list[str]:
         its_section, _, its_name = candidate.rpartition(".")
         alike = name_likeness(name, its_name)
         if alike > 0.55:
-            scores[candidate] = alike + likeness(section, its_section) * (0.5 if section else 0.11)
+            scores[candidate] = alike + section_likeness(section, its_section)
     best = max(scores.values(), default=0.0)
     return [candidate for candidate, score in scores.items() if score > best - 0.1][:3]
+
+
+def section_likeness(a: str, b: str) -> float:
+    if a == b:
+        return 0.5 if a else 0.11
+    return 0.3 * likeness(a, b)
 
 
 def name_likeness(a: str, b: str) -> float:

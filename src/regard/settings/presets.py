@@ -240,7 +240,7 @@ def reader(task: str, *, built_in: bool) -> Run:
     if task == "mask":
         plain = replace(plain, search=replace(plain.search, best=5))  # for each blank
     if task == "detect":  # Clark et al. 2020, 3.1: all that is asked for is hidden
-        plain = replace(plain, blanks=replace(plain.blanks, hidden=1.0, replaced=0.0))
+        plain = replace(plain, masking=replace(plain.masking, hidden=1.0, replaced=0.0))
     if not built_in:
         few = task in ("classify", "tag")  # labelled examples are soon learnt by heart
         # A classifier's loss rises long before its errors do: where it is least, too little has been learnt.

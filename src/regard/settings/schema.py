@@ -7,7 +7,7 @@ A run is `Run`; its sections are the other classes. All are frozen: a change is 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Blanks", "Data", "Run", "Search", "Tokens", "Tower", "Train"]
+__all__ = ["Data", "Masking", "Run", "Search", "Tokens", "Tower", "Train"]
 
 
 def knob(default: Any, doc: str, *, least: float | None = None, most: float | None = None,
@@ -162,16 +162,16 @@ class Train:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blanks:
-    """How an encoder learns from raw text: tokens are hidden, and it says what stood there, or what does not belong."""
+class Masking:
+    """How an encoder learns from raw text: tokens are masked, and it predicts them or finds replaced ones."""
 
-    share: float = knob(0.15, "of the tokens are asked for", above=0, below=1)
-    hidden: float = knob(0.8, "of those are replaced by the mask", least=0, most=1)
-    replaced: float = knob(0.1, "of those are replaced by any token; the rest are left as they are", least=0, most=1)
-    whole_words: bool = knob(False, "all tokens of a word are hidden together")
+    rate: float = knob(0.15, "share of the tokens that the model has to predict", above=0, below=1)
+    hidden: float = knob(0.8, "share of those that become the mask token", least=0, most=1)
+    replaced: float = knob(0.1, "share of those that become a random token; the rest stay as they are", least=0, most=1)
+    whole_words: bool = knob(False, "mask all tokens of a word together")
     dynamic: bool = knob(
-        True, "other tokens are hidden in every epoch, as in RoBERTa; else `copies` choices come in turns, as in BERT")
-    copies: int = knob(10, "of a text, each with other tokens hidden, where they are not dynamic", least=1)
+        True, "mask other tokens in every epoch, as in RoBERTa; if not, `copies` fixed choices take turns, as in BERT")
+    copies: int = knob(10, "differently masked copies of a text, if masking is not dynamic", least=1)
     next_sentence: bool = knob(
         False, "also say whether the second half of an example follows the first in the text, as in BERT")
     generator: float | None = knob(
@@ -213,5 +213,5 @@ class Run:
     tokens: Tokens = field(default_factory=Tokens)
     model: Tower = field(default_factory=Tower)
     train: Train = field(default_factory=Train)
-    blanks: Blanks = field(default_factory=Blanks)
+    masking: Masking = field(default_factory=Masking)
     search: Search = field(default_factory=Search)

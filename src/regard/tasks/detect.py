@@ -57,13 +57,13 @@ class Detect(MaskedText):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        if run.blanks.next_sentence:
-            raise UserError("blanks.next_sentence: of mask alone; detect reads one text at a time")
+        if run.masking.next_sentence:
+            raise UserError("masking.next_sentence: of mask alone; detect reads one text at a time")
 
     # Rows -> loss
 
     def build(self, sizes: Sizes) -> Detector:
-        return Detector(self.run.model, vocabulary=sizes["vocabulary"], generator=self.run.blanks.generator)
+        return Detector(self.run.model, vocabulary=sizes["vocabulary"], generator=self.run.masking.generator)
 
     def collate(self, split: str, chosen: BatchSpec) -> MaskedBatch:
         """The detector is asked of every token, its start and its end included."""
@@ -82,7 +82,7 @@ class Detect(MaskedText):
         found = _errors(self._logits(detector, filled.tokens, like=batch.tokens), filled.replaced,
                         batch.tokens != self.tokens.pad)
         return (Term("loss", total), Term("nll", plain, weight=0.0),
-                Term("detector", found, weight=self.run.blanks.detector_weight))
+                Term("detector", found, weight=self.run.masking.detector_weight))
 
     def _filled(self, model: Detector, batch: MaskedBatch, random: torch.Generator | None = None) -> Filled:
         generator = _generator(model)

@@ -47,7 +47,7 @@ class Fill(MaskedText):
     # Rows -> loss
 
     def build(self, sizes: Sizes) -> MaskedLM:
-        return MaskedLM(self.run.model, vocabulary=sizes["vocabulary"], sentences=self.run.blanks.next_sentence)
+        return MaskedLM(self.run.model, vocabulary=sizes["vocabulary"], sentences=self.run.masking.next_sentence)
 
     def _states(self, model: MaskedLM, tokens: Int[Tensor, "rows length"],
                 segments: Int[Tensor, "rows length"] | None) -> Float[Tensor, "rows length width"]:

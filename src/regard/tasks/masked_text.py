@@ -60,14 +60,14 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        how = run.blanks
+        how = run.masking
         if run.data.max_tokens < MIN_ROW_TOKENS:
             raise UserError(f"data.max_tokens={run.data.max_tokens}: {run.task} wants rows of at least "
                             f"{MIN_ROW_TOKENS} tokens")
         if how.hidden + how.replaced > 1:
-            raise UserError(f"blanks.hidden={how.hidden} and blanks.replaced={how.replaced} are more than all")
+            raise UserError(f"masking.hidden={how.hidden} and masking.replaced={how.replaced} are more than all")
         if how.next_sentence and run.model.segments < 2:
-            raise UserError(f"blanks.next_sentence: two sentences want model.segments=2, not {run.model.segments}")
+            raise UserError(f"masking.next_sentence: two sentences want model.segments=2, not {run.model.segments}")
         self._spans: dict[str, NDArray[np.int64]] = {}
 
     def corpus(self, found: Sequence[Found]) -> Corpus:
@@ -81,18 +81,18 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     @cached_property
     def masking_policy(self) -> MaskingPolicy:
-        return MaskingPolicy.of(self.run.blanks, self.tokens)
+        return MaskingPolicy.of(self.run.masking, self.tokens)
 
     # Ids -> rows
 
     @property
     def _room(self) -> int:
         """Tokens of text in a row, besides its start and its end, and the end of its first half."""
-        return self.run.data.max_tokens - (3 if self.run.blanks.next_sentence else 2)
+        return self.run.data.max_tokens - (3 if self.run.masking.next_sentence else 2)
 
     @property
     def _is_apart(self) -> bool:
-        return self.run.data.documents == "apart" or self.run.blanks.next_sentence  # a half follows in one document
+        return self.run.data.documents == "apart" or self.run.masking.next_sentence  # a half follows in one document
 
     def spans(self, split: str) -> Int[np.ndarray, "rows 2"]:
         """Where the text of each row begins in the split, and how many ids it has."""
@@ -124,7 +124,7 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     def _row(self, split: str, row: int, random: np.random.Generator) -> Row:
         tokens, first = self.tokens, self._text(split, row)
-        if not self.run.blanks.next_sentence or len(first) < 2:
+        if not self.run.masking.next_sentence or len(first) < 2:
             return Row([tokens.start, *first, tokens.end], IGNORED)
         first, second = self._halves(first, random)
         order = FOLLOWS
@@ -149,7 +149,7 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     def collate(self, split: str, chosen: BatchSpec) -> MaskedBatch:
         """The blanks of a row are a function of the seed, the row and, where they are to differ, the epoch."""
-        how = self.run.blanks
+        how = self.run.masking
         epoch = 0 if split != "train" else chosen.epoch if how.dynamic else chosen.epoch % how.copies
         whole = np.full((chosen.rows, chosen.length), self.tokens.pad, dtype=np.int64)
         noise = np.zeros((chosen.rows, NOISE, chosen.length))
@@ -160,7 +160,7 @@ class MaskedText(TokenStream[MaskedBatch]):
             whole[number, : len(ids)] = ids
             noise[number, :, : len(ids)] = random.random((NOISE, len(ids)))
         tokens, places, targets = self.masking_policy.hide(whole, noise)
-        return self._batch(tokens, places, targets, orders if self.run.blanks.next_sentence else None)
+        return self._batch(tokens, places, targets, orders if self.run.masking.next_sentence else None)
 
     def _batch(self, tokens: NDArray[np.int64], places: NDArray[np.int64], targets: NDArray[np.int64],
                orders: NDArray[np.int64] | None = None) -> MaskedBatch:
