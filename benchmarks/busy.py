@@ -24,7 +24,7 @@ from regard.cores import CHOSEN, WAITING, Waiting, choose_threads
 from regard.device import choose_device
 from regard.settings.load import load
 from regard.settings.presets import base
-from regard.training.dry_run import rehearse
+from regard.training.dry_run import make_dry_run
 from regard.training.estimate import precision_of
 
 SETTLE = 4.5  # seconds in which a contestant notices what has changed around it, and believes it
@@ -35,12 +35,12 @@ REST = 0.3  # seconds in which the threads of one contestant, which wait by turn
 def contestant(chosen: bool) -> dict[str, Callable[..., list[float]]]:
     run = load(overrides=["device=cpu"], base=base("translate", built_in=True))
     device = choose_device("cpu")
-    rehearsal, precision = rehearse(run), precision_of(run.train, device)
+    dry_run, precision = make_dry_run(run), precision_of(run.train, device)
     open_ = ExitStack()
     if chosen:
         torch.set_num_threads(choose_threads(torch.get_num_threads()))
         open_.enter_context(Waiting(torch.get_num_threads()))
-    update, batch = rehearsal.update(run, device, precision), rehearsal.batch()
+    update, batch = dry_run.update(run, device, precision), dry_run.batch()
     update(batch, 0)
 
     def steps(count: int) -> list[float]:

@@ -19,7 +19,7 @@ import torch
 
 from regard.device import choose_device
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.training.dry_run import DryRun, measure, rehearse
+from regard.training.dry_run import DryRun, make_dry_run, measure
 from regard.training.estimate import MACHINES, Memory, estimate, seconds
 
 SIZES = {
@@ -41,8 +41,8 @@ def draw(tower: Tower, dice: random.Random, *, tiny: bool) -> tuple[Run, int]:
     return Run(model=tower, tokens=Tokens(vocabulary=vocabulary), train=how), length
 
 
-def foretold(rehearsal: DryRun, run: Run, device: torch.device, precision: torch.dtype) -> tuple[Memory, float]:
-    found = estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(), run.train, device=device.type,
+def foretold(dry_run: DryRun, run: Run, device: torch.device, precision: torch.dtype) -> tuple[Memory, float]:
+    found = estimate(dry_run.task, dry_run.sizes, dry_run.outline(), run.train, device=device.type,
                      precision=precision)
     return found.memory, seconds(found.parameters, found.traced, run.train, MACHINES["h200"], precision=precision)
 
@@ -69,15 +69,15 @@ def ratio(foretold: float, real: float) -> str:
 
 def row(name: str, compiled: str, run: Run, length: int, device: torch.device, precision: torch.dtype) -> None:
     run = replace(run, train=replace(run.train, compile=compiled))
-    rehearsal = rehearse(run, length=length)
+    dry_run = make_dry_run(run, length=length)
     start = time.perf_counter()
-    needed, computed = foretold(rehearsal, run, device, precision)
+    needed, computed = foretold(dry_run, run, device, precision)
     thought = time.perf_counter() - start
     fresh(device)
-    took = measure(rehearsal, run, device=device, precision=precision, steps=FEW + STEPS)
+    took = measure(dry_run, run, device=device, precision=precision, steps=FEW + STEPS)
     allocated, _ = most(device)
     few, real = statistics.median(took[:FEW]), statistics.median(took[FEW:] or took)
-    rows, length = rehearsal.shape
+    rows, length = dry_run.shape
     print(f"{name:6} {compiled:8} {rows:5}×{length:<4} {run.tokens.vocabulary:>6} {needed.total / 2**30:9.3f} "
           f"{allocated / 2**30:9.3f} {ratio(needed.total, allocated)} {1000 * computed:9.2f} {1000 * few:9.2f} "
           f"{1000 * real:9.2f} {ratio(computed, real)} {ratio(few, real)} {thought:6.1f}", flush=True)
@@ -88,7 +88,7 @@ def row(name: str, compiled: str, run: Run, length: int, device: torch.device, p
 def two_shapes(run: Run, lengths: tuple[int, int], device: torch.device, precision: torch.dtype) -> None:
     """Batches of two shapes in turn: each shape has its graph, and the second begins beside the first's memory."""
     run = replace(run, train=replace(run.train, compile="off", shapes=2))
-    short, long = (rehearse(run, length=length) for length in lengths)
+    short, long = (make_dry_run(run, length=length) for length in lengths)
     needed, _ = foretold(long, run, device, precision)
     fresh(device)
     update = short.update(run, device, precision)
@@ -115,9 +115,9 @@ def kept(tower: Tower) -> tuple[int, int]:
 
     The examples are long, so that a CPU takes fused attention as a GPU would.
     """
-    rehearsal = rehearse(Run(model=replace(tower, depth=2), train=Train(batch_tokens=640)), length=160)
-    model, batch = rehearsal.model("cpu").train(), rehearsal.batch()
-    loss = torch.compile(rehearsal.task.loss, backend="aot_eager_decomp_partition", dynamic=False)
+    dry_run = make_dry_run(Run(model=replace(tower, depth=2), train=Train(batch_tokens=640)), length=160)
+    model, batch = dry_run.model("cpu").train(), dry_run.batch()
+    loss = torch.compile(dry_run.task.loss, backend="aot_eager_decomp_partition", dynamic=False)
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     found: dict[int, torch.UntypedStorage] = {}
 
@@ -129,7 +129,7 @@ def kept(tower: Tower) -> tuple[int, int]:
         terms = loss(model, batch)
     assert terms[0].total.requires_grad
     torch.compiler.reset()
-    traced = estimate(rehearsal.task, rehearsal.sizes, batch, Train(), device="cuda", precision=torch.bfloat16).traced
+    traced = estimate(dry_run.task, dry_run.sizes, batch, Train(), device="cuda", precision=torch.bfloat16).traced
     return traced.compiled + traced.copies, sum(s.nbytes() for key, s in found.items() if key not in weights)
 
 

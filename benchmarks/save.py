@@ -19,7 +19,7 @@ from regard.checkpoint import Checkpoint, Saver, named_tensors
 from regard.device import choose_device, fast_bfloat16
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.training.dry_run import rehearse
+from regard.training.dry_run import make_dry_run
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
 from regard.training.resume import room_for, tensors_of
@@ -41,14 +41,14 @@ def main() -> None:
     how = Train(batch_tokens=128 if args.tiny else 16_384, learning_rate=1e-4, schedule="constant")
     run = Run(model=TINY if args.tiny else SMALLEST_GPT2, tokens=Tokens(vocabulary=640 if args.tiny else 32_000),
               train=how)
-    rehearsal = rehearse(run, length=16 if args.tiny else 64)
-    model = rehearsal.model("cpu")
+    dry_run = make_dry_run(run, length=16 if args.tiny else 64)
+    model = dry_run.model("cpu")
     initialize(model, seed=0)
     model.to(device).train()
     optimizer = adamw(model, how, device=device)
     precision = torch.bfloat16 if fast_bfloat16(device) else torch.float32
-    update = make_update(model, rehearsal.task, optimizer, how, device=device, precision=precision, world=World())
-    batch = rehearsal.batch().ready(device)
+    update = make_update(model, dry_run.task, optimizer, how, device=device, precision=precision, world=World())
+    batch = dry_run.batch().ready(device)
 
     def step(number: int) -> float:
         start = time.perf_counter()

@@ -20,7 +20,7 @@ from regard.data.batch import Batch
 from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.training.dry_run import DryRun, rehearse
+from regard.training.dry_run import DryRun, make_dry_run
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join
 from regard.training.update import Update, make_update
@@ -32,11 +32,11 @@ TINY = Tower(width=64, depth=2, heads=2, dropout=0.0)
 class Trainer:
     """A copy of the model with its own optimiser, in one of the two worlds."""
 
-    def __init__(self, rehearsal: DryRun, model: nn.Module, how: Train, world: World, device: torch.device) -> None:
+    def __init__(self, dry_run: DryRun, model: nn.Module, how: Train, world: World, device: torch.device) -> None:
         precision = torch.bfloat16 if device.type == "cuda" else torch.float32
         self.model = deepcopy(model).to(device).train()
         world.parallelize(self.model, how, precision=precision)
-        self.update: Update = make_update(self.model, rehearsal.task, adamw(self.model, how, device=device), how,
+        self.update: Update = make_update(self.model, dry_run.task, adamw(self.model, how, device=device), how,
                                           device=device, precision=precision, world=world)
         self.device = device
 
@@ -62,18 +62,18 @@ def main() -> None:
     how = Train(batch_tokens=128 if args.tiny else 16_384, learning_rate=1e-4, schedule="constant",
                 activation_checkpointing=True)
     run = Run(model=TINY if args.tiny else LARGE, tokens=Tokens(vocabulary=640 if args.tiny else 32_000), train=how)
-    rehearsal = rehearse(run, length=16 if args.tiny else 128)
+    dry_run = make_dry_run(run, length=16 if args.tiny else 128)
     with join(device) as world:
-        model = rehearsal.model("cpu")
+        model = dry_run.model("cpu")
         initialize(model, seed=0)
-        batch = rehearsal.batch()
+        batch = dry_run.batch()
         count = sum(p.numel() for p in model.parameters())
-        print(f"{count:,} parameters, {' × '.join(map(str, rehearsal.shape))} tokens, {device.type}", flush=True)
+        print(f"{count:,} parameters, {' × '.join(map(str, dry_run.shape))} tokens, {device.type}", flush=True)
         found: dict[str, tuple[list[float], float]] = {}
         for name, settings, place in (("plain", how, World()), ("sharded", replace(how, fsdp=True), world)):
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
-            trainer = Trainer(rehearsal, model, settings, place, device)
+            trainer = Trainer(dry_run, model, settings, place, device)
             losses = trainer.losses(batch, 5)
             found[name] = losses, statistics.median(trainer.seconds(batch, 3 if args.tiny else 12))
             most = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0

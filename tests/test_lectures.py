@@ -98,7 +98,7 @@ def test_rollout_is_the_product_of_the_layers_with_or_without_the_identity() -> 
 
 
 def test_gpt3_takes_the_work_of_300_or_of_499_billion_tokens() -> None:
-    small = dry_run.rehearse(settled("language", [], None, None, None, ["model.depth=1"]))
+    small = dry_run.make_dry_run(settled("language", [], None, None, None, ["model.depth=1"]))
     parameters, each = 174_604_259_328, int(np.prod(small.shape))  # of all 96 blocks: tests/verbs/test_plan.py
     days = [plan.work(small, parameters, steps=round(tokens / each))["petaflop_days"]
             for tokens in (300e9, 499e9)]

@@ -17,7 +17,7 @@ from regard.checkpoint import load_weights, refuse_not_finite
 from regard.convert.run import saved
 from regard.data.tokenizer import checked_length
 from regard.device import choose_device, large_pages
-from regard.kernels.quantize import quantize as narrow
+from regard.kernels.quantize import quantize as quantize_weights
 from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
@@ -184,8 +184,8 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
     model.to(place).eval()
     if quantize is not None and not next(model.parameters()).is_cuda:
-        narrow(model, quantize)  # from the weights as they are
+        quantize_weights(model, quantize)  # from the weights as they are
     model.to(PRECISIONS[precision])
     if quantize is not None and next(model.parameters()).is_cuda:
-        narrow(model, quantize)  # the scales stay in float32
+        quantize_weights(model, quantize)  # the scales stay in float32
     return Predictor(run, task, model, folder, verify=verify)

@@ -212,10 +212,10 @@ def test_a_bare_body_may_have_a_prefix_and_may_have_no_pooler(tmp_path: Path, to
     rewritten(folder, lambda key: f"bert.{key}")
     import_run(folder, tmp_path / "run")
     same(opened(tmp_path / "run"), there, "encode")
-    body = backbone_of(folder)
-    assert ("head.hidden.weight" in body.weights) == pooler
+    backbone = backbone_of(folder)
+    assert ("head.hidden.weight" in backbone.weights) == pooler
     if pooler:
-        assert torch.equal(body.weights["head.hidden.weight"], there.pooler.dense.weight)
+        assert torch.equal(backbone.weights["head.hidden.weight"], there.pooler.dense.weight)
     export_run(tmp_path / "run", tmp_path / "out")
     assert ("pooler.dense.weight" in load_file(tmp_path / "out" / "model.safetensors")) == pooler
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.generate.beam import Beam, beam
 from regard.generate.sample import Sampling, gather, sample
 from regard.kernels import quantize as quantizing
-from regard.kernels.quantize import KINDS, MAX_SHARED_ROWS, NarrowLinear, quantize
+from regard.kernels.quantize import KINDS, MAX_SHARED_ROWS, QuantizedLinear, quantize
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
@@ -42,7 +42,7 @@ def test_a_product_is_off_by_no_more_than_the_rounding_of_its_inputs(
         engine: str, rows: int, bias: bool, spread: float, seed: int) -> None:
     torch.manual_seed(seed)
     layer, x = linear(bias=bias), torch.randn(rows, 24) * (spread * torch.randn(rows, 1)).exp()
-    packed = NarrowLinear(layer, "int8", engine=engine)
+    packed = QuantizedLinear(layer, "int8", engine=engine)
     exact = x @ packed.weight.T + (layer.bias if bias else 0.0)
     bound = largest_step(x) * packed.weight.abs().sum(1) + 1e-4 * exact.abs().max()
     assert bool(((packed(x) - exact).abs() <= bound).all())
@@ -52,7 +52,7 @@ def test_a_product_is_off_by_no_more_than_the_rounding_of_its_inputs(
 @pytest.mark.parametrize("size", [1e-6, 1e-3, 1e3])
 def test_small_and_large_inputs_lose_as_little(engine: str, size: float) -> None:
     torch.manual_seed(0)
-    packed, x = NarrowLinear(linear(bias=False), "int8", engine=engine), size * torch.randn(1, 24)
+    packed, x = QuantizedLinear(linear(bias=False), "int8", engine=engine), size * torch.randn(1, 24)
     exact = x @ packed.weight.T
     assert float((packed(x) - exact).abs().max() / exact.abs().max()) < 0.03
 
@@ -61,7 +61,7 @@ def test_small_and_large_inputs_lose_as_little(engine: str, size: float) -> None
 def test_each_output_rounds_its_weights_by_a_scale_of_its_own(engine: str) -> None:
     layer = linear(bias=False)
     layer.weight *= torch.logspace(-6, 6, 40)[:, None]
-    found, largest = NarrowLinear(layer, "int8", engine=engine).weight, layer.weight.abs().amax(1, keepdim=True)
+    found, largest = QuantizedLinear(layer, "int8", engine=engine).weight, layer.weight.abs().amax(1, keepdim=True)
     assert bool(((found - layer.weight).abs() <= 0.501 * largest / 127).all())
     torch.testing.assert_close(found.abs().amax(1, keepdim=True), largest)
     whole = found / largest * 127
@@ -71,7 +71,7 @@ def test_each_output_rounds_its_weights_by_a_scale_of_its_own(engine: str) -> No
 @pytest.mark.skipif("fbgemm" not in ENGINES, reason="torch was built without fbgemm")
 def test_float16_rounds_the_weights_alone() -> None:
     layer, x = linear(), torch.randn(5, 24)
-    packed = NarrowLinear(layer, "float16", engine="fbgemm")
+    packed = QuantizedLinear(layer, "float16", engine="fbgemm")
     torch.testing.assert_close(packed.weight, layer.weight.half().float())
     torch.testing.assert_close(packed(x), x @ layer.weight.half().float().T + layer.bias)
 
@@ -80,14 +80,14 @@ def test_float16_rounds_the_weights_alone() -> None:
 def test_zeros_stay_what_they_are(rows: int) -> None:
     layer = linear()
     layer.weight[3] = 0.0
-    packed, x = NarrowLinear(layer, "int8", engine=ENGINES[0]), torch.randn(rows, 24)
+    packed, x = QuantizedLinear(layer, "int8", engine=ENGINES[0]), torch.randn(rows, 24)
     torch.testing.assert_close(packed(x)[:, 3], layer.bias[3].expand(rows))
     torch.testing.assert_close(packed(torch.zeros(rows, 24)), layer.bias.expand(rows, -1))
 
 
 def test_a_row_among_many_is_rounded_as_finely_as_alone() -> None:
     """One row of huge numbers must not leave the others with a few steps."""
-    packed, x = NarrowLinear(linear(), "int8", engine=ENGINES[0]), torch.randn(2 * MAX_SHARED_ROWS, 24)
+    packed, x = QuantizedLinear(linear(), "int8", engine=ENGINES[0]), torch.randn(2 * MAX_SHARED_ROWS, 24)
     x[0] *= 1e4
     alone = torch.cat([packed(row[None]) for row in x[1:]])
     apart = (packed(x)[1:] - alone).abs().max() / alone.std()
@@ -95,7 +95,7 @@ def test_a_row_among_many_is_rounded_as_finely_as_alone() -> None:
 
 
 def test_shapes_and_kinds_of_numbers_go_through() -> None:
-    packed, x = NarrowLinear(linear(), "int8", engine=ENGINES[0]), torch.randn(2, 3, 24)
+    packed, x = QuantizedLinear(linear(), "int8", engine=ENGINES[0]), torch.randn(2, 3, 24)
     assert packed(x).shape == (2, 3, 40)
     assert packed(x.bfloat16()).dtype == torch.bfloat16
 
@@ -103,7 +103,7 @@ def test_shapes_and_kinds_of_numbers_go_through() -> None:
 def test_packing_leaves_the_chosen_engine_as_it_was() -> None:
     before = torch.backends.quantized.engine
     for engine in ENGINES:
-        NarrowLinear(linear(), "int8", engine=engine)
+        QuantizedLinear(linear(), "int8", engine=engine)
         assert torch.backends.quantized.engine == before
 
 

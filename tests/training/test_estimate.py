@@ -20,7 +20,7 @@ from regard.models.classifier import Tagger
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.tasks.translate import Translate
-from regard.training.dry_run import DryRun, rehearse
+from regard.training.dry_run import DryRun, make_dry_run
 from regard.training.estimate import (
     MACHINES,
     MUON_HELD,
@@ -49,43 +49,43 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def rehearsed() -> DryRun:
+def prepared_run() -> DryRun:
     """A translator of 6 × 160 tokens: long enough for the fused attention of a CPU."""
-    return rehearse(Run(model=SMALL, tokens=Tokens(vocabulary=640), train=Train(batch_tokens=960)), length=160)
+    return make_dry_run(Run(model=SMALL, tokens=Tokens(vocabulary=640), train=Train(batch_tokens=960)), length=160)
 
 
 @dataclass(frozen=True)
 class Case:
-    rehearsal: DryRun
+    dry_run: DryRun
     precision: torch.dtype
 
     def traced(self, device: str = "cpu") -> Trace:
-        return estimated(self.rehearsal, Train(), self.precision, device).traced
+        return estimated(self.dry_run, Train(), self.precision, device).traced
 
     def real(self) -> tuple[torch.nn.Module, Any]:
         """A model, and its loss as training takes it."""
-        model, batch = self.rehearsal.model("cpu").train(), self.rehearsal.batch()
+        model, batch = self.dry_run.model("cpu").train(), self.dry_run.batch()
         initialize(model, seed=0)
 
         def loss() -> Tensor:
             with torch.autocast("cpu", self.precision, enabled=self.precision != WHOLE):
-                return self.rehearsal.task.loss(model, batch)[0].total  # type: ignore[no-any-return]
+                return self.dry_run.task.loss(model, batch)[0].total  # type: ignore[no-any-return]
 
         return model, loss
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest, rehearsed: DryRun) -> Iterator[Case]:
+def case(request: pytest.FixtureRequest, prepared_run: DryRun) -> Iterator[Case]:
     tower, precision = CASES[request.param]
-    run = rehearsed.task.run
-    rehearsed.task.run = replace(run, model=tower)
-    yield Case(rehearsed, precision)
-    rehearsed.task.run = run
+    run = prepared_run.task.run
+    prepared_run.task.run = replace(run, model=tower)
+    yield Case(prepared_run, precision)
+    prepared_run.task.run = run
 
 
-def estimated(rehearsal: DryRun, how: Train, precision: torch.dtype = HALF, device: str = "cuda",
+def estimated(dry_run: DryRun, how: Train, precision: torch.dtype = HALF, device: str = "cuda",
               gpus: int = 1) -> Estimate:
-    return estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(gpus), how, device=device, precision=precision,
+    return estimate(dry_run.task, dry_run.sizes, dry_run.outline(gpus), how, device=device, precision=precision,
                     gpus=gpus)
 
 
@@ -153,9 +153,9 @@ def test_a_compiled_step_keeps_what_a_trace_says() -> None:
     assert all(0.95 < ratio < 1.05 for ratio in ratios), rows
 
 
-def test_a_trace_leaves_nothing_behind(rehearsed: DryRun) -> None:
+def test_a_trace_leaves_nothing_behind(prepared_run: DryRun) -> None:
     state = torch.get_rng_state()
-    model = rehearsed.model()
+    model = prepared_run.model()
     tokens = torch.empty(2, 8, dtype=torch.long, device="meta")
     trace(model, lambda: model(tokens, tokens).sum(), device="cuda", precision=HALF)
     assert torch.equal(torch.get_rng_state(), state)
@@ -164,11 +164,11 @@ def test_a_trace_leaves_nothing_behind(rehearsed: DryRun) -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_a_shared_matrix_counts_once(rehearsed: DryRun) -> None:
-    vocabulary, width = rehearsed.sizes["targets"], SMALL.width
-    tied = Parameters.of(rehearsed.model())
+def test_a_shared_matrix_counts_once(prepared_run: DryRun) -> None:
+    vocabulary, width = prepared_run.sizes["targets"], SMALL.width
+    tied = Parameters.of(prepared_run.model())
     with torch.device("meta"):
-        model = Translate(Run(model=replace(SMALL, tied="none"))).build(rehearsed.sizes)
+        model = Translate(Run(model=replace(SMALL, tied="none"))).build(prepared_run.sizes)
     untied = Parameters.of(model)
     assert tied.parts["embeddings"] == vocabulary * width
     assert untied.total - tied.total == 2 * vocabulary * width
@@ -177,16 +177,16 @@ def test_a_shared_matrix_counts_once(rehearsed: DryRun) -> None:
     assert set(untied.parts) == {"embeddings", "encoder", "decoder", "output"}
 
 
-def test_a_parameter_costs_sixteen_bytes(rehearsed: DryRun) -> None:
-    found = estimated(rehearsed, Train())
+def test_a_parameter_costs_sixteen_bytes(prepared_run: DryRun) -> None:
+    found = estimated(prepared_run, Train())
     needed = found.memory
     assert needed.weights + needed.gradients + needed.optimizer == 16 * found.parameters.total
     assert needed.total >= 16 * found.parameters.total
 
 
-def test_muon_keeps_one_number_for_each_of_its_own_and_takes_longer(rehearsed: DryRun) -> None:
-    adamw, muon = (estimated(rehearsed, Train(optimizer=name)) for name in ("adamw", "muon"))
-    matrices = sum(p.numel() for p in muon_matrices(rehearsed.model()))
+def test_muon_keeps_one_number_for_each_of_its_own_and_takes_longer(prepared_run: DryRun) -> None:
+    adamw, muon = (estimated(prepared_run, Train(optimizer=name)) for name in ("adamw", "muon"))
+    matrices = sum(p.numel() for p in muon_matrices(prepared_run.model()))
     assert 0 < matrices < adamw.parameters.total
     assert adamw.memory.optimizer - muon.memory.optimizer == 4 * matrices
     times = [seconds(found.parameters, found.traced, Train(optimizer=name), MACHINES["h200"], precision=HALF)
@@ -194,8 +194,8 @@ def test_muon_keeps_one_number_for_each_of_its_own_and_takes_longer(rehearsed: D
     assert times[0] < times[1]
 
 
-def test_sharded_muon_takes_its_share_of_the_time_but_no_less_than_one_matrix_takes(rehearsed: DryRun) -> None:
-    found = estimated(rehearsed, Train())
+def test_sharded_muon_takes_its_share_of_the_time_but_no_less_than_one_matrix_takes(prepared_run: DryRun) -> None:
+    found = estimated(prepared_run, Train())
 
     def more(gpus: int) -> float:
         adamw, muon = (seconds(found.parameters, found.traced, Train(optimizer=name, fsdp=True), MACHINES["h200"],
@@ -207,8 +207,8 @@ def test_sharded_muon_takes_its_share_of_the_time_but_no_less_than_one_matrix_ta
     assert more(10**9) == pytest.approx(largest / (PRODUCTS_REACH * MACHINES["h200"].half), rel=1e-3)
 
 
-def test_sharded_muon_holds_its_share_of_the_matrices_but_no_less_than_one(rehearsed: DryRun) -> None:
-    found, size = estimated(rehearsed, Train()), 512**2
+def test_sharded_muon_holds_its_share_of_the_matrices_but_no_less_than_one(prepared_run: DryRun) -> None:
+    found, size = estimated(prepared_run, Train()), 512**2
     nothing = replace(found.traced, kept=0, copies=0, forward=0, backward=0, product=0, compiled=0, blocks=())
     three = replace(found.parameters, block=0, parts={"encoder": 3 * size}, matrices={torch.Size((512, 512)): 3})
 
@@ -227,38 +227,38 @@ def test_muons_operations_are_those_that_it_does() -> None:
         assert 3 * operations(rows, columns) == counter.get_total_flops()
 
 
-def test_smaller_pieces_and_recomputation_need_less(rehearsed: DryRun) -> None:
-    whole = estimated(rehearsed, Train())
-    pieces = estimated(rehearsed, Train(accumulate=3))
-    again = estimated(rehearsed, Train(activation_checkpointing=True))
+def test_smaller_pieces_and_recomputation_need_less(prepared_run: DryRun) -> None:
+    whole = estimated(prepared_run, Train())
+    pieces = estimated(prepared_run, Train(accumulate=3))
+    again = estimated(prepared_run, Train(activation_checkpointing=True))
     assert pieces.memory.activations == pytest.approx(whole.memory.activations / 3, rel=0.1)
     assert again.memory.activations < 0.8 * whole.memory.activations
     assert max(pieces.memory.total, again.memory.total) < whole.memory.total
 
 
-def test_the_gradients_of_earlier_pieces_stay(rehearsed: DryRun) -> None:
-    piece = estimated(rehearsed, Train(accumulate=3))
+def test_the_gradients_of_earlier_pieces_stay(prepared_run: DryRun) -> None:
+    piece = estimated(prepared_run, Train(accumulate=3))
     assert piece.traced.forward > 4 * piece.parameters.total
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_shards_share_out_weights_gradients_and_optimiser(rehearsed: DryRun, optimizer: Any) -> None:
-    alone, shared = (estimated(rehearsed, Train(optimizer=optimizer, fsdp=gpus > 1), gpus=gpus) for gpus in (1, 3))
+def test_shards_share_out_weights_gradients_and_optimiser(prepared_run: DryRun, optimizer: Any) -> None:
+    alone, shared = (estimated(prepared_run, Train(optimizer=optimizer, fsdp=gpus > 1), gpus=gpus) for gpus in (1, 3))
     for kind in ("weights", "gradients", "optimizer"):
         assert getattr(shared.memory, kind) == getattr(alone.memory, kind) // 3
     assert shared.memory.activations == pytest.approx(alone.memory.activations / 3, rel=0.1)
 
 
-def test_graphs_of_other_shapes_reserve_their_own(rehearsed: DryRun) -> None:
-    found = estimated(rehearsed, Train())
+def test_graphs_of_other_shapes_reserve_their_own(prepared_run: DryRun) -> None:
+    found = estimated(prepared_run, Train())
     one = memory(found.parameters, found.traced, Train(), device="cuda", shapes=1)
     assert one.reserved == one.total == found.memory.total < found.memory.reserved
     here = memory(found.parameters, found.traced, Train(), device="cpu")
     assert here.reserved == here.total
 
 
-def test_more_work_takes_longer(rehearsed: DryRun) -> None:
-    found = estimated(rehearsed, Train())
+def test_more_work_takes_longer(prepared_run: DryRun) -> None:
+    found = estimated(prepared_run, Train())
 
     def of(how: Train, machine: str = "h200", gpus: int = 1) -> float:
         return seconds(found.parameters, found.traced, how, MACHINES[machine], precision=HALF, gpus=gpus)
@@ -274,15 +274,15 @@ def test_both_ways_of_sharing_send_eight_bytes_a_parameter() -> None:
         assert bytes_sent(1000, how, 8) == 7 / 8 * 8 * 1000
 
 
-def test_the_outlook_of_a_run_is_one_line(rehearsed: DryRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = BatchSampler(np.asarray(rehearsed.task.lengths("train")), tokens=256, seed=0)
+def test_the_outlook_of_a_run_is_one_line(prepared_run: DryRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = BatchSampler(np.asarray(prepared_run.task.lengths("train")), tokens=256, seed=0)
     options: Any = {"device": torch.device("cpu"), "precision": WHOLE}
-    line = outlook(rehearsed.task, rehearsed.sizes, plan, Train(), **options)
+    line = outlook(prepared_run.task, prepared_run.sizes, plan, Train(), **options)
     assert "parameters; about " in line
     assert "\n" not in line
     assert "fit" not in line
     monkeypatch.setattr("regard.training.estimate.available", lambda device: 1)
-    assert "may not fit" in outlook(rehearsed.task, rehearsed.sizes, plan, Train(), **options)
+    assert "may not fit" in outlook(prepared_run.task, prepared_run.sizes, plan, Train(), **options)
 
 
 def table(*sizes: int) -> str:

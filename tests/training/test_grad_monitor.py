@@ -17,10 +17,10 @@ from regard.training.log import Log
 def spoken_of(folder: Path, norms: Sequence[float]) -> list[int]:
     """The steps that are spoken of, where the gradients had these lengths."""
     with Log(folder, Train(), quiet=True) as log:
-        health = GradMonitor(log, most=10)
+        monitor = GradMonitor(log, most=10)
         for step, norm in enumerate(norms, 1):
-            health.note(step, torch.tensor(norm))
-        health.settle()
+            monitor.note(step, torch.tensor(norm))
+        monitor.settle()
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     return [line["step"] for line in lines if line["kind"] == "spike"]
 

@@ -14,7 +14,7 @@ import torch.distributed as dist  # noqa: TID251 (the store of torchrun, played 
 from regard.nn.init import initialize
 from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Run, Tokens, Tower, Train
-from regard.training.dry_run import rehearse
+from regard.training.dry_run import make_dry_run
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join, speaks
 from regard.training.resume import resume
@@ -68,8 +68,8 @@ def test_a_model_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
         monkeypatch.setenv(name, value)
     run = Run(task=task, model=Tower(width=18, depth=2, heads=2, dropout=0.0), tokens=Tokens(vocabulary=300),
               train=Train(batch_tokens=64, **how))
-    rehearsal = rehearse(run, length=8)
-    model, batch = rehearsal.model("cpu"), rehearsal.batch()
+    dry_run = make_dry_run(run, length=8)
+    model, batch = dry_run.model("cpu"), dry_run.batch()
     initialize(model, seed=0)
     pieces = deepcopy(model)
     with join(CPU, timeout=60) as world:
@@ -78,7 +78,7 @@ def test_a_model_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
         for each in (model, pieces):
             for _ in range(2):  # the second pass meets what the first has left gathered
                 each.zero_grad()
-                loss = next(term.total for term in rehearsal.task.loss(each, batch) if term.name == "loss")
+                loss = next(term.total for term in dry_run.task.loss(each, batch) if term.name == "loss")
                 loss.backward()
             found.append(world.collect({"loss": loss.detach()} | {
                 name: p.grad for name, p in each.named_parameters() if p.grad is not None}))

@@ -95,7 +95,7 @@ def test_a_plan_says_what_learns_and_what_is_frozen() -> None:
 def test_a_preset_has_the_parameters_of_the_published_model(preset: str, parameters: int) -> None:
     """Without the ids that round 50,257 up to a multiple of 64."""
     run = settled("language", [], None, None, None, [f"model.preset={preset}"])
-    assert dry_run.rehearse(run).parameters().total == parameters
+    assert dry_run.make_dry_run(run).parameters().total == parameters
 
 
 @pytest.mark.parametrize(("preset", "tokens", "petaflop_days"), [
@@ -104,7 +104,7 @@ def test_a_preset_has_the_parameters_of_the_published_model(preset: str, paramet
     ("gpt1", 1.2e11, 1.0), ("gpt2-xl", 1.6e11, 1.5e21 / 8.64e19), ("gpt3", 3e11, 3640)])
 def test_the_work_of_a_preset_is_the_published_figure(preset: str, tokens: float, petaflop_days: float) -> None:
     run = settled("language", [], None, None, None, [f"model.preset={preset}"])
-    small = dry_run.rehearse(run)
+    small = dry_run.make_dry_run(run)
     work = plan.work(small, small.parameters().total, steps=round(tokens / math.prod(small.shape)))
     assert work["petaflop_days"] == pytest.approx(petaflop_days, rel=0.03)
     assert 0.01 < work["petaflop_days_attention"] / work["petaflop_days"] < 0.11

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.kernels.fused_linear import Weights, few_rows, fused_linear
 from regard.settings.errors import NotFinite, UserError
 
-__all__ = ["KINDS", "NarrowLinear", "ScaledLinear", "quantize"]
+__all__ = ["KINDS", "QuantizedLinear", "ScaledLinear", "quantize"]
 
 KINDS = {"int8": ("x86", "fbgemm", "qnnpack"), "float16": ("x86", "fbgemm")}
 """What weights can become, and the parts of torch that multiply by them, the best first."""
@@ -43,7 +43,7 @@ def quantize(model: nn.Module, kind: str) -> None:
     if engine is None:
         raise UserError(f"quantize={kind}: torch was built for this machine without {' or '.join(KINDS[kind])}, which "
                         "multiply by such weights; leave it away, or try precision=bfloat16")
-    _replace(model, lambda linear: NarrowLinear(linear, kind, engine=engine))
+    _replace(model, lambda linear: QuantizedLinear(linear, kind, engine=engine))
 
 
 def _replace(model: nn.Module, narrow: Callable[[nn.Linear], nn.Module]) -> None:
@@ -53,7 +53,7 @@ def _replace(model: nn.Module, narrow: Callable[[nn.Linear], nn.Module]) -> None
                 setattr(module, name, narrow(part))
 
 
-class NarrowLinear(nn.Module):
+class QuantizedLinear(nn.Module):
     """x Wᵀ + b of a linear layer, with weights that were narrowed and packed once. It has no gradient."""
 
     def __init__(self, linear: nn.Linear, kind: str, *, engine: str) -> None:

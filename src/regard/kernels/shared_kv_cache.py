@@ -66,28 +66,28 @@ class SharedKVIndex:
 class SharedKVCache(LayerCache):
     """Keys and values of one self-attention, key j of sibling i at place j · size + i."""
 
-    def __init__(self, siblings: SharedKVIndex, before: GrowingCache) -> None:
-        self.siblings = siblings
+    def __init__(self, index: SharedKVIndex, before: GrowingCache) -> None:
+        self.index = index
         self.keys: Float[Tensor, "sources groups room head"] | None = None
         self.values: Float[Tensor, "sources groups room value"] | None = None
         self.places: Int[Tensor, "1 slots"] | None = before.places
         if before.keys is not None and before.values is not None and before.places is not None:
             filled = before.places.shape[1]
-            self.keys, self.values = (_of_first(x[:, :, :filled], siblings.size) for x in (before.keys, before.values))
+            self.keys, self.values = (_of_first(x[:, :, :filled], index.size) for x in (before.keys, before.values))
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "1 n"]) -> Stored:
-        size = self.siblings.size
+        size = self.index.size
         start = 0 if self.places is None else self.places.shape[1]
         dtype = _kept_as(k)
         self.keys, self.values = (
             put(_side_by_side(new, size), None if room is None else room.to(dtype), start * size, dtype=dtype)
             for new, room in ((k, self.keys), (v, self.values)))
         self.places = positions if self.places is None else torch.cat([self.places, positions], dim=1)
-        self.siblings.reach(self.places.shape[1])
+        self.index.reach(self.places.shape[1])
         stop = self.places.shape[1] * size
         return Stored(self.keys[:, :, :stop], self.values[:, :, :stop], self.places.repeat_interleave(size, 1),
-                      lines=self.siblings.lines)
+                      lines=self.index.lines)
 
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
         if self.keys is not None and self.values is not None:

@@ -37,7 +37,7 @@ class DecoderState:
     ancestry: BeamAncestry | None = None
     may_share: bool = False
     """Whether rows that fan out may have their keys in one store."""
-    siblings: SharedKVIndex | None = None
+    shared_kv: SharedKVIndex | None = None
 
     @property
     def in_order(self) -> bool:
@@ -49,8 +49,8 @@ class DecoderState:
         # Rows at positions of their own would write over slots in which others still have a key.
         in_step = self.position.shape[0] == 1
         self.rows = len(rows)
-        if self.siblings is not None:
-            if (sources := self.siblings.reorder(rows)) is not None:
+        if self.shared_kv is not None:
+            if (sources := self.shared_kv.reorder(rows)) is not None:
                 for cache in self.caches:
                     assert isinstance(cache.own, SharedKVCache)
                     cache.own.choose(sources)
@@ -70,10 +70,10 @@ class DecoderState:
         if not self.may_share or self.position.shape[0] > 1 or size == 1:
             self.reorder(torch.arange(self.rows, device=self.position.device).repeat_interleave(size))
             return
-        self.siblings = siblings = SharedKVIndex(self.rows, size, int(self.position))
+        self.shared_kv = shared_kv = SharedKVIndex(self.rows, size, int(self.position))
         for cache in self.caches:
             assert isinstance(cache.own, GrowingCache)
-            cache.own = SharedKVCache(siblings, cache.own)
+            cache.own = SharedKVCache(shared_kv, cache.own)
         self.rows *= size
 
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
@@ -87,9 +87,9 @@ class DecoderState:
 
     def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
         """Forget every position from `length` on, which may be another in each row."""
-        if self.siblings is not None:
-            assert isinstance(length, int), "siblings stay in step"
-            self.siblings.truncate(length)
+        if self.shared_kv is not None:
+            assert isinstance(length, int), "rows of a shared cache stay in step"
+            self.shared_kv.truncate(length)
         for cache in self.caches:
             cache.own.truncate(length)
         if self.ancestry is not None:

@@ -23,7 +23,7 @@ from regard.training.parallel import World
 from regard.training.trainable import learner
 from regard.training.update import Update, is_compiled, make_update
 
-__all__ = ["DryRun", "measure", "rehearse", "speed"]
+__all__ = ["DryRun", "make_dry_run", "measure", "speed"]
 
 EXAMPLES = 60  # enough to see how long they are
 VOCABULARY = 320  # at the most, of so few
@@ -85,7 +85,7 @@ class DryRun:
         return make_update(model, self.task, optimizer, run.train, device=device, precision=precision, world=World())
 
 
-def rehearse(run: Run, *, length: int | None = None) -> DryRun:
+def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
     """`length` absent: that of the built-in examples."""
     if (tokens := max(run.train.batch_tokens, length or 0)) > MOST_TOKENS:
         raise UserError(f"a batch of {tokens:,} tokens (train.batch_tokens, --length) is too large to plan; "
@@ -109,10 +109,10 @@ def rehearse(run: Run, *, length: int | None = None) -> DryRun:
     return DryRun(task, sizes, exact, BatchSampler(alike, tokens=tokens, seed=run.seed).shapes[0])
 
 
-def measure(rehearsal: DryRun, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
+def measure(dry_run: DryRun, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
             steps: int = STEPS) -> list[float]:
     """Seconds of each of a few real updates on this machine; fewer where they take long."""
-    update, batch = rehearsal.update(run, device, precision), rehearsal.batch(processes).ready(device)
+    update, batch = dry_run.update(run, device, precision), dry_run.batch(processes).ready(device)
     warm, took = WARM.get(device.type, 1), list[float]()
     for step in range(warm + steps):
         start = time.monotonic()

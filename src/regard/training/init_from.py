@@ -32,13 +32,13 @@ def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Ca
 def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
     """What a model takes over; its body has to be there whole, or what does not fit is named."""
     assert run.train.start is not None
-    body, own = backbone_of(Path(run.train.start)), named_tensors(model)
+    backbone, own = backbone_of(Path(run.train.start)), named_tensors(model)
     # A language model is all body: where another task reads, it is the encoder.
-    prefix = "encoder." if body.task == "language" != run.task else ""
-    weights = {prefix + name: tensor for name, tensor in body.weights.items()}
+    prefix = "encoder." if backbone.task == "language" != run.task else ""
+    weights = {prefix + name: tensor for name, tensor in backbone.weights.items()}
     theirs = {name: _filled(tensor, sizes["vocabulary"]) if name in own and _is_longer(own[name], tensor, sizes)
               else tensor for name, tensor in weights.items()}
-    new = {name for name in own if is_new(name, task=run.task, before=body.task, sizes=sizes)}
+    new = {name for name in own if is_new(name, task=run.task, before=backbone.task, sizes=sizes)}
     found = {name: theirs[name] for name, tensor in own.items()
              if name in theirs and name not in new and theirs[name].shape == tensor.shape}
     missing = [name for name in own if name not in found and name not in new and not name.startswith(MAY_LACK)]

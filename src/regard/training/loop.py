@@ -34,7 +34,7 @@ from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.tasks.prepared import restored
 from regard.training.capacity import refuse_too_large
-from regard.training.dry_run import measure, rehearse
+from regard.training.dry_run import make_dry_run, measure
 from regard.training.estimate import Parameters, outlook, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.grad_monitor import GradMonitor
@@ -163,7 +163,7 @@ class Learning:
                                  shapes=how.shapes)
         self.update = make_update(self.model, self.task, self.optimizer, how, device=self.device,
                                   precision=self.precision, world=self.world)
-        self.health = GradMonitor(self.log, most=how.most_skipped, clip=how.grad_clip, skipped=progress.skipped,
+        self.grad_monitor = GradMonitor(self.log, most=how.most_skipped, clip=how.grad_clip, skipped=progress.skipped,
                              in_row=progress.skipped_in_row)
         self.saved, self.stopping, self.was_deleted = progress.step, False, False
         self.data_key = _data_key(self.folder)
@@ -238,7 +238,7 @@ class Learning:
                    f"train.accumulate={how.accumulate}, or set train.activation_checkpointing=true"):
             report = self.update(batch, step, whole)
         self.progress.step = step + 1
-        self.health.note(step + 1, report.norm)
+        self.grad_monitor.note(step + 1, report.norm)
         log.count(step + 1, int(whole["nll"]), waited)
         self.stopping = asked > 0 or (world.size == 1 and self.stop.asked)
         if due or self.stopping:
@@ -261,8 +261,8 @@ class Learning:
     def save(self, saver: Saver) -> None:
         """The best is kept, besides the newest, and what the final mean is made of."""
         progress, world = self.progress, self.world
-        self.health.settle()
-        progress.skipped, progress.skipped_in_row = self.health.skipped, self.health.in_row
+        self.grad_monitor.settle()
+        progress.skipped, progress.skipped_in_row = self.grad_monitor.skipped, self.grad_monitor.in_row
         weights, averages = world.collect(named_tensors(self.model)), world.collect(tensors_of(self.optimizer))
         is_gone = world.rank == 0 and not (self.folder / "run.json").exists()
         self.was_deleted = world.sum([is_gone])[0] > 0
@@ -315,9 +315,9 @@ def _price(run: Run, device: torch.device, precision: torch.dtype) -> str:
     """What the same bits in every run cost on this GPU, by a few steps of a model of this size."""
     def step(how: Train) -> float:
         with deterministic(how):
-            return median(measure(rehearsal, replace(run, train=how), device=device, precision=precision))
+            return median(measure(dry_run, replace(run, train=how), device=device, precision=precision))
 
-    rehearsal, free = rehearse(run), replace(run.train, deterministic=False)
+    dry_run, free = make_dry_run(run), replace(run.train, deterministic=False)
     strict, loose = step(run.train), step(free)
     more = strict / loose - 1
     return f"train.deterministic: {1000 * strict:.2f} ms a step instead of {1000 * loose:.2f} ({more:+.0%})"

@@ -35,14 +35,14 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     if tokens is not None and not math.isfinite(tokens):
         raise UserError(f"--tokens {tokens}: not a number of tokens")
     from regard.training.capacity import refuse_uncountable
-    from regard.training.dry_run import rehearse
+    from regard.training.dry_run import make_dry_run
 
     refuse_uncountable(run)
     place = _place(run, gpus, on, memory)
-    rehearsal = rehearse(run, length=length)
+    dry_run = make_dry_run(run, length=length)
     if tokens is not None:
-        run = replace(run, train=replace(run.train, steps=math.ceil(tokens / math.prod(rehearsal.shape))))
-    plan = Planned(run, rehearsal, place)
+        run = replace(run, train=replace(run.train, steps=math.ceil(tokens / math.prod(dry_run.shape))))
+    plan = Planned(run, dry_run, place)
     about = plan.about()
     if json:
         print_result(jsons.dumps(about, ensure_ascii=False))
@@ -90,10 +90,10 @@ def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
 class Planned:
     """A run, what is known of it, and what would fit where it does not."""
 
-    def __init__(self, run: Run, rehearsal: "DryRun", place: Place) -> None:
+    def __init__(self, run: Run, dry_run: "DryRun", place: Place) -> None:
         from regard.training.estimate import precision_of
 
-        self.run, self.rehearsal, self.place = run, rehearsal, place
+        self.run, self.dry_run, self.place = run, dry_run, place
         self.precision = precision_of(run.train, place.device if place.here else None)
         self.estimate = self.estimated(run.train, place.gpus)
         self.fits = self.estimate.memory.reserved <= place.memory
@@ -101,24 +101,24 @@ class Planned:
     def estimated(self, how: Train, gpus: int) -> "Estimate":
         from regard.training.estimate import estimate
 
-        rehearsal = self.rehearsal
-        return estimate(rehearsal.task, rehearsal.sizes, rehearsal.outline(gpus), how, device=self.place.device.type,
-                        precision=self.precision, gpus=gpus, shapes=rehearsal.shapes)
+        dry_run = self.dry_run
+        return estimate(dry_run.task, dry_run.sizes, dry_run.outline(gpus), how, device=self.place.device.type,
+                        precision=self.precision, gpus=gpus, shapes=dry_run.shapes)
 
     def about(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
         from regard.training.update import is_compiled
 
-        found, rows, length = self.estimate, *self.rehearsal.shape
+        found, rows, length = self.estimate, *self.dry_run.shape
         step, how = self.seconds()
-        parameters = self.rehearsal.parameters()
+        parameters = self.dry_run.parameters()
         return {
             "task": self.run.task, "device": self.place.name, "gpus": self.place.gpus,
             "precision": str(self.precision).removeprefix("torch."),
             "compiled": is_compiled(self.run.train, self.place.device.type), "batch": {"rows": rows, "length": length},
             "parameters": parameters.total, "parts": parameters.parts,
             "learning": parameters.learning, "frozen": parameters.frozen,
-            "work": work(self.rehearsal, parameters.total, steps=self.run.train.steps),
+            "work": work(self.dry_run, parameters.total, steps=self.run.train.steps),
             "memory": {**asdict(found.memory), "available": self.place.memory}, "fits": self.fits,
             "instead": None if self.fits else self.instead(),
             "seconds": {"step": step, "run": step * self.run.train.steps, "how": how},
@@ -126,9 +126,9 @@ class Planned:
 
     def assumed(self) -> list[str]:
         """What only the data could tell, and it was not read."""
-        sizes = ", ".join(f"{name} {size:,}" for name, size in self.rehearsal.sizes.items())
+        sizes = ", ".join(f"{name} {size:,}" for name, size in self.dry_run.sizes.items())
         return [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})",
-                f"{self.rehearsal.shape[1]} tokens an example (--length)"]
+                f"{self.dry_run.shape[1]} tokens an example (--length)"]
 
     def seconds(self) -> tuple[float, str]:
         """Of a step, and whether they were measured."""
@@ -144,7 +144,7 @@ class Planned:
         if guess > PATIENCE or not self.fits:
             return guess, "computed"
         print_message("a few steps, to see how long they take …")
-        step = median(measure(self.rehearsal, self.run, device=place.device, precision=self.precision,
+        step = median(measure(self.dry_run, self.run, device=place.device, precision=self.precision,
                               processes=place.gpus))
         if place.machine is not None:  # one GPU was measured; the others are heard meanwhile
             step = max(step, bytes_sent(found.parameters.sent(how), how, place.gpus) / place.machine.link)
@@ -166,7 +166,7 @@ class Planned:
     def _others(self) -> Iterator[list[tuple[Train, int]]]:
         """Other ways to the same model, the cheapest first: smaller pieces, recomputation, shards, more GPUs."""
         how, gpus = self.run.train, self.place.gpus
-        rows = -(-self.rehearsal.shape[0] // gpus)
+        rows = -(-self.dry_run.shape[0] // gpus)
         pieces = [2**i for i in range(1, rows.bit_length() + 1) if how.accumulate < 2**i <= rows]
         yield [(replace(how, accumulate=count), gpus) for count in pieces]
         yield [(replace(how, activation_checkpointing=True, accumulate=count), gpus)
@@ -177,13 +177,13 @@ class Planned:
             yield [(replace(how, activation_checkpointing=True, fsdp=True), count) for count in counts]
 
 
-def work(rehearsal: "DryRun", parameters: int, *, steps: int) -> dict[str, float]:
+def work(dry_run: "DryRun", parameters: int, *, steps: int) -> dict[str, float]:
     """Floating-point operations of a whole run: in the products with the weights, and between queries and keys."""
     from regard.training.estimate import attention_operations
 
-    tokens = steps * math.prod(rehearsal.shape)
+    tokens = steps * math.prod(dry_run.shape)
     weights = 6.0 * parameters * tokens
-    each = attention_operations(rehearsal.model(), rehearsal.shape[1], rehearsal.task.run.model.window)
+    each = attention_operations(dry_run.model(), dry_run.shape[1], dry_run.task.run.model.window)
     return {"tokens": tokens, "weights": weights, "attention": float(each * tokens),
             "petaflop_days": weights / PETAFLOP_DAY, "petaflop_days_attention": each * tokens / PETAFLOP_DAY}
 

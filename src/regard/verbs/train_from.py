@@ -32,31 +32,31 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
     from regard.convert.backbone import backbone_of
     from regard.models.build import reads_what_it_writes
 
-    body = backbone_of(source)
-    writes = body.task == "language"
-    serves = body.task in READERS or (writes and reads_what_it_writes(body.tower)) if reads else writes
+    backbone = backbone_of(source)
+    writes = backbone.task == "language"
+    serves = backbone.task in READERS or (writes and reads_what_it_writes(backbone.tower)) if reads else writes
     if not serves:
-        raise UserError(f"--from {source}: its model is of the task {body.task}, and {task} needs "
+        raise UserError(f"--from {source}: its model is of the task {backbone.task}, and {task} needs "
                         f"{'an encoder' if reads else 'a language model'}")
-    model = body.tower
-    if body.task not in SUMMED_UP:  # how a text becomes one vector was not learned there
+    model = backbone.tower
+    if backbone.task not in SUMMED_UP:  # how a text becomes one vector was not learned there
         usual = plain.model if model.preset is None else PRESETS[model.preset]()
         model = replace(model, pool=usual.pool, head=usual.head)
-    return tuned(plain, model, start=str(source), tokens=str(body.tokens), longest=body.longest, tune=tune,
+    return tuned(plain, model, start=str(source), tokens=str(backbone.tokens), longest=backbone.longest, tune=tune,
                  has_new_layer=reads and writes)
 
 
-def refuse_another_shape(model: Tower, body: Tower, source: Path) -> None:
+def refuse_another_shape(model: Tower, backbone: Tower, source: Path) -> None:
     """What a body has learned fits no other shape. Only its depth may be less: the lower blocks are taken."""
-    model, body = _derived(model), _derived(body)
-    names = (*SHAPE, "max_positions") if body.positions in ("learned", "fourier") else SHAPE
+    model, backbone = _derived(model), _derived(backbone)
+    names = (*SHAPE, "max_positions") if backbone.positions in ("learned", "fourier") else SHAPE
     for name in names:
-        wanted, has = getattr(model, name), getattr(body, name)
+        wanted, has = getattr(model, name), getattr(backbone, name)
         if wanted != has and not (name == "depth" and wanted < has):
             anew = "or train from the beginning, without --from"
-            if model.preset != body.preset:  # which says more than the first setting that differs by it
+            if model.preset != backbone.preset:  # which says more than the first setting that differs by it
                 asked = f"model.preset={written(model.preset)}: has model.{name}={written(wanted)}"
-                made = "without a preset" if body.preset is None else f"from model.preset={body.preset}"
+                made = "without a preset" if backbone.preset is None else f"from model.preset={backbone.preset}"
                 raise UserError(f"{asked}, and the model in {source}, made {made}, has {written(has)}; leave "
                                 f"model.preset out to take that model as it is, {anew}")
             fits = "no more" if name == "depth" else "no other"

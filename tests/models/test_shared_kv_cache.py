@@ -55,8 +55,8 @@ def test_rows_change_places_and_leave_their_keys(settings: dict[str, object], pr
     torch.manual_seed(prompt)
     model = decoder(**settings)
     states = both(model, prompt=prompt)
-    assert states[0].siblings is not None
-    assert states[1].siblings is None
+    assert states[0].shared_kv is not None
+    assert states[1].shared_kv is None
     for _ in range(6):
         same_step(model, states)
         parents = (torch.randint(SIZE, (SOURCES, SIZE)) + SIZE * torch.arange(SOURCES)[:, None]).flatten()
@@ -99,7 +99,7 @@ def test_who_looks_sees_each_row_with_a_past_of_its_own() -> None:
     with watch(model, "*.self") as seen:
         state = model.begin(SOURCES, Memory(torch.randn(SOURCES, 5, 16)))
         state.fan_out(SIZE)
-        assert state.siblings is None
+        assert state.shared_kv is None
         model.step(tokens(SOURCES * SIZE, 2), state)
     assert seen["blocks.0.self"].shape == (SOURCES * SIZE, 4, 2, 2)
     assert model.begin(SOURCES).may_share
