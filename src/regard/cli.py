@@ -175,6 +175,10 @@ def predict(
     embed: Annotated[str | None, typer.Option(
         "--embed", metavar="FILE", help="Do not answer: write a vector of each input, by an encoder. A .npy is numpy; "
                                         "a .jsonl, or - for stdout, has a line of JSON for each.")] = None,
+    input_tokens: Annotated[int | None, typer.Option(
+        "--input-tokens", min=1, metavar="TOKENS", help="Read inputs of up to so many tokens, where training had "
+                                                        "shorter ones (data.max_tokens). A note says first what that "
+                                                        "costs.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
@@ -189,10 +193,11 @@ def predict(
 
         if unused := [*(setting or []), *short, *(f"--stop {text}" for text in stop or []), *["--score"] * score]:
             raise UserError(f"{unused[0]}: --embed writes vectors, which are not searched for")
-        vectors.main(inputs or [], run, embed, device, precision, quantize, json, verify=verify)
+        vectors.main(inputs or [], run, embed, device, precision, quantize, json, verify=verify,
+                     input_tokens=input_tokens)
         return
     main(inputs or [], run, [*(setting or []), *short], stop or [], score, device, precision, quantize, json,
-         verify=verify)
+         verify=verify, input_tokens=input_tokens)
 
 
 @app.command()

@@ -27,6 +27,7 @@ from regard.settings.schema import Run, Search
 from regard.stdio import print_message
 from regard.tasks import make
 from regard.tasks.base import Answer, Likelihood, Scores, Task
+from regard.tasks.long_input import cost_in_words, reading
 from regard.tasks.prepared import is_kept, restored
 
 __all__ = ["Predictor", "load"]
@@ -153,11 +154,12 @@ def _checked(texts: Sequence[str]) -> list[str]:
 
 
 def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
-         quantize: str | None = None, verify: bool = True) -> Predictor:
+         quantize: str | None = None, verify: bool = True, input_tokens: int | None = None) -> Predictor:
     """The model of a run directory. In `bfloat16` it answers faster, and rounds its scores to two digits or three.
 
     `quantize` narrows its weights: to `int8`, or on a CPU to `float16`. `verify` first compares the files that are
-    read with the run's manifest, which takes about a second per gigabyte.
+    read with the run's manifest, which takes about a second per gigabyte. `input_tokens` lets it read longer inputs
+    than those of training, to which they are otherwise cut; a note says first what that costs.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision={precision}: there are {' and '.join(PRECISIONS)}")
@@ -168,7 +170,9 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
         manifest.check(folder, *manifest.ANSWERING)
         if not manifest.exists(folder):
             print_message(f"note: {folder} has no {manifest.NAME}: its files are read unchecked")
-    run = load_settings(folder / "run.json")
+    run = trained = load_settings(folder / "run.json")
+    if input_tokens is not None:
+        run = reading(run, input_tokens)
     for part in ("model.safetensors", "config.json"):
         if not (folder / part).is_file():
             raise UserError(f"{folder}: the run has not ended yet (it has no {part}); "
@@ -183,6 +187,9 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     model = task.build({**task.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
     model.to(place).eval()
+    if input_tokens is not None:
+        cost = cost_in_words(model, input_tokens, trained.data.max_tokens, window=run.model.window)
+        print_message(f"note: {cost}")
     if quantize is not None and not next(model.parameters()).is_cuda:
         quantize_weights(model, quantize)  # from the weights as they are
     model.to(PRECISIONS[precision])

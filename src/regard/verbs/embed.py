@@ -32,7 +32,7 @@ class Sink(Protocol):
 
 
 def main(inputs: Sequence[str], run: Path | None, where: str, device: str, precision: str, quantize: str | None,
-         json: bool, *, verify: bool = True) -> None:
+         json: bool, *, verify: bool = True, input_tokens: int | None = None) -> None:
     check_stdin(inputs)
     folder, place = chosen(run), Path(where)
     if where != STDOUT and place.suffix not in (".npy", ".jsonl"):
@@ -42,7 +42,8 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
 
     from regard.predictor import load
 
-    predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
+    predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify,
+                     input_tokens=input_tokens)
     width, count = len(predictor.embed([""])[0]), 0  # and a run without vectors says so before a file is there
     with _lines(sys.stdout.buffer) if where == STDOUT else _file(place, width) as sink:
         for some in batched(texts_of(inputs), MAX_TEXTS_AT_ONCE):

@@ -31,7 +31,8 @@ SHOWN = 60  # characters at the end of an input, by which its answers are headed
 
 
 def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop: Sequence[str], score: bool,
-         device: str, precision: str, quantize: str | None, json: bool, *, verify: bool = True) -> None:
+         device: str, precision: str, quantize: str | None, json: bool, *, verify: bool = True,
+         input_tokens: int | None = None) -> None:
     check_stdin(inputs)
     folder = chosen(run)
     load_settings(None, overrides)  # what is wrong in them is said before torch is imported, which takes seconds
@@ -45,7 +46,8 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
 
     from regard.predictor import load
 
-    predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
+    predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify,
+                     input_tokens=input_tokens)
     search = load_settings(None, overrides, base=predictor.run).search
     search = replace(search, stop=tuple(stop) or search.stop)
     # A person who types wants each answer at once; a file is worked off in batches.
