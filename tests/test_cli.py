@@ -25,8 +25,8 @@ from safetensors.numpy import load_file
 import regard
 from heeding import signals_heeded
 from regard.cli import main
-from regard.settings.knobs import KNOBS
 from regard.settings.load import load, to_json
+from regard.settings.setting import SETTINGS
 from regard.verbs.train import settled
 
 ROOT = Path(__file__).parents[1]
@@ -637,7 +637,7 @@ def test_no_color_is_honoured() -> None:
 
 def test_settings_lists_every_setting() -> None:
     listed = json.loads(run("settings", "--json").out)
-    assert list(listed) == list(KNOBS)
+    assert list(listed) == list(SETTINGS)
     assert listed["model.width"] == {"type": "a whole number of at least 1", "default": "256",
                                      "doc": "numbers per token between blocks"}
     assert all(f"{path} = " in run("settings").out for path in ("seed", "search.beam"))
@@ -649,7 +649,7 @@ def test_settings_lists_every_setting() -> None:
 ])  # fmt: skip
 def test_settings_can_be_asked_for_by_a_part_of_their_names(word: str, held: set[str] | None) -> None:
     listed = json.loads(run("settings", word, "--json").out)
-    assert set(listed) == (held or {path for path in KNOBS if word in path})
+    assert set(listed) == (held or {path for path in SETTINGS if word in path})
     assert run("settings", word).out.count(" = ") == len(listed)
 
 

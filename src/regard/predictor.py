@@ -21,9 +21,9 @@ from regard.kernels.quantize import quantize as quantize_weights
 from regard.look.choices import Output
 from regard.look.record import Record
 from regard.settings.errors import UserError
-from regard.settings.knobs import KNOBS, checked
 from regard.settings.load import load as load_settings
 from regard.settings.schema import Run, Search
+from regard.settings.setting import SETTINGS, checked
 from regard.stdio import print_message
 from regard.tasks import make
 from regard.tasks.base import Answer, Likelihood, Scores, Task
@@ -138,12 +138,12 @@ class Predictor:
     def _settled(self, given: Mapping[str, object]) -> Search:
         """The search of the run, with these settings in place of its own."""
         for name in given:
-            if f"search.{name}" not in KNOBS:
+            if f"search.{name}" not in SETTINGS:
                 known = [field.name for field in fields(Search)]
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"{name}: no such setting of the search; {hint}")
-        settings = {name: checked(KNOBS[f"search.{name}"], list(value) if isinstance(value, tuple) else value)
+        settings = {name: checked(SETTINGS[f"search.{name}"], list(value) if isinstance(value, tuple) else value)
                     for name, value in given.items()}
         return replace(self.run.search, **settings)
 

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import COARSEST, FINEST, KNOBS, of, written
 from regard.settings.load import ADAPTED, differences, from_json, load, to_json
 from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Run, Tower
+from regard.settings.setting import COARSEST, FINEST, SETTINGS, of, written
 
 
 def message(*overrides: str, recipe: Path | None = None) -> str:
@@ -106,13 +106,13 @@ def test_a_run_written_as_overrides_is_that_run(run: Run) -> None:
     run = replace(run, task="translate", data=data, model=replace(run.model, score="dot", head="linear"),
                   tokens=replace(run.tokens, file="gpt2"), search=replace(run.search, stop=("a b",)),
                   train=replace(run.train, start="bert", lora_on=("q",)))
-    overrides = [f"{path}={written(of(run, path))}" for path in KNOBS]
+    overrides = [f"{path}={written(of(run, path))}" for path in SETTINGS]
     assert load(overrides=overrides) == run
 
 
 @given(runs(), runs())
 def test_the_differences_name_every_setting_that_differs(a: Run, b: Run) -> None:
-    different = [path for path in KNOBS if of(a, path) != of(b, path)]
+    different = [path for path in SETTINGS if of(a, path) != of(b, path)]
     assert [line.partition(": ")[0] for line in differences(a, b)] == different
     assert differences(a, a) == []
 
@@ -125,7 +125,7 @@ def test_a_difference_reads_from_old_to_new() -> None:
 
 # Any input.
 
-PATHS = list(KNOBS)
+PATHS = list(SETTINGS)
 KEYS = st.sampled_from([*PATHS, *(path.rpartition(".")[2] for path in PATHS),
                         "format", "model", "train", "data", "x"])
 SNIPPETS = st.sampled_from([

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.settings.knobs import KNOBS
 from regard.settings.near import nearest, unknown
+from regard.settings.setting import SETTINGS
 
 
 @pytest.mark.parametrize(("path", "said"), [
@@ -31,6 +31,6 @@ def test_an_unknown_setting_is_answered_with_the_near_one(path: str, said: str) 
     assert str(unknown(path)).startswith(said)
 
 
-@given(st.sampled_from(sorted(KNOBS)))
+@given(st.sampled_from(sorted(SETTINGS)))
 def test_a_setting_is_nearest_to_itself(path: str) -> None:
     assert path in nearest(path)

@@ -21,9 +21,9 @@ from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer
 from regard.models.electra import smaller
 from regard.settings.errors import UserError
-from regard.settings.knobs import shown
 from regard.settings.opening import own_folder, refuse_irregular
 from regard.settings.schema import Tower
+from regard.settings.setting import shown
 
 __all__ = ["Published", "pad_of", "read_config", "read_directory", "read_llama2c", "read_tensors", "refuse_sizes",
            "vocabulary_of", "write_directory"]

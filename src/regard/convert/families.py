@@ -13,7 +13,7 @@ from regard.convert.qwen3 import QWEN3
 from regard.convert.roberta import ROBERTA
 from regard.convert.shape import Shape
 from regard.settings.errors import UserError
-from regard.settings.knobs import shown, written
+from regard.settings.setting import shown, written
 
 __all__ = ["FAMILIES", "family_named", "family_of", "why_none"]
 

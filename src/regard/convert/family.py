@@ -12,8 +12,8 @@ from regard.convert.keys import Keys
 from regard.convert.rules import Rule, Table
 from regard.convert.shape import Shape
 from regard.settings.errors import UserError
-from regard.settings.knobs import shown
 from regard.settings.schema import Tower
+from regard.settings.setting import shown
 
 __all__ = ["Family", "Head"]
 

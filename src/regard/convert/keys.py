@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import KNOBS, checked, shown
 from regard.settings.load import check_heads, check_positions
 from regard.settings.schema import Tower
+from regard.settings.setting import SETTINGS, checked, shown
 
 __all__ = ["Keys", "canonical"]
 
@@ -96,7 +96,7 @@ class Keys:
 
     def _value(self, theirs: str, ours: str, value: Any, origin: str) -> Any:
         try:
-            return checked(KNOBS[f"model.{ours}"], value)
+            return checked(SETTINGS[f"model.{ours}"], value)
         except UserError as error:
             reason = str(error).partition(": ")[2]
             raise UserError(f"{origin}: {theirs}={shown(value)}: {reason}") from None

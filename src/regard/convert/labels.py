@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import shown
+from regard.settings.setting import shown
 
 __all__ = ["read", "spelled"]
 

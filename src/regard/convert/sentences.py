@@ -7,9 +7,9 @@ from typing import Any, Literal
 from regard.checkpoint import read_json, read_list, write_json
 from regard.convert.shape import Shape
 from regard.settings.errors import UserError
-from regard.settings.knobs import shown
 from regard.settings.opening import own_folder
 from regard.settings.schema import Tower
+from regard.settings.setting import shown
 
 __all__ = ["read", "write"]
 

@@ -13,8 +13,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from regard.data.trial import MAX_TOKENIZER_BYTES, refuse_harmful
 from regard.data.vocabulary import SPECIALS
 from regard.settings.errors import UserError, amount
-from regard.settings.knobs import shown
 from regard.settings.opening import refuse_irregular, to_read
+from regard.settings.setting import shown
 
 __all__ = ["ENDS", "MASKS", "Specials", "library_at", "panicking", "refusing", "specials_of"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.runs.summary import Score, Summary
-from regard.settings.knobs import ascii_unless_printable
 from regard.settings.schema import Data
+from regard.settings.setting import ascii_unless_printable
 
 __all__ = ["record", "table"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import ascii_unless_printable
 from regard.settings.opening import to_read
+from regard.settings.setting import ascii_unless_printable
 
 __all__ = ["once_each", "parsed"]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from regard.settings.errors import UserError, count
 from regard.settings.files import once_each, parsed
-from regard.settings.knobs import DEFAULTS, KNOBS, SECTIONS, checked, none_if_said, of, shown, typed, written
 from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, PRESETS
 from regard.settings.schema import Run, Tower, Train
+from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, checked, none_if_said, of, shown, typed, written
 
 __all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of",
            "to_json"]
@@ -42,7 +42,7 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
                 # A saved run spells out every setting: as a base, it leaves a new preset room to act.
                 base = from_json(content)
             else:
-                given = {path: checked(KNOBS[path], none_if_said(KNOBS[path], value))
+                given = {path: checked(SETTINGS[path], none_if_said(SETTINGS[path], value))
                          for path, value in once_each(flat(content)).items()}
         except UserError as error:
             raise UserError(f"{error} (in {recipe})") from None
@@ -68,7 +68,7 @@ def said_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()
     value: Any = parsed(recipe) if recipe is not None else {}
     for word in path.split("."):
         value = value.get(word) if isinstance(value, dict) else None
-    named = [none_if_said(KNOBS[path], value), *(value for name, value in map(override, overrides) if name == path)]
+    named = [none_if_said(SETTINGS[path], value), *(value for name, value in map(override, overrides) if name == path)]
     return named[-1]
 
 
@@ -85,13 +85,13 @@ def from_json(data: Any) -> Run:
     if version != FORMAT or isinstance(version, bool):
         raise UserError(f"format: saved in version {shown(version)}, and this regard reads version {FORMAT}")
     settings = once_each(flat({key: value for key, value in data.items() if key != "format"}))
-    return assembled({path: checked(KNOBS[path], value) for path, value in settings.items()}, DEFAULTS)
+    return assembled({path: checked(SETTINGS[path], value) for path, value in settings.items()}, DEFAULTS)
 
 
 def differences(a: Run, b: Run) -> list[str]:
     """One line for each setting that differs, as in "model.width: 128 → 256"."""
     return [f"{path}: {written(of(a, path))} → {written(of(b, path))}"
-            for path in KNOBS if of(a, path) != of(b, path)]
+            for path in SETTINGS if of(a, path) != of(b, path)]
 
 
 def conflicts(saved: Run, run: Run) -> list[str]:
@@ -131,7 +131,7 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
         path = prefix + key
         if path in SECTIONS and isinstance(value, dict):
             yield from flat(value, f"{path}.")
-        elif path in KNOBS:
+        elif path in SETTINGS:
             yield path, value
         else:
             raise unknown(innermost(path, value))
@@ -151,10 +151,10 @@ def override(text: str) -> tuple[str, Any]:
     path, value = path.strip(), value.strip()
     if not equals or not path:
         raise UserError(f"{shown(text)}: wants a setting and its value, as in model.width=128")
-    if path not in KNOBS:
+    if path not in SETTINGS:
         raise unknown(path)
-    knob = KNOBS[path]
-    return path, checked(knob, typed(knob, value))
+    setting = SETTINGS[path]
+    return path, checked(setting, typed(setting, value))
 
 
 # Settings that have to fit each other.

@@ -7,7 +7,7 @@
 from difflib import SequenceMatcher
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import KNOBS, SECTIONS, ascii_unless_printable
+from regard.settings.setting import SECTIONS, SETTINGS, ascii_unless_printable
 
 __all__ = ["nearest", "unknown"]
 
@@ -15,14 +15,14 @@ __all__ = ["nearest", "unknown"]
 def unknown(path: str) -> UserError:
     name = ascii_unless_printable(path[:80])
     section = path.partition(".")[0]
-    inside = ", ".join(knob.partition(".")[2] for knob in KNOBS if knob.startswith(f"{section}."))
+    inside = ", ".join(setting.partition(".")[2] for setting in SETTINGS if setting.startswith(f"{section}."))
     if path in SECTIONS:
         return UserError(f"{name}: is a section, not a setting; it has {inside}")
     if near := nearest(path[:80]):
         return UserError(f"{name}: no such setting; did you mean {' or '.join(near)}?")
     if section in SECTIONS:
         return UserError(f"{name}: no such setting; {section} has {inside}")
-    outside = ", ".join(knob for knob in KNOBS if "." not in knob)
+    outside = ", ".join(setting for setting in SETTINGS if "." not in setting)
     return UserError(f"{name}: no such setting; there are {outside} and the sections {', '.join(SECTIONS)}")
 
 
@@ -34,7 +34,7 @@ def nearest(path: str) -> list[str]:
     """
     section, _, name = path.rpartition(".")
     scores = {}
-    for candidate in [*KNOBS, *SECTIONS]:
+    for candidate in [*SETTINGS, *SECTIONS]:
         its_section, _, its_name = candidate.rpartition(".")
         alike = name_likeness(name, its_name)
         if alike > 0.55:

@@ -21,8 +21,8 @@ from regard.look.choices import Choice, Output
 from regard.look.confusion import Confusion
 from regard.look.record import Record
 from regard.settings.errors import UserError
-from regard.settings.knobs import written
 from regard.settings.schema import Run, Search, Tower
+from regard.settings.setting import written
 from regard.tasks.prepared import prepare
 
 __all__ = ["FIRST_SHOWN", "Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",

@@ -19,8 +19,8 @@ from regard.look.record import Record
 from regard.models.masked_lm import MaskedLM
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
-from regard.settings.knobs import shown
 from regard.settings.schema import Search
+from regard.settings.setting import shown
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
 from regard.tasks.masked_text import MaskedBatch, MaskedText, at
 from regard.tasks.reading import alike, attention, padded, seen

@@ -6,8 +6,8 @@ import torch
 
 from regard.device import available, size_in_words
 from regard.settings.errors import Failure
-from regard.settings.knobs import of, written
 from regard.settings.schema import Run
+from regard.settings.setting import of, written
 from regard.tasks import make
 from regard.tasks.base import Sizes
 from regard.training.trainable import learner

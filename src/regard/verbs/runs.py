@@ -8,7 +8,7 @@ from pathlib import Path
 from regard.runs.listing import record, table
 from regard.runs.summary import Summary, summaries, summary
 from regard.settings.errors import UserError
-from regard.settings.knobs import ascii_unless_printable
+from regard.settings.setting import ascii_unless_printable
 from regard.stdio import print_message, print_result
 
 __all__ = ["ROOT", "chosen", "main", "prepare_to_draw"]

@@ -1,12 +1,12 @@
-"""`regard settings`: every knob there is, or those whose names hold a word."""
+"""`regard settings`: every setting there is, or those whose names hold a word."""
 
 import json
 import shutil
 import textwrap
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import ascii_unless_printable, describe
 from regard.settings.near import nearest
+from regard.settings.setting import ascii_unless_printable, describe
 from regard.stdio import print_result
 
 __all__ = ["main"]

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import written
 from regard.settings.presets import PRESETS, tuned
 from regard.settings.schema import Run, Tower
+from regard.settings.setting import written
 
 __all__ = ["begun", "refuse_another_shape"]
 

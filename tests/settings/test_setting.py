@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from regard.settings.errors import UserError
-from regard.settings.knobs import describe, of
 from regard.settings.load import load
 from regard.settings.schema import Run
+from regard.settings.setting import describe, of
 
 
 @pytest.mark.parametrize(("override", "said"), [

@@ -1,8 +1,8 @@
 """Every setting by its dotted path, and which values it may have: out of text, out of a file, and back into words.
 
->>> KNOBS["model.width"].limits
+>>> SETTINGS["model.width"].limits
 {'least': 1}
->>> checked(KNOBS["train.grad_clip"], typed(KNOBS["train.grad_clip"], "1"))
+>>> checked(SETTINGS["train.grad_clip"], typed(SETTINGS["train.grad_clip"], "1"))
 1.0
 """
 
@@ -17,8 +17,22 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
 
-__all__ = ["COARSEST", "DEFAULTS", "FINEST", "KNOBS", "SECTIONS", "Knob", "ascii_unless_printable", "checked",
-           "describe", "none_if_said", "of", "shown", "typed", "written"]
+__all__ = [
+    "COARSEST",
+    "DEFAULTS",
+    "FINEST",
+    "SECTIONS",
+    "SETTINGS",
+    "Setting",
+    "ascii_unless_printable",
+    "checked",
+    "describe",
+    "none_if_said",
+    "of",
+    "shown",
+    "typed",
+    "written",
+]
 
 LARGEST_WHOLE = 2**63 - 1  # what a tensor's size, TOML and every other reader of run.json can hold
 # A model works in float32: its largest number is 3.4e38 and its smallest 1.2e-38. Some are multiplied or inverted.
@@ -28,7 +42,7 @@ DEFAULTS = Run()
 
 
 @dataclass(frozen=True)
-class Knob:
+class Setting:
     """One setting: what the walk over the dataclasses found out about it."""
 
     path: str
@@ -62,7 +76,7 @@ class Knob:
         return UserError(f"{self.path}: wants {self.wanted}{limits}{self.or_none}, got {shown(value)}{hint}")
 
 
-def walk(section: type, prefix: str = "") -> Iterator[Knob]:
+def walk(section: type, prefix: str = "") -> Iterator[Setting]:
     hints = get_type_hints(section)
     for field in fields(section):
         kind, path = hints[field.name], prefix + field.name
@@ -74,10 +88,10 @@ def walk(section: type, prefix: str = "") -> Iterator[Knob]:
         if optional:
             (kind,) = (part for part in get_args(kind) if part is not type(None))
         limits = {name: limit for name, limit in field.metadata.items() if name != "doc"}
-        yield Knob(path, kind, optional, field.metadata["doc"], limits)
+        yield Setting(path, kind, optional, field.metadata["doc"], limits)
 
 
-KNOBS = {knob.path: knob for knob in walk(Run)}
+SETTINGS = {setting.path: setting for setting in walk(Run)}
 SECTIONS = [field.name for field in fields(Run) if is_dataclass(getattr(DEFAULTS, field.name))]
 
 
@@ -90,33 +104,33 @@ def of(run: Run, path: str) -> Any:
 
 def describe() -> Iterator[tuple[str, str, str, str]]:
     """(dotted path, type in words, default, doc line) of every setting, in the schema's order."""
-    for knob in KNOBS.values():
-        kind = knob.wanted + knob.limits_in_words + knob.or_none
-        yield knob.path, kind, written(of(DEFAULTS, knob.path)), knob.doc
+    for setting in SETTINGS.values():
+        kind = setting.wanted + setting.limits_in_words + setting.or_none
+        yield setting.path, kind, written(of(DEFAULTS, setting.path)), setting.doc
 
 
 # From what a file or a person says to a value of the right type.
 
 
-def typed(knob: Knob, text: str) -> Any:
+def typed(setting: Setting, text: str) -> Any:
     """The text as the setting's type; where it cannot be read so, unchanged, for `checked` to refuse."""
-    if none_if_said(knob, text) is None:
+    if none_if_said(setting, text) is None:
         return None
-    if knob.type is bool:
+    if setting.type is bool:
         return SWITCHES.get(text.lower(), text)
-    if knob.type is int and re.fullmatch(r"[+-]?[0-9]+(_[0-9]+)*", text) and len(text) <= 40:
+    if setting.type is int and re.fullmatch(r"[+-]?[0-9]+(_[0-9]+)*", text) and len(text) <= 40:
         return int(text)
-    if knob.type is float and (value := number(text)) is not None and math.isfinite(value):
+    if setting.type is float and (value := number(text)) is not None and math.isfinite(value):
         return value
-    if knob.type == tuple[str, ...]:
+    if setting.type == tuple[str, ...]:
         # A file called none is ./none.
         return [] if text.lower() in ("", "none", "null") else [part.strip() for part in text.split(",")]
     return text
 
 
-def none_if_said(knob: Knob, value: Any) -> Any:
+def none_if_said(setting: Setting, value: Any) -> Any:
     """TOML and the command line have no null: there, the word says it."""
-    said = knob.optional and isinstance(value, str) and value.lower() in ("none", "null")
+    said = setting.optional and isinstance(value, str) and value.lower() in ("none", "null")
     return None if said else value
 
 
@@ -127,61 +141,61 @@ def number(text: str) -> float | None:
         return None
 
 
-def checked(knob: Knob, value: Any) -> Any:
+def checked(setting: Setting, value: Any) -> Any:
     """The value, if the setting may have it."""
-    if value is None and knob.optional:
+    if value is None and setting.optional:
         return None
-    if knob.choices:
+    if setting.choices:
         if not isinstance(value, str):
-            raise knob.refuse(value)
-        if value in knob.choices:
+            raise setting.refuse(value)
+        if value in setting.choices:
             return value
-        near = get_close_matches(value[:80].lower(), knob.choices, n=1)
-        raise knob.refuse(value, f"; did you mean {near[0]}?" if near else "")
-    if knob.type is bool and isinstance(value, bool):
+        near = get_close_matches(value[:80].lower(), setting.choices, n=1)
+        raise setting.refuse(value, f"; did you mean {near[0]}?" if near else "")
+    if setting.type is bool and isinstance(value, bool):
         return value
-    if knob.type in (int, float) and not isinstance(value, bool):
-        return within(knob, value)
-    if knob.type is str:
-        return plain(knob, value)
-    if knob.type == tuple[str, ...]:
+    if setting.type in (int, float) and not isinstance(value, bool):
+        return within(setting, value)
+    if setting.type is str:
+        return plain(setting, value)
+    if setting.type == tuple[str, ...]:
         if isinstance(value, list):
-            return tuple(plain(knob, part) for part in value)
-        raise knob.refuse(value, f"; write [{shown(value)}]" if isinstance(value, str) else "")
-    raise knob.refuse(value)
+            return tuple(plain(setting, part) for part in value)
+        raise setting.refuse(value, f"; write [{shown(value)}]" if isinstance(value, str) else "")
+    raise setting.refuse(value)
 
 
-def within(knob: Knob, value: Any) -> int | float:
+def within(setting: Setting, value: Any) -> int | float:
     """The number, if it is one, is finite and is in the setting's range."""
     said = number(value) if isinstance(value, str) else value
     if isinstance(said, float) and not math.isfinite(said):
-        raise knob.refuse(value, ", which is not finite")
-    if knob.type is int and isinstance(said, float) and said.is_integer() and abs(said) < 1e15:
-        raise knob.refuse(value, f"; write {int(said)}")
-    if not isinstance(value, int if knob.type is int else int | float):
-        raise knob.refuse(value)
+        raise setting.refuse(value, ", which is not finite")
+    if setting.type is int and isinstance(said, float) and said.is_integer() and abs(said) < 1e15:
+        raise setting.refuse(value, f"; write {int(said)}")
+    if not isinstance(value, int if setting.type is int else int | float):
+        raise setting.refuse(value)
     if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-        raise knob.refuse(value, ", which is too large")
-    if knob.type is float and value and not FINEST <= abs(value) <= COARSEST:
-        raise knob.refuse(value, f", which float32 cannot work with; take one from {FINEST:g} to {COARSEST:g}"
-                          + ", or 0" * (knob.limits.get("least") == 0))
-    limits = knob.limits
+        raise setting.refuse(value, ", which is too large")
+    if setting.type is float and value and not FINEST <= abs(value) <= COARSEST:
+        raise setting.refuse(value, f", which float32 cannot work with; take one from {FINEST:g} to {COARSEST:g}"
+                          + ", or 0" * (setting.limits.get("least") == 0))
+    limits = setting.limits
     if (value < limits.get("least", -math.inf) or value > limits.get("most", math.inf)
             or value <= limits.get("above", -math.inf) or value >= limits.get("below", math.inf)):
-        raise knob.refuse(value, limits=knob.limits_in_words)
-    return int(value) if knob.type is int else float(value)
+        raise setting.refuse(value, limits=setting.limits_in_words)
+    return int(value) if setting.type is int else float(value)
 
 
-def plain(knob: Knob, text: Any) -> str:
+def plain(setting: Setting, text: Any) -> str:
     """The text, if it is one that can be printed, saved and used as a path."""
     if not isinstance(text, str):
-        raise knob.refuse(text)
+        raise setting.refuse(text)
     if not text:
-        raise knob.refuse(text, ", which is empty")
+        raise setting.refuse(text, ", which is empty")
     if "\0" in text:
-        raise knob.refuse(text, ", which holds a NUL character")
+        raise setting.refuse(text, ", which holds a NUL character")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise knob.refuse(text, ", which is not valid Unicode")
+        raise setting.refuse(text, ", which is not valid Unicode")
     return text
 
 
