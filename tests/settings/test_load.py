@@ -45,12 +45,14 @@ def values(kind: Any, limits: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     if kind is int:
         return st.integers(int(limits.get("least", -100)), int(limits.get("most", 2**63 - 1)))
     if kind is float:
-        least, above = limits.get("least"), limits.get("above")
-        most, below = limits.get("most"), limits.get("below")
-        return st.floats(least if above is None else above, most if below is None else below,
-                         exclude_min=above is not None, exclude_max=below is not None,
-                         allow_nan=False, allow_infinity=False).filter(
-                             lambda number: not number or FINEST <= abs(number) <= COARSEST)
+        least, most = limits.get("least", limits.get("above")), limits.get("most", limits.get("below"))
+        # Drawn from the range itself: of numbers that are filtered, too few sections would be left.
+        high = COARSEST if most is None else most
+        found = st.floats(max(FINEST, least or 0.0), high, exclude_min=bool(limits.get("above")),
+                          exclude_max="below" in limits)
+        if least is None:
+            found |= st.floats(-COARSEST, -FINEST)
+        return found if least or "above" in limits else found | st.just(0.0)
     return st.none() | values(next(part for part in get_args(kind) if part is not type(None)), limits)
 
 
