@@ -141,4 +141,7 @@ def test_an_encoder_trained_here_is_a_directory_that_transformers_opens(
     assert code == 0
     run("convert", str(tmp_path / "run"), "--out", str(tmp_path / "out"))
     run("convert", str(tmp_path / "out"), "--out", str(tmp_path / "again"))
-    assert run("predict", text, "--run", str(tmp_path / "again"))[:2] == (0, answer)
+    code, again, _ = run("predict", text, "--run", str(tmp_path / "again"))
+    assert code == 0
+    # What was published for blanks names its candidates; this run was not trained to.
+    assert again.split("\t")[0].strip() == answer.split("\t")[0].strip()

@@ -25,7 +25,7 @@ def tokens() -> Tokenizer:
 def test_a_document_is_its_start_its_ids_and_its_end(tokens: Tokenizer, tmp_path: Path) -> None:
     counts = write_shards(tmp_path / "train", (iter([text]) for text in DOCUMENTS), tokens)
     expected = [id for row in tokens.encode(DOCUMENTS) for id in (tokens.start, *row, tokens.end)]
-    ids = Shards.load(tmp_path / "train", counts.ids)
+    ids = Shards.load(tmp_path / "train", counts.ids, below=len(tokens))
     assert ids.around(0, len(ids)).tolist() == expected
     assert counts.documents == 3
     assert counts.ids == len(ids) == len(expected)
@@ -39,7 +39,7 @@ def test_how_many_files_and_batches_there_are_changes_nothing(
     monkeypatch.setattr(shards, "SHARD", 100)
     monkeypatch.setattr(shards, "CHARACTERS_AT_ONCE", 50)
     write_shards(tmp_path / "many", (iter(text.splitlines(keepends=True)) for text in DOCUMENTS), tokens, told.append)
-    one, many = (Shards.load(tmp_path / name, counts.ids) for name in ("one", "many"))
+    one, many = (Shards.load(tmp_path / name, counts.ids, below=len(tokens)) for name in ("one", "many"))
     assert len(one.parts) == 1 < len(many.parts)
     assert all(len(part) <= 100 for part in many.parts)
     assert one.around(0, len(one)).tolist() == many.around(0, len(many)).tolist()
@@ -52,14 +52,14 @@ def test_where_tokens_reach_over_words_a_document_is_encoded_whole(tmp_path: Pat
     library.save(str(tmp_path / "tokenizer.json"))
     tokens, text = Tokenizer.load(tmp_path), "a a" + " a a" * 20_000  # more than one piece
     counts = write_shards(tmp_path / "train", [iter([text])], tokens)
-    ids = Shards.load(tmp_path / "train", counts.ids).around(0, counts.ids)
+    ids = Shards.load(tmp_path / "train", counts.ids, below=len(tokens)).around(0, counts.ids)
     assert ids.tolist() == [0, *tokens.encode([text])[0], 1]
     assert counts.bytes == len(text)
 
 
 def test_ids_take_two_bytes_and_are_mapped(tokens: Tokenizer, tmp_path: Path) -> None:
     counts = write_shards(tmp_path / "train", [iter(["some text"])], tokens)
-    (part,) = Shards.load(tmp_path / "train", counts.ids).parts
+    (part,) = Shards.load(tmp_path / "train", counts.ids, below=len(tokens)).parts
     assert part.dtype == np.uint16
     assert isinstance(part, np.memmap)
 
@@ -76,7 +76,7 @@ def test_ids_of_which_a_file_is_missing_or_cut_are_refused(
         tokens: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "SHARD", 100)
     counts = write_shards(tmp_path / "train", (iter([text]) for text in DOCUMENTS), tokens)
-    assert len(Shards.load(tmp_path / "train", counts.ids)) == counts.ids
+    assert len(Shards.load(tmp_path / "train", counts.ids, below=len(tokens))) == counts.ids
     second = tmp_path / "train-00001.npy"
     whole = second.read_bytes()
     for harm in (whole[:-2], whole[:9], b"", None):
@@ -84,5 +84,5 @@ def test_ids_of_which_a_file_is_missing_or_cut_are_refused(
         if harm is not None:
             second.write_bytes(harm)
         with pytest.raises(UserError, match=r"train.*damaged"):
-            Shards.load(tmp_path / "train", counts.ids)
+            Shards.load(tmp_path / "train", counts.ids, below=len(tokens))
         second.write_bytes(whole)

@@ -72,9 +72,11 @@ def test_links_in_place_of_files_that_are_replaced_are_replaced_and_not_written_
     train(run, planted, quiet=True)
     assert precious.read_bytes() == KEPT
     assert not (tmp_path / "nothing").exists()
-    assert sorted(path.relative_to(planted) for path in planted.rglob("*") if path.is_file()) == sorted(
+    # A link at a temporary name that is not used is left as it was.
+    assert sorted(path.relative_to(planted) for path in planted.rglob("*") if path.is_file()
+                  and path.suffix != ".tmp") == sorted(
         path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
-    assert not [path for path in planted.rglob("*") if path.is_symlink()]
+    assert not [path for path in planted.rglob("*") if path.is_symlink() and path.suffix != ".tmp"]
 
 
 def test_links_among_checkpoints_are_deleted_and_what_they_lead_to_is_left(tmp_path: Path, precious: Path) -> None:
