@@ -237,7 +237,7 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
 # What is refused
 
 
-@pytest.mark.parametrize(("name", "config", "output_rows"), [
+@pytest.mark.parametrize(("name", "config", "said"), [
     ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key': regard has"),
     ("bert", {"is_decoder": True}, "is_decoder=true"), ("bert", {"add_cross_attention": True}, "add_cross_attention"),
     ("bert", {"hidden_act": "mish"}, "hidden_act='mish'"), ("bert", {"num_attention_heads": 4}, "4 heads do not"),
@@ -270,7 +270,7 @@ def test_any_config_is_read_or_refused(name: str, key: str, value: object) -> No
     assert not said or said.startswith("config.json: ")
 
 
-@pytest.mark.parametrize(("kind", "harm", "output_rows"), [
+@pytest.mark.parametrize(("kind", "harm", "said"), [
     ("classify", {"architectures": ["BertForQuestionAnswering"]}, "regard has BertModel, BertForMaskedLM"),
     ("classify", {"architectures": "BertModel"}, "architectures='BertModel'"),
     ("classify", {"problem_type": "regression"}, "problem_type='regression'"),
@@ -335,7 +335,7 @@ def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, 
     assert load(tmp_path / "run" / "run.json").data.max_tokens == 12
 
 
-@pytest.mark.parametrize(("pool", "parts", "output_rows"), [
+@pytest.mark.parametrize(("pool", "parts", "said"), [
     ({"pooling_mode_max_tokens": True}, (), "by its first token or by the mean of all, alone"),
     ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, (), "alone"),
     ({"pooling_mode_mean_tokens": True}, ("Dense",), "'Dense' as part 2"),
