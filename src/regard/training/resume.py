@@ -124,7 +124,10 @@ def _refuse_kinds(kept: Any, place: Path) -> None:
 
 
 def refuse_foreign(checkpoint: Checkpoint, run: Run) -> dict[str, Any]:
-    """Refuse a checkpoint of a run with other settings; its state. Only the number of steps may have grown."""
+    """Refuse a checkpoint of a run with other settings; its state.
+
+    The number of steps may have grown. Sharded or not, a checkpoint holds the same tensors.
+    """
     state, place = checkpoint.state(), checkpoint.folder / "state.json"
     settings = state.get("settings")
     if isinstance(settings, str) and re.fullmatch(r"[0-9a-f]{64}", settings):
@@ -133,7 +136,8 @@ def refuse_foreign(checkpoint: Checkpoint, run: Run) -> dict[str, Any]:
         other = from_json(settings)
     except UserError as error:
         raise UserError(f"{place}: settings: {error}; delete {checkpoint.folder} to go on from an older one") from None
-    if changed := conflicts(replace(other, train=replace(other.train, steps=run.train.steps)), run):
+    same = replace(other, train=replace(other.train, steps=run.train.steps, fsdp=run.train.fsdp))
+    if changed := conflicts(same, run):
         raise UserError(f"{checkpoint.folder} is of another run. What differs:\n  " + "\n  ".join(changed)
                         + "\nDelete it to go on from an older one, or put this run's own checkpoint there.")
     return state
