@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 def main() -> None:
-    with join(CPU) as world:
+    with join(CPU, timeout=60) as world:
         for folder in map(Path, sys.argv[1:]):
             for shard in (False, True):
                 wrong = world.sum([not is_the_same(folder, world, shard=shard)])[0]
