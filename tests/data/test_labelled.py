@@ -124,7 +124,7 @@ REFUSED = {
     "broken quotes": ("a.csv", 'a,x\n"b"c,y\n', "PATH:2: broken CSV"),
     "a quote without an end": ("a.csv", 'a,x\n"b,y\n', "PATH:2: broken CSV"),
     "a missing key": ("a.jsonl", '{"text": "a", "lable": 1}\n', "PATH:1: no key 'label'; the keys are 'text', 'lable'"),
-    "a list": ("a.jsonl", '{"text": "a", "label": ["x"]}\n', "PATH:1: a list of labels; with --set data.several_"),
+    "a list": ("a.jsonl", '{"text": "a", "label": ["x"]}\n', "PATH:1: a list of labels; with --set data.multi_label"),
     "null": ("a.jsonl", '{"text": "a", "label": null}\n', "PATH:1: the label is null"),
     "a number for a text": ("a.jsonl", '{"text": 1, "label": "x"}\n', "PATH:1: 'text' is a number"),
     "half a character": ("a.jsonl", '{"text": "a", "label": "\\ud800"}\n', "PATH:1: 'label' holds the lone surrogate"),

@@ -17,6 +17,7 @@ from regard.data.batch import Batch
 from regard.tasks import make
 from regard.tasks.base import Loss
 from regard.training import loop
+from regard.training.optimizer import MUON_MOMENTUM
 from regard.training.resume import tensors_of
 from regard.training.update import Report, Update
 
@@ -147,7 +148,7 @@ def test_a_gradient_that_stands_out_is_clipped_and_spoken_of(job: Job, clean: Pa
     with faulty({40: in_gradients(lambda gradients: [g.mul_(1e4) for g in gradients])}) as around:
         outcome = job.here(fresh)
     how, (before, after) = job.run.train, around[40]
-    kept = {"exp_avg": how.beta1, "momentum": how.momentum}  # of AdamW and of Muon
+    kept = {"exp_avg": how.beta1, "momentum": MUON_MOMENTUM}  # of AdamW and of Muon
     shares = {name: kept[kind] for name in before if (kind := name.split(".")[-1]) in kept}
     gradients = [(after[name] - share * before[name]) / (1 - share) for name, share in shares.items()]
     assert float(torch.nn.utils.get_total_norm(gradients)) == pytest.approx(how.grad_clip, rel=1e-3)

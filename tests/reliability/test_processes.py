@@ -257,6 +257,15 @@ def test_with_muon_processes_that_share_the_weights_in_pieces_learn_what_one_lea
 
 
 @pytest.mark.slow
+def test_with_momentum_processes_that_share_the_weights_in_pieces_learn_what_one_learns(place: Place, job: str) -> None:
+    how = ("train.optimizer=sgd", "train.momentum=0.9")
+    alone, sharded = (trained(place, job, processes, *how, *more) for processes, more in (
+        (1, ()), (2, ("train.fsdp=true", "train.accumulate=2"))))
+    assert_same_losses(sharded, alone)
+    assert_loaded(2, alone, sharded)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3, 4])
 @pytest.mark.parametrize("settings", [
     (), ("train.accumulate=2",), ("train.activation_checkpointing=true",), ("train.fsdp=true",),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from regard.settings.errors import UserError
 from regard.settings.load import ADAPTED, differences, from_json, load, to_json
 from regard.settings.presets import PRESETS, base
-from regard.settings.schema import Run, Tower
+from regard.settings.schema import Run, Tower, Train
 from regard.settings.setting import COARSEST, FINEST, SETTINGS, of, written
 
 
@@ -74,7 +74,10 @@ def runs(draw: st.DrawFn) -> Run:
     tune = "all" if run.train.start is None else run.train.tune
     is_plain = tune == "all" and run.train.layer_decay == 1
     optimizer = run.train.optimizer if is_plain else "adamw"
-    train = replace(run.train, tune=tune, optimizer=optimizer,
+    mine = run.train if optimizer != "sgd" else replace(Train(), **{
+        field.name: getattr(run.train, field.name) for field in fields(Train)
+        if field.name not in ("matrix_rate", "weight_decay", "beta1", "beta2", "epsilon")})
+    train = replace(mine, tune=tune, optimizer=optimizer, momentum=None if optimizer == "adamw" else mine.momentum,
                     lora_on=tuple(draw(st.lists(st.sampled_from(ADAPTED), min_size=1, max_size=6))),
                     freeze_layers=draw(st.integers(0, run.model.depth)))
     cell, plain = run.model.cell if run.model.positions in ("none", "sinusoidal") else None, Tower()

@@ -241,7 +241,14 @@ def test_the_gradients_of_earlier_pieces_stay(prepared_run: DryRun) -> None:
     assert piece.traced.forward > 4 * piece.parameters.total
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_gradient_descent_keeps_nothing_and_with_momentum_one_number_for_each_weight(prepared_run: DryRun) -> None:
+    adamw, plain, heavy = (estimated(prepared_run, how) for how in (
+        Train(), Train(optimizer="sgd"), Train(optimizer="sgd", momentum=0.9)))
+    assert plain.memory.optimizer == 0
+    assert heavy.memory.optimizer == 4 * heavy.parameters.learning == adamw.memory.optimizer // 2
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
 def test_shards_share_out_weights_gradients_and_optimiser(prepared_run: DryRun, optimizer: Any) -> None:
     alone, shared = (estimated(prepared_run, Train(optimizer=optimizer, fsdp=gpus > 1), gpus=gpus) for gpus in (1, 3))
     for kind in ("weights", "gradients", "optimizer"):

@@ -32,8 +32,8 @@ from regard.training.resume import _restore, tensors_of
 from regard.training.update import CapturedUpdate, Update
 
 CPU = torch.device("cpu")
-HOW = Train(optimizer="muon", learning_rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant", weight_decay=0.1,
-            precision="float32")
+HOW = Train(optimizer="muon", momentum=0.95, learning_rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant",
+            weight_decay=0.1, precision="float32")
 MODERN = Tower(width=16, depth=2, heads=4, kv_heads=2, activation="swiglu", ffn_width=24, norm="rms",
                positions="rotary", bias=False, dropout=0.0, qk_norm=True)
 LEARNER: Any = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "muon_in_parts.py")))

@@ -49,6 +49,7 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
     given |= dict(map(override, overrides))
     run = assembled(given, base)
     check_head(run, given)
+    check_momentum(run.train, given)
     return run
 
 
@@ -280,6 +281,16 @@ def check_cell(model: Tower) -> None:
     if model.input_feeding and model.context != "output":
         raise UserError(f"model.input_feeding: with model.context={model.context} there is no attention after a step "
                         "to feed into the next; take model.context=output")
+
+
+def check_momentum(how: Train, given: Mapping[str, Any]) -> None:
+    """A setting of another optimiser that somebody asks for would be left out in silence."""
+    idle = {"adamw": ("momentum",), "sgd": ("matrix_rate", "weight_decay", "beta1", "beta2", "epsilon")}
+    for name in idle.get(how.optimizer, ()):
+        value = given.get(f"train.{name}", getattr(Train(), name))
+        if value and value != getattr(Train(), name):
+            raise UserError(f"train.{name}={written(value)}: has no effect on train.optimizer={how.optimizer}; leave "
+                            f"it out, or take {'muon or sgd' if name == 'momentum' else 'adamw or muon'}")
 
 
 def check_optimizer(how: Train) -> None:

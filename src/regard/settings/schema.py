@@ -129,11 +129,12 @@ class Train:
     freeze_layers: int = setting(0, "how many of the lowest blocks to freeze, with the embeddings below them", least=0)
     layer_decay: float = setting(
         1.0, "each block's learning rate is this times that of the block above; 1: the same for all", above=0, most=1)
-    optimizer: Literal["adamw", "muon"] = setting(
-        "adamw", "AdamW for all; or Muon for the matrices of the blocks and AdamW for the rest")
+    optimizer: Literal["adamw", "muon", "sgd"] = setting(
+        "adamw", "AdamW for all; Muon for the matrices of the blocks and AdamW for the rest; or gradient descent for "
+                 "all")
     learning_rate: float = setting(1e-3, "peak learning rate", above=0)
     matrix_rate: float = setting(0.02, "peak learning rate of Muon's matrices", above=0)
-    momentum: float = setting(0.95, "of Muon", least=0, below=1)
+    momentum: float | None = setting(None, "of Muon or SGD; absent: 0.95 for Muon, none for SGD", least=0, below=1)
     schedule: Literal["inverse-sqrt", "cosine", "stable-decay", "constant"] = setting(
         "inverse-sqrt", "how the learning rate falls after the warm-up")
     warmup: int = setting(300, "steps until the peak learning rate", least=0)

@@ -15,8 +15,7 @@ from regard.training.trainable import learner
 __all__ = ["refuse_too_large", "refuse_uncountable"]
 
 FLOAT = 4  # bytes of a number
-TRAINED = 3  # numbers beside each weight that learns: its gradient and two of AdamW's
-MUON_TRAINED = 2
+TRAINED = {"adamw": 3, "muon": 2, "sgd": 1}  # numbers beside each weight that learns, its gradient among them
 MIN_SIZES: Sizes = {"sources": 64, "targets": 64, "vocabulary": 64, "labels": 2}  # before the data is read
 DEEP = 64  # blocks: the parameters of more are extrapolated
 BLOCK = 30_000  # bytes that the Python objects of a block take at the least
@@ -31,8 +30,7 @@ BLAMED = 100  # times its usual value
 def refuse_too_large(run: Run, sizes: Sizes = MIN_SIZES, *, device: torch.device, processes: int = 1) -> None:
     """Compare weights, gradients and the optimiser's numbers with the memory there is. Activations come on top."""
     total, learning = _counted(run, sizes)
-    trained = MUON_TRAINED if run.train.optimizer == "muon" else TRAINED
-    needed = FLOAT * (total + trained * learning) // (processes if run.train.fsdp else 1)
+    needed = FLOAT * (total + TRAINED[run.train.optimizer] * learning) // (processes if run.train.fsdp else 1)
     # A model is made on the CPU first, whole.
     for place, size in ((torch.device("cpu"), FLOAT * total + BLOCK * _blocks(run)), (device, needed)):
         there = available(place)

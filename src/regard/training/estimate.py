@@ -37,6 +37,8 @@ __all__ = [
 FLOAT, HALF = 4, 2  # bytes of a number: of weights, gradients and the optimiser; of the products
 MOMENTS = 2  # numbers AdamW keeps for each parameter; Muon keeps one for each of its matrices
 ADAMW_PASSES = 7  # numbers it moves for each: the weight, its gradient and two moments, and all but the gradient back
+SGD_PASSES = 9  # the division by the scale, the mask and the product with the rate take two each, and the sum three
+MOMENTUM_PASSES = 7  # two for its factor, three for the sum, two for the copy
 MUON_PASSES, MUON_HELD = 25, 4  # that Muon moves for each; and that it holds, of those that it works on at a time
 
 # What benchmarks/plan.py is there to correct, on an H200. Uncompiled, torch's operations run one by one, and the trace
@@ -193,7 +195,8 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
     stacks = parameters.matrices if how.optimizer == "muon" else {}
     moved = sum(count * shape.numel() for shape, count in stacks.items())
     gradients = FLOAT * parameters.learning // shards
-    optimizer = FLOAT * (MOMENTS * parameters.learning - moved) // shards
+    kept = bool(how.momentum) if how.optimizer == "sgd" else MOMENTS
+    optimizer = FLOAT * (kept * parameters.learning - moved) // shards
     # Where a batch is worked off in pieces, the gradients of those before are there from the beginning.
     before = FLOAT * parameters.learning if how.accumulate > 1 else 0
     arriving = max(0, traced.backward - traced.copies - traced.kept)  # gradients when the backward pass is fullest
@@ -243,7 +246,8 @@ def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine,
     launches = traced.launches * (COMPILED_LAUNCHES if compiled else 1) * LAUNCH
     work = (products + passes + launches) * how.accumulate * (4 / 3 if how.activation_checkpointing else 1)
     shards = gpus if how.fsdp else 1
-    update = ADAMW_PASSES * FLOAT * parameters.learning / shards / speed
+    moved = (SGD_PASSES + MOMENTUM_PASSES * bool(how.momentum)) if how.optimizer == "sgd" else ADAMW_PASSES
+    update = moved * FLOAT * parameters.learning / shards / speed
     if how.optimizer == "muon":
         numbers = sum(count * shape.numel() for shape, count in parameters.matrices.items()) / shards
         costs = [operations(*shape) for shape, count in parameters.matrices.items() for _ in range(count)]

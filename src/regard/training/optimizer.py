@@ -12,13 +12,16 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.training.muon import Muon, operations
 from regard.training.parallel import deal
+from regard.training.sgd import SGD
 from regard.training.trainable import level
 
-__all__ = ["adamw", "layer_ratios", "make_optimizer", "muon", "muon_matrices", "rate"]
+__all__ = ["adamw", "layer_ratios", "make_optimizer", "muon", "muon_matrices", "rate", "sgd"]
+
+MUON_MOMENTUM = 0.95  # Jordan et al. 2024
 
 
 def make_optimizer(model: nn.Module, how: Train, *, device: torch.device) -> torch.optim.Optimizer:
-    return (muon if how.optimizer == "muon" else adamw)(model, how, device=device)
+    return {"adamw": adamw, "muon": muon, "sgd": sgd}[how.optimizer](model, how, device=device)
 
 
 def adamw(model: nn.Module, how: Train, *, device: torch.device) -> torch.optim.AdamW:
@@ -34,10 +37,22 @@ def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
                         "themselves; take adamw")
     others = _adamw({name: p for name, p in model.named_parameters() if p not in matrices}, how, device)
     half = how.precision != "float32" and fast_bfloat16(device)
+    momentum = MUON_MOMENTUM if how.momentum is None else how.momentum
     return Muon(
-        list(matrices), list(matrices.values()), others, rate=_first(how.matrix_rate, device), momentum=how.momentum,
+        list(matrices), list(matrices.values()), others, rate=_first(how.matrix_rate, device), momentum=momentum,
         weight_decay=how.weight_decay, ratio=how.matrix_rate / how.learning_rate,
         precision=torch.bfloat16 if half else torch.float32, deal=deal(matrices, cost=operations))
+
+
+def sgd(model: nn.Module, how: Train, *, device: torch.device) -> SGD:
+    """Gradient descent for all weights, with no decay."""
+    learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    groups: dict[float, list[Tensor]] = {}
+    for name, ratio in layer_ratios(learning, how.layer_decay).items():
+        groups.setdefault(ratio, []).append(learning[name])
+    return SGD([{"params": params, "ratio": ratio, "lr": _first(how.learning_rate * ratio, device)}
+                for ratio, params in groups.items()],
+               rate=_first(how.learning_rate, device), momentum=how.momentum or 0.0)
 
 
 def _adamw(parameters: Mapping[str, Tensor], how: Train, device: torch.device) -> torch.optim.AdamW:

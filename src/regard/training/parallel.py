@@ -27,7 +27,7 @@ from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Train
 from regard.training.heartbeat import Heartbeat
 
-__all__ = ["Deal", "Place", "Processes", "World", "deal", "join", "speaks"]
+__all__ = ["Deal", "Place", "Processes", "World", "deal", "join", "local", "speaks"]
 
 BUCKET = 25 << 20  # bytes of gradients that are added up at a time, while the backward pass goes on
 PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
@@ -224,6 +224,13 @@ class Processes(World):
 
     def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: _part(tensor, like[name]) if name in like else tensor for name, tensor in tensors.items()}
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor; the two share their memory."""
+    from torch.distributed.tensor import DTensor
+
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _whole(tensor: Tensor) -> Tensor:

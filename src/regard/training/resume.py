@@ -17,6 +17,7 @@ from regard.settings.load import conflicts, from_json, to_json
 from regard.settings.schema import Run
 from regard.training.muon import Muon
 from regard.training.parallel import World
+from regard.training.sgd import SGD
 
 __all__ = ["Progress", "refuse_foreign", "resume", "room_for", "state_of", "tensors_of"]
 
@@ -146,11 +147,15 @@ def refuse_foreign(checkpoint: Checkpoint, run: Run) -> dict[str, Any]:
 def layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The tensors that an optimiser keeps once it has made a step, by number and name, each as one like it."""
     found: dict[str, Tensor] = {}
-    for number, p in enumerate(p for group in optimizer.param_groups for p in group["params"]):
-        is_matrix = isinstance(optimizer, Muon) and p in optimizer.parts
-        found |= {f"{number}.{name}": p for name in (("momentum",) if is_matrix else ("exp_avg", "exp_avg_sq"))}
-        if not is_matrix:
+    of_groups = ((p, group["momentum"] if isinstance(optimizer, SGD) else None)
+                 for group in optimizer.param_groups for p in group["params"])
+    for number, (p, momentum) in enumerate(of_groups):
+        if momentum is not None or (isinstance(optimizer, Muon) and p in optimizer.parts):
+            names: tuple[str, ...] = () if momentum == 0 else ("momentum",)
+        else:
+            names = "exp_avg", "exp_avg_sq"
             found[f"{number}.step"] = torch.zeros((), dtype=torch.float32)
+        found |= {f"{number}.{name}": p for name in names}
     return found
 
 
