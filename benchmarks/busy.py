@@ -55,11 +55,11 @@ def contestant(chosen: bool) -> dict[str, Callable[..., list[float]]]:
 
 
 def race(contestants: Mapping[str, Mapping[str, Callable[..., list[float]]]], *, rounds: int, steps: int,
-         title: str) -> None:
+         title: str, rest: float) -> None:
     took: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, functions in contestants.items():
-            time.sleep(REST)
+            time.sleep(rest)
             took[name] += functions["steps"](steps)
     print(f"\n{title}\n{'':20} threads  median ms   least ms  times before")
     first = statistics.median(took["before"])
@@ -80,12 +80,13 @@ def main() -> None:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} at the start")
     contestants = {"before": elsewhere(contestant, False), "after": elsewhere(contestant, True)}
     time.sleep(SETTLE)
-    race(contestants, rounds=args.rounds, steps=args.steps, title="idle")
+    # To each of them the one before is a busy process, which it has to forget.
+    race(contestants, rounds=args.rounds, steps=args.steps, title="idle", rest=SETTLE)
     burners = [subprocess.Popen([sys.executable, "-c", BURNER]) for _ in range(args.burners)]
     try:
         contestants["after, begun busy"] = elsewhere(contestant, True)
         time.sleep(SETTLE)
-        race(contestants, rounds=args.rounds, steps=1, title=f"beside {args.burners} busy processes")
+        race(contestants, rounds=args.rounds, steps=1, title=f"beside {args.burners} busy processes", rest=REST)
     finally:
         for burner in burners:
             burner.kill()

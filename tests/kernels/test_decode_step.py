@@ -1,5 +1,6 @@
 """One token through flat blocks: the same as through the blocks themselves, and only where nothing is passed over."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -128,3 +129,30 @@ def test_the_choice_of_kernel_is_made_once_for_many_steps(monkeypatch: pytest.Mo
     for token in range(10):
         model.step(torch.full((ROWS, 1), token), state)
     assert len(asked) == 4 * len(model.blocks)
+
+
+@torch.no_grad()
+def test_a_copied_state_goes_on_with_the_same_weights() -> None:
+    model = decoder(PLAIN)
+    state = begun(model)
+    two_steps(model, state)
+    copied = deepcopy(state)
+    assert all(mine is theirs for mine, theirs in zip(copied.plan.blocks, model.blocks, strict=True))
+    assert copied.plan.on_cpu is not state.plan.on_cpu
+    torch.testing.assert_close(two_steps(model, copied), two_steps(model, state))
+
+
+@torch.no_grad()
+def test_keys_that_were_forgotten_in_some_rows_only_are_not_looked_at_again() -> None:
+    model = decoder(PLAIN)
+
+    def forgotten() -> DecoderState:
+        state = model.begin(2)
+        model.step(torch.arange(8).view(2, 4), state)
+        state.truncate(torch.tensor([[4], [2]]))
+        state.reorder(torch.tensor([1]))
+        return state
+
+    fast = model.step(torch.tensor([[7]]), forgotten())
+    with use():
+        torch.testing.assert_close(fast, model.step(torch.tensor([[7]]), forgotten()))

@@ -10,10 +10,8 @@ __all__ = ["KERNEL"]
 
 
 def serves(call: ActivatedLinearCall) -> bool:
-    layer = call.layer
-    return (not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
-            and not call.gated and call.activation in ("relu", "gelu-tanh") and getattr(layer, "is_plain", False)
-            and layer.bias is not None and not layer._forward_hooks and not layer._forward_pre_hooks)
+    return (not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda") and call.can_be_fused
+            and call.activation.name in ("relu", "gelu-tanh") and call.layer.bias is not None)
 
 
 def run(call: ActivatedLinearCall) -> Tensor:
@@ -21,7 +19,7 @@ def run(call: ActivatedLinearCall) -> Tensor:
     bias, weight = layer.bias, layer.weight
     assert isinstance(bias, Tensor)
     assert isinstance(weight, Tensor)
-    flat = torch._addmm_activation(bias, x.flatten(0, -2), weight.T, use_gelu=call.activation != "relu")
+    flat = torch._addmm_activation(bias, x.flatten(0, -2), weight.T, use_gelu=call.activation.name != "relu")
     return flat.view(*x.shape[:-1], -1)
 
 

@@ -65,8 +65,14 @@ class ActivatedLinearCall(NamedTuple):
 
     x: Tensor
     layer: nn.Module
-    activation: str
-    gated: bool
+    activation: nn.Module  # has a `name`, and is `gated` or not
+
+    @property
+    def can_be_fused(self) -> bool:
+        """A plain layer and one nonlinearity, with no hook that would not be called."""
+        hooks = [part for module in (self.layer, self.activation)
+                 for part in (module._forward_hooks, module._forward_pre_hooks)]
+        return not self.activation.gated and getattr(self.layer, "is_plain", False) and not any(hooks)
 
 
 class CrossEntropyCall(NamedTuple):

@@ -6,6 +6,7 @@ steps, and on a GPU norms, nonlinearities and residual sums join the products be
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,6 +38,12 @@ class DecodePlan:
                       for hooks in (part._forward_hooks, part._forward_pre_hooks)]
         self.is_plain = all(map(_is_plain, self.blocks))
         self.on_cpu: dict[object, list[_CpuLayer]] = {}
+
+    def __deepcopy__(self, known: dict[int, Any]) -> "DecodePlan":
+        """A copied state goes on with the same weights; only what is laid out for its rows is its own."""
+        plan = copy(self)
+        plan.on_cpu = {}
+        return plan
 
     def has_no_hooks(self) -> bool:
         return not any(self.hooks)

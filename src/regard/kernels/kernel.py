@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Generic, Literal, TypeVar
 
 from torch import Tensor
@@ -38,7 +40,9 @@ class Kernel(Generic[Call, Out]):
 _allowed: frozenset[str] | None = None
 _log: list[str] | None = None
 # For `regard plan`, which traces a step without running it.
-_stand_in: Callable[[Any, Any], Any] | None = None
+_stand_in: ContextVar[Callable[[Any, Any], Any] | None] = ContextVar("stand_in", default=None)
+_planning = 0  # traces under way, in any thread: compiled code can ask a number, not a context
+_planning_lock = Lock()
 
 
 def first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Kernel[Call, Out] | None:
@@ -52,8 +56,8 @@ def first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Kernel
 
 def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Out | None:
     """What the first kernel that serves gives. None: there is none, and the definition has to run."""
-    if _stand_in is not None:
-        return _foretold(kernels, call, x, _stand_in)
+    if _planning and (stand_in := _stand_in.get()) is not None:
+        return _foretold(kernels, call, x, stand_in)
     kernel = first(kernels, call, x)
     if kernel is None:
         return None
@@ -85,12 +89,16 @@ def foretelling(stand_in: Callable[[Kernel[Any, Any], Any], Any]) -> Iterator[No
 
     `stand_in(kernel, call)` gives what it would have given.
     """
-    global _stand_in
-    _stand_in = stand_in
+    global _planning
+    with _planning_lock:
+        _planning += 1
+    token = _stand_in.set(stand_in)
     try:
         yield
     finally:
-        _stand_in = None
+        _stand_in.reset(token)
+        with _planning_lock:
+            _planning -= 1
 
 
 def _foretold(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor,

@@ -88,8 +88,7 @@ def serves(call: LinearCall) -> bool:
 
 def serves_activated(call: ActivatedLinearCall) -> bool:
     layer = call.layer
-    return (not call.gated and not torch.is_grad_enabled()
-            and getattr(layer, "is_plain", False) and not layer._forward_hooks and not layer._forward_pre_hooks
+    return (not torch.is_grad_enabled() and call.can_be_fused
             and serves(LinearCall(call.x, layer.weight, layer.bias)))  # type: ignore[arg-type]
 
 
@@ -140,7 +139,8 @@ def run(call: LinearCall) -> Tensor:
 
 def run_activated(call: ActivatedLinearCall) -> Tensor:
     layer = call.layer
-    return _without_gradient(LinearCall(call.x, layer.weight, layer.bias), call.activation)  # type: ignore[arg-type]
+    plain = LinearCall(call.x, layer.weight, layer.bias)  # type: ignore[arg-type]
+    return _without_gradient(plain, call.activation.name)  # type: ignore[arg-type]
 
 
 def _without_gradient(call: LinearCall, activation: str) -> Tensor:

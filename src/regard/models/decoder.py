@@ -42,7 +42,8 @@ class DecoderState:
     @property
     def in_order(self) -> bool:
         """Whether all rows stand at one position, and the keys of each lie in its own row, or in one that it shares."""
-        return self.position.shape[0] == 1 and (self.ancestry is None or self.ancestry.rows is None)
+        return (self.position.shape[0] == 1 and (self.ancestry is None or self.ancestry.rows is None)
+                and all(cache.own.is_gapless for cache in self.caches))
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""

@@ -53,5 +53,5 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
 
     def hidden(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length hidden"]:
-        h = kernels.activated_linear(ActivatedLinearCall(x, self.up, self.activation.name, self.activation.gated))
+        h = kernels.activated_linear(ActivatedLinearCall(x, self.up, self.activation))
         return self.activation(self.up(x)) if h is None else h

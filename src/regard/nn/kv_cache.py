@@ -44,6 +44,9 @@ class Stored(NamedTuple):
 class LayerCache:
     """Keys and values of one self-attention, and the positions they stand at."""
 
+    is_gapless = True
+    """Whether every key that is stored belongs to a position before the next: none was forgotten in some rows only."""
+
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
         """Take in the newest keys and values; give back all there are, with their positions."""
@@ -97,6 +100,7 @@ class GrowingCache(LayerCache):
             places = torch.where(self.places < length, self.places, NEVER)
             self.places = places[:, : int(kept[-1]) + 1 if len(kept) else 0]
             self.in_order = self.in_order and isinstance(length, int)
+            self.is_gapless = self.is_gapless and isinstance(length, int)
 
     def tensors(self) -> list[Tensor]:
         return [tensor for tensor in (self.keys, self.values, self.places) if tensor is not None]
