@@ -77,6 +77,14 @@ def test_an_older_control_group_has_a_quota_too(tmp_path: Path, microseconds: st
     assert quota(tmp_path / "membership", tmp_path) == expected
 
 
+@pytest.mark.parametrize(("content", "expected"), [
+    (b"0::/job-\xff\n", INF), (b"nonsense\n\n0::/\n", 1.5), (b"0::/job\0\n", 1.5)])
+def test_unusual_lines_about_control_groups_end_nothing(tmp_path: Path, content: bytes, expected: float) -> None:
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "membership").write_bytes(content)
+    assert quota(tmp_path / "membership", tmp_path) == expected
+
+
 def test_a_process_without_control_groups_has_no_quota(tmp_path: Path) -> None:
     assert quota(tmp_path / "none", tmp_path) == INF
 

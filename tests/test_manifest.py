@@ -1,8 +1,10 @@
 """The manifest of a run: which files it vouches for, when, and what becomes of a run whose files are not those."""
 
+import hashlib
 import io
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -322,3 +324,18 @@ def test_a_damaged_run_is_listed_beside_good_ones(run: Path, whole: Path) -> Non
     assert code == 0
     assert out.splitlines()[1].startswith("good  finished")
     assert "scores.json: damaged" in out
+
+
+@pytest.mark.parametrize("name", ["../a", "data/../../a", "/etc/hostname"])
+def test_a_manifest_that_names_a_file_outside_of_the_run_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / manifest.NAME).write_text(manifest._text({name: manifest.Written(size=0, sha256="")}))
+    assert "damaged, or of another version" in refusal(lambda: manifest.listed(tmp_path, "*"))
+
+
+@pytest.mark.parametrize("files", [[], "", None, 1])
+def test_a_manifest_whose_files_are_no_mapping_is_refused_whatever_its_digest(files: object, tmp_path: Path) -> None:
+    own = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    (tmp_path / manifest.NAME).write_text(manifest.text_of({"format": 1, "files": files, "sha256": own}))
+    asked = "import pathlib, sys; from regard import manifest; print(manifest.damage(pathlib.Path(sys.argv[1]), '*'))"
+    plain = subprocess.run([sys.executable, "-c", asked, tmp_path], capture_output=True, text=True, check=False)
+    assert "damaged, or of another version" in plain.stdout, plain.stderr  # where no types are checked as it runs

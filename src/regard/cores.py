@@ -54,10 +54,10 @@ def quota(membership: Path, root: Path) -> float:
     """How many cores' time the control groups of a process allow it: the least of its own and those above it."""
     try:
         lines = [line.split(":", 2) for line in _text(membership).splitlines()]
-    except OSError:
+    except (OSError, ValueError):  # a path need not be UTF-8
         return float("inf")
     found = [float("inf")]
-    for _, controllers, path in lines:
+    for _, controllers, path in (line for line in lines if len(line) == 3):
         if controllers and "cpu" not in controllers.split(","):
             continue
         tree = root / "cpu" if controllers else root

@@ -172,12 +172,14 @@ def _read(folder: Path) -> dict[str, Written] | None:
         is_whole = content == _text(files).encode()
     except (ValueError, TypeError, KeyError, RecursionError):
         is_whole = False
-    if not is_whole or not all(_is_entry(about) for about in files.values()):
+    if not is_whole or not isinstance(files, dict) or not all(map(_is_entry, files, files.values())):
         raise UserError(f"{path}: damaged, or of another version of regard; if you trust the other files, delete it")
     return files
 
 
-def _is_entry(about: object) -> bool:
+def _is_entry(name: str, about: object) -> bool:
+    if name.startswith("/") or ".." in name.split("/"):  # not in the run's folder
+        return False
     match about:
         case {"size": int(), "sha256": str(), **more}:
             return not more

@@ -142,6 +142,28 @@ def test_an_unusual_tokenizer_that_does_no_harm_is_read(learned: Steps, tmp_path
     assert tokens.encode(["schön"]) == tokens.encode(["schoen"])
 
 
+NEEDY = """#!/bin/sh
+if test -z "$NEEDED"; then echo "first" >&2; echo "python: cannot open libpython" >&2; exit 127; fi
+exec '{}' "$@"
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such scripts")
+@pytest.mark.parametrize("needed", ["x", ""])
+def test_a_trial_has_the_environment_that_python_needs_and_says_what_it_lacked(
+        needed: str, learned: Steps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "python").write_text(NEEDY.format(sys.executable))
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("NEEDED", needed)
+    content = json.dumps(learned | normalizers(replace("ä", "ae"), *[replace("ö", "oe")] * 2))
+    if needed:
+        trial.refuse_harmful(tmp_path / "tokenizer.json", content)
+        return
+    with pytest.raises(UserError, match=r"cannot be tried in a process of its own: python: cannot open libpython$"):
+        trial.refuse_harmful(tmp_path / "tokenizer.json", content)
+
+
 MEASURED = """
 import re, resource, sys
 from pathlib import Path

@@ -11,14 +11,15 @@ import pytest
 import torch
 import torch.distributed as dist  # noqa: TID251 (the store of torchrun, played by the test)
 
+from heeding import signals_heeded
 from regard.nn.init import initialize
-from regard.settings.errors import Failure, UserError
+from regard.settings.errors import Failure, Stopped, UserError
 from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.training.dry_run import make_dry_run
 from regard.training.optimizer import adamw
 from regard.training.parallel import World, join, speaks
 from regard.training.resume import resume
-from regard.training.signals import Stop
+from regard.training.signals import HANG_UP, Stop
 
 CPU = torch.device("cpu")
 
@@ -121,3 +122,31 @@ def test_a_signal_that_torchrun_passes_on_counts_once() -> None:
         signal.raise_signal(signal.SIGUSR1)
         signal.raise_signal(signal.SIGTERM)  # without torchrun, this ends the process
         assert stop.signal == signal.SIGUSR1
+
+
+@pytest.mark.skipif(HANG_UP is None, reason="Windows has no such signals")
+@pytest.mark.parametrize("second", ["SIGHUP", "SIGTERM"])
+def test_a_closed_terminal_that_signals_twice_does_not_interrupt_the_cleanup(second: str) -> None:
+    cleaned = []
+
+    def hang_up() -> None:
+        with signals_heeded(), Stop() as stop, stop.at_once("left"):
+            try:
+                signal.raise_signal(signal.SIGHUP)
+            finally:
+                signal.raise_signal(getattr(signal, second))
+                cleaned.append(True)
+
+    with pytest.raises(Stopped, match="left"):
+        hang_up()
+    assert cleaned
+
+
+def test_a_handler_that_was_installed_from_c_gives_way_to_the_default() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with Stop() as stop:
+            stop.before[signal.SIGTERM] = None  # what signal.signal returns for such a handler
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -7,6 +7,7 @@ other encodes a few texts in a process of its own first, within limits of memory
 
 import base64
 import json
+import os
 import re
 import subprocess
 import sys
@@ -86,8 +87,8 @@ def refuse_harmful(path: Path, content: str) -> None:
              "texts": list(_texts(parts))}
     try:
         child = subprocess.run([sys.executable, "-I", "-S", "-c", CHILD], input=json.dumps(asked), text=True,
-                               encoding="utf-8", capture_output=True, timeout=PATIENCE, check=False,
-                               env={"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"})
+                               encoding="utf-8", errors="replace", capture_output=True, timeout=PATIENCE, check=False,
+                               env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"})
     except subprocess.TimeoutExpired:
         raise _refusal(path, f"it took more than {PATIENCE} seconds") from None
     except OSError as error:
@@ -95,6 +96,9 @@ def refuse_harmful(path: Path, content: str) -> None:
     try:
         told = json.loads(child.stdout)
     except ValueError:
+        said = child.stderr.strip().rpartition("\n")[2]
+        if child.returncode and said and "memory" not in child.stderr.lower():  # Rust and Python name it
+            raise UserError(f"{path}: cannot be tried in a process of its own: {said}") from None
         raise _refusal(path, f"it took more than {SECONDS} seconds or {amount(memory)}") from None
     if "fails" in told and not told["on"]:
         raise UserError(f"{path}: not a tokenizer.json: {told['fails']}")

@@ -22,6 +22,7 @@ from regard.training.sgd import SGD
 __all__ = ["Progress", "refuse_foreign", "resume", "room_for", "state_of", "tensors_of"]
 
 MOST_THREADS = 1024  # that a checkpoint is believed to have been trained with
+MOST_STEPS = 2**53  # every count in a checkpoint is below: a float still holds it exactly
 
 
 @dataclass
@@ -98,7 +99,8 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
                         "from an older one")
     weights, averages = checkpoint.weights(), checkpoint.optimizer()
     refuse_unusable(named_tensors(model), weights, origin=checkpoint.folder / "model.safetensors")
-    refuse_unusable(layout(optimizer), averages, origin=checkpoint.folder / "optimizer.safetensors", most=progress.step)
+    refuse_unusable(_begun(layout(optimizer), averages), averages,
+                    origin=checkpoint.folder / "optimizer.safetensors", most=progress.step)
     load_weights(model, world.spread(weights, named_tensors(model)), origin=str(checkpoint.folder))
     _restore(optimizer, averages, world)
     for sentence in changes:
@@ -118,8 +120,8 @@ def _take_threads(state: Mapping[str, Any]) -> None:
 def _refuse_kinds(kept: Any, place: Path) -> None:
     """Refuse progress of anything but numbers."""
     for name, value in dict(kept).items():
-        is_loss = type(value) in (int, float) and math.isfinite(value)
-        if not (is_loss or value is None if name == "best" else type(value) is int and value >= 0):
+        is_loss = value is None or (type(value) is float and math.isfinite(value))
+        if not (is_loss if name == "best" else type(value) is int and 0 <= value < MOST_STEPS):
             raise UserError(f"{place}: progress.{name}={value!r}: wants {'a loss' if name == 'best' else 'a number'}; "
                             f"delete {place.parent} to go on from an older one")
 
@@ -159,6 +161,12 @@ def layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return found
 
 
+def _begun(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is wanted for the parameters that have any state: one that never had a gradient has none."""
+    numbers = {name.partition(".")[0] for name in tensors}
+    return {name: tensor for name, tensor in wanted.items() if name.partition(".")[0] in numbers}
+
+
 def refuse_unusable(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, origin: Path,
                     most: int | None = None) -> None:
     """Refuse tensors that are not those of the model or the optimiser by name, shape, type and range."""
@@ -177,7 +185,8 @@ def _unusable(name: str, tensor: Tensor, most: int | None) -> str | None:
     if name.endswith(".exp_avg_sq"):  # a mean of squares, which may have overflowed: its weight just rests
         return None if bool((tensor >= 0).all()) else "not all of it is at least 0"
     if most is not None and name.endswith(".step"):
-        return None if 1 <= float(tensor) <= most and float(tensor).is_integer() else f"{float(tensor)} of {most} steps"
+        step = float(tensor)  # 0 where every update was skipped
+        return None if 0 <= step <= most and step.is_integer() else f"{step} of {most} steps"
     return None if bool(tensor.isfinite().all()) else "not all of it is finite"
 
 

@@ -45,14 +45,15 @@ class Stop:
         return 130 if self.signal == signal.SIGINT else 75
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        if not self.asked or (self.signal == HANG_UP and number != HANG_UP):
+        is_first = not self.asked
+        if is_first or (self.signal == HANG_UP and number != HANG_UP):
             self.signal, self.since = number, time.monotonic()
             if self.reply is not None and self.sentence is None:
                 _tell(self.reply)
         elif number != HANG_UP and time.monotonic() - self.since > _echo():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        if self.sentence is not None:
+        if is_first and self.sentence is not None:  # a later one would interrupt the cleanup that this one began
             self.check(self.sentence)
 
     @contextmanager
@@ -83,7 +84,7 @@ class Stop:
 
     def __exit__(self, *error: object) -> None:
         for number, before in self.before.items():
-            signal.signal(number, before)
+            signal.signal(number, before or signal.SIG_DFL)  # None: what was installed from C cannot be put back
 
 
 def _tell(reply: str) -> None:
