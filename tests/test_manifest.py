@@ -317,6 +317,15 @@ def test_a_damaged_model_without_checkpoints_is_not_trained_anew_in_silence(run:
     assert "no checkpoint is left to mend the run from" in err
 
 
+def test_a_run_without_model_and_checkpoints_says_that_it_is_trained_from_the_first_step_again(
+        run: Path, whole: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+    (run / "model.safetensors").unlink()
+    code, _, err = said("train", "--recipe", whole / "run.json", "--out", run)
+    assert code == 0
+    assert "neither its model nor a checkpoint is left: it is trained from the first step again" in err
+
+
 def test_a_damaged_run_is_listed_beside_good_ones(run: Path, whole: Path) -> None:
     shutil.copytree(whole, run.parent / "good")
     flip(run / "scores.json")

@@ -79,6 +79,7 @@ BOMBS: dict[str, tuple[Steps, str]] = {
     "a doubled 28 times": (normalizers(*[DOUBLE] * 28), "took more than"),
     "doubled by bytes": (normalizers(*[{"type": "ByteLevel"}] * 20), r"took more than|made [0-9,]+ characters of"),
     "a pattern of patterns": ({"pre_tokenizer": split("(a+)+$")}, "failed on one of 1,001 characters: .*over"),
+    "many repetitions": ({"pre_tokenizer": split("a*" * 30 + "(?:bd|ce)")}, "took more than|failed on one of"),
     "and to replace": ({"normalizer": pattern("(a+)+$", "b")}, "failed on one of 1,001 characters: .*over"),
     "a rare sign": (normalizers(*[replace("☃", "☃☃")] * 12), r"took more than|made [0-9,]+ characters of"),
     "in two steps": (normalizers(*[replace("a", "bb"), replace("b", "aa")] * 4), r"made [0-9,]+ characters of"),
@@ -142,6 +143,16 @@ def test_an_unusual_tokenizer_that_does_no_harm_is_read(learned: Steps, tmp_path
     assert tokens.encode(["schön"]) == tokens.encode(["schoen"])
 
 
+def test_the_tokenizer_of_gpt_4o_is_tried_and_read(learned: Steps, tmp_path: Path) -> None:
+    """It has two repetitions in a row, and a choice after them."""
+    upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+    suffix = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    words = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{upper}{some}{lower}{more}{suffix}" for some, more in ("*+", "+*"))
+    o200k = words + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    assert not trial.is_tame(o200k)
+    assert Tokenizer.load(saved(tmp_path, learned | splitters(split(o200k), BYTES))).encode(["a dog"])
+
+
 NEEDY = """#!/bin/sh
 if test -z "$NEEDED"; then echo "first" >&2; echo "python: cannot open libpython" >&2; exit 127; fi
 exec '{}' "$@"
@@ -196,10 +207,12 @@ def test_a_panic_of_the_library_at_a_text_is_a_sentence(learned: Steps, tmp_path
             ask("a" * 50 + "!")
 
 
-def test_a_pattern_is_tame_that_repeats_nothing_that_repeats() -> None:
-    tame = ["a+b*", "(a|b)+", "(ab)?c", "(?:a+)?", "[(a+)+]*", r"\(a+\)+", "a{1,64}", r"(?i:'s|'t)+", r"\p{L}{2}"]
+def test_a_pattern_is_tame_that_matches_in_few_ways() -> None:
+    tame = ["a+b*", "(a|b)", "(ab)?c", "(?:a+)?", "[(a+)+]*", r"\(a+\)+", "a{1,64}", r"(?i:'s|'t)", r"\p{L}{2}", "a++b",
+            "(ab)+", "a+?b|c+d", "a*b+|c*d+"]
     wild = ["(a+)+", "(a*){2,}", "((a|b+)c)*", r"(a)\1", "a{1000}", "(a{9}){9}", "(a", "a)", "(?:(?:a+)?)*",
-            "x" * 1_001]
+            "x" * 1_001, "a*" * 9 + "(?:bd|ce)", "a*a*b", "a*(?:b|c)d*e", "(a*a*)", "(a|a)*b", "(?:aa?)*b", "a?" * 9,
+            "a{1,9}a{1,9}b", "(a|a)" * 9, "a{1,2}+b", "a**", "a{2,}a*b", r"a*\c|a*", "(?i)a*|a*", "(?~a)a*"]
     assert [trial.is_tame(each) for each in tame] == [True] * len(tame)
     assert [trial.is_tame(each) for each in wild] == [False] * len(wild)
 

@@ -1,7 +1,7 @@
 """Tokenizers from elsewhere are tried before they are used: some take all memory for a short text, or fail on it.
 
 A tokenizer.json names steps. Almost all published ones (of BERT, GPT-2, Llama and their kin) have only steps that
-cannot make a text much longer, and patterns without a repetition inside a repetition: those are read as they are. Any
+cannot make a text much longer, and patterns that match a text in few ways: those are read as they are. Any
 other encodes a few texts in a process of its own first, within limits of memory and time.
 """
 
@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ PLAIN = {
     "BPEDecoder", "ByteFallback", "CTC", "Fuse", "WordPiece"}  # decoders
 LIMITED = {"ByteLevel": 1, "Precompiled": 1, "Prepend": 2, "Replace by longer": 2, "Replace by pattern": 2}
 """Steps that may make a text longer, and how often they may come."""
+WAYS = 64  # in which the choices of one alternative may be made
+UNUSUAL = r"\\[1-9kgcCMX]|\(\?[(~#&RP]|\(\?[a-z-]*(x|\))"
+"""In a pattern: references, control characters, conditions, absences, comments, flags without a group."""
+SIGNS = r"\(\??|\)|\||[*+][+?]?|\?[+?]?|\{\d*,?\d*\}\??|[^()|*+?{]|\{"
 PARTS = ("normalizers", "pretokenizers", "decoders")  # of a Sequence
 
 CHILD = """
@@ -170,32 +174,46 @@ def _is_short(charsmap: Any) -> bool:
 
 
 def is_tame(regex: str) -> bool:
-    """Whether no part that repeats is itself repeated, and nothing refers back.
+    """Whether there are few ways to match a text: at most one repetition in each alternative, and few choices.
 
-    >>> is_tame(r" ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+(?!\\S)"), is_tame("(a+)+$"), is_tame("(a|b)*"), is_tame(r"(a)\\1")
-    (True, False, True, False)
+    A repetition with which an alternative ends does not count: nothing after it can fail and have it tried again.
+
+    >>> is_tame(r" ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+(?!\\S)"), is_tame("(a+)+$"), is_tame("(a|b)*"), is_tame("a*a*b")
+    (True, False, False, False)
     """
-    if len(regex) > LENGTH or re.search(r"\\[1-9kg]|\(\?\(", regex):
+    if len(regex) > LENGTH or re.search(UNUSUAL, regex):
         return False
     without = re.sub(r"\\p\{\^?\w+\}|\\P\{\w+\}|\\x\{\w+\}|\\.", "x", regex, flags=re.DOTALL)
     while (fewer := re.sub(r"\[\^?\]?[^\[\]]*\]", "x", without)) != without:  # classes may hold classes
         without = fewer
     if any(len(number) > 2 for number in re.findall(r"[{,](\d+)(?=[,}])", without)):
         return False
-    repeats = [False]  # of each open group, whether something in it repeats
-    for place, sign in enumerate(without):
-        if sign == "(":
-            repeats.append(False)
+    signs = re.findall(SIGNS, without)
+    varies = [False]  # of each open group, whether something in it repeats or is a choice
+    ways, repetitions = 1, 0  # of the outermost alternative
+    for sign, after in pairwise([*signs, "|"]):
+        if sign[0] == "(":
+            varies.append(False)
         elif sign == ")":
-            if len(repeats) == 1:
+            if len(varies) == 1:
                 return False
-            inner = repeats.pop()
-            if inner and without[place + 1 : place + 2] in ("*", "+", "{"):
+            inner = varies.pop()
+            if inner and after[0] in "*+{":
                 return False
-            repeats[-1] |= inner
-        elif sign in "*+{":
-            repeats[-1] = True
-    return len(repeats) == 1
+            varies[-1] |= inner
+        elif sign == "|" and len(varies) == 1:
+            ways, repetitions = 1, 0
+        elif sign == "|" or sign[0] == "?":
+            varies[-1], ways = True, 2 * ways
+        elif sign[0] in "*+{":
+            varies[-1] = True
+            if after[0] in "*+{":  # a repetition of a repetition
+                return False
+            is_last = after == "|" and len(varies) == 1
+            repetitions += not is_last and (sign[0] != "{" or "," in sign)
+        if repetitions > 1 or ways > WAYS:
+            return False
+    return len(varies) == 1
 
 
 def _texts(parts: Mapping[str, Any]) -> Iterator[str]:
@@ -207,6 +225,9 @@ def _texts(parts: Mapping[str, Any]) -> Iterator[str]:
     for some in (islice(words, TEXTS), islice(signs, TEXTS)):
         for word in some:
             yield (word * LENGTH)[:LENGTH] + ("!" if word != "!" else "a")
+    # The library does not begin to match where a text has none of the characters that a pattern ends with.
+    for sign in islice(signs, TEXTS):
+        yield sign * LENGTH + ("!" if sign != "!" else "a") + "".join(islice(signs, TEXTS))
 
 
 def _words(content: Any) -> Iterator[str]:

@@ -20,7 +20,7 @@ __all__ = ["PREPARED", "hold", "is_held"]
 FILE = "lock"
 FILES = ("labels.json", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
          "source_tokenizer_config.json", "MANIFEST.json")
-PREPARED = {"data", FILE, ".data.new", ".run.json.tmp", *FILES, *(f".{name}.tmp" for name in FILES)}
+PREPARED = {"data", FILE, ".data.new", ".data.old", ".run.json.tmp", *FILES, *(f".{name}.tmp" for name in FILES)}
 """What a run leaves that ended before its first step."""
 BEGUN = {"run.json", "metrics.jsonl"}  # and at its first
 FOLDERS = ("checkpoints", "data", "events", "adapter", "generator", "1_Pooling")

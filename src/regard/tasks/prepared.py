@@ -5,6 +5,7 @@ files: the manifest says whether it did.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = ["KEY", "NEW", "is_kept", "keep_lines", "kept_lines", "prepare", "refu
 
 KEY = "key.json"  # in data/: what it was made from
 NEW = ".data.new"  # where data is prepared, until it is whole
+OLD = ".data.old"  # where older data waits until the new data is in its place
 # What is compared when a run that has begun gets its data anew: other tools' files and the key change with places.
 SAME = ("data/*.npy", "data/*.jsonl", "data/usual.json", "tokenizer.json", "source_tokenizer.json", "labels.json")
 
@@ -33,6 +35,8 @@ SAME = ("data/*.npy", "data/*.jsonl", "data/usual.json", "tokenizer.json", "sour
 def prepare(task: "Task[Any]", folder: Path) -> "Sizes":
     """The data as it is kept in the folder, or else prepared now."""
     key = task.fingerprint()
+    if not (folder / "data").exists() and (folder / OLD).exists():  # a kill came between two renames of `_put`
+        os.replace(folder / OLD, folder / "data")
     is_begun = (folder / "checkpoints").exists()
     wrong = manifest.damage(folder, *PREPARED)
     before = manifest.listed(folder, *SAME)
@@ -79,6 +83,7 @@ def _make(task: "Task[Any]", folder: Path, key: str, must_be: Mapping[str, manif
     """Prepare beside the place, and put it there when it is whole and what it must be."""
     new = folder / NEW
     remove(new)
+    remove(folder / OLD)
     try:
         (new / "data").mkdir(parents=True)
         task.notes, task.first = Notes(), ""
@@ -91,11 +96,24 @@ def _make(task: "Task[Any]", folder: Path, key: str, must_be: Mapping[str, manif
         for name in tokens:
             if (new / name).exists():
                 (new / name).replace(folder / name)
-        remove(folder / "data")
-        (new / "data").rename(folder / "data")
+        _put(new / "data", folder)
         manifest.seal(folder, *PREPARED)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _put(new: Path, folder: Path) -> None:
+    """New data into its place. The older is renamed first and deleted last: one of them is always there."""
+    place, old = folder / "data", folder / OLD
+    if os.path.lexists(place):
+        os.replace(place, old)
+    try:
+        os.replace(new, place)
+    except OSError:
+        if os.path.lexists(old):
+            os.replace(old, place)
+        raise
+    remove(old)
 
 
 def _changed(folder: Path) -> UserError:

@@ -174,8 +174,10 @@ def _scores(folder: Path) -> dict[str, Any] | None:
         if not has_checkpoint and (folder / "model.safetensors").exists():
             raise UserError(f"{wrong}; no checkpoint is left to mend the run from: put a copy of the file there, or "
                             "train anew with --out DIR")
-        if has_checkpoint and _is_first():
-            print_message(f"note: {wrong}; the run is mended from its newest checkpoint")
+        if _is_first():
+            way_on = "the run is mended from its newest checkpoint" if has_checkpoint else (
+                "neither its model nor a checkpoint is left: it is trained from the first step again")
+            print_message(f"note: {wrong}; {way_on}")
     return None
 
 
