@@ -34,8 +34,11 @@ class DecodePlan:
     def __init__(self, blocks: nn.ModuleList) -> None:
         self.blocks: Sequence[Any] = list(blocks)
         # Whoever looks into a module, or changes what it gives, does so by a hook; here none would be called.
-        self.hooks = [hooks for part in blocks.modules() if not hasattr(part, "scores")  # attention itself is called
-                      for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+        attends, others = list[nn.Module](), list[nn.Module]()
+        for part in blocks.modules():
+            (attends if hasattr(part, "scores") else others).append(part)
+        self.hooks = [hooks for part in others for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+        self.attention_hooks = [hooks for part in attends for hooks in (part._forward_hooks, part._forward_pre_hooks)]
         self.is_plain = all(map(_is_plain, self.blocks))
         self.on_cpu: dict[object, list[_CpuLayer]] = {}
 
@@ -49,8 +52,8 @@ class DecodePlan:
         return not any(self.hooks)
 
     def has_unwatched_attention(self) -> bool:
-        attentions = [part for block in self.blocks for part in (block.self, block.cross) if part is not None]
-        return not any(part.attend._forward_hooks or part.attend._forward_pre_hooks for part in attentions)
+        """Only a CPU passes attention over; on a GPU it is called, and so are its hooks."""
+        return not any(self.attention_hooks)
 
 
 class DecodeCall(NamedTuple):
