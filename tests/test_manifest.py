@@ -22,6 +22,7 @@ from killing import killed_at
 from regard import manifest
 from regard.checkpoint import Checkpoint, save_checkpoint
 from regard.cli import main
+from regard.runs.lock import hold
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Run
@@ -210,6 +211,17 @@ def test_data_that_is_prepared_again_from_other_files_is_refused_and_leaves_the_
     assert "prepared again from the data, it is not what this run began with" in told
     assert (begun / "tokenizer.json").read_bytes() == tokens
     train(settings(data), begun, quiet=True)
+
+
+def test_damaged_data_is_not_prepared_by_two_processes_at_once(run: Path) -> None:
+    path = next((run / "data").glob("*.npy"), None) or run / "data" / "key.json"
+    flip(path)
+    before = path.read_bytes()
+    with hold(run):  # as another process that prepares it does
+        assert f"{run} is being trained by process" in refusal(lambda: regard.load(run).read_data())
+    assert path.read_bytes() == before
+    regard.load(run).read_data()  # the other is done
+    assert path.read_bytes() != before
 
 
 # Another run's checkpoint, and those that do not fit.

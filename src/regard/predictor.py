@@ -20,6 +20,7 @@ from regard.device import choose_device, large_pages
 from regard.kernels.quantize import quantize as quantize_weights
 from regard.look.choices import Output
 from regard.look.record import Record
+from regard.runs.lock import hold
 from regard.settings.errors import UserError
 from regard.settings.load import load as load_settings
 from regard.settings.schema import Run, Search
@@ -127,7 +128,8 @@ class Predictor:
         task.restore(self.folder)
         task.run = replace(self.run, tokens=tokens)
         try:
-            task.prepare(self.folder)
+            with hold(self.folder):  # two processes that prepare it at once would write over each other's files
+                task.prepare(self.folder)
         except UserError as error:
             if wrong is not None:
                 error.add_note(wrong)
