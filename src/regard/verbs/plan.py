@@ -229,9 +229,10 @@ KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimiser
 
 def _duration(seconds: float) -> str:
     """
-    >>> [_duration(seconds) for seconds in (0.0123, 7.5, 400, 200_000)]
-    ['12.3 ms', '7.5 s', '6:40 min', '55.6 h']
+    >>> [_duration(seconds) for seconds in (0.0123, 7.5, 400, 419.7, 200_000)]
+    ['12.3 ms', '7.5 s', '6:40 min', '7:00 min', '55.6 h']
     """
     if seconds < 60:
         return f"{seconds:,.1f} s" if seconds >= 1 else f"{1000 * seconds:,.1f} ms"
-    return f"{seconds // 60:.0f}:{seconds % 60:02.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+    whole = round(seconds)
+    return f"{whole // 60}:{whole % 60:02} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
