@@ -2,6 +2,8 @@
 
 import random
 import zlib
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -51,3 +53,22 @@ def test_a_kernel_runs_and_gives_what_the_definition_gives(name: str) -> None:
 def test_every_kernel_of_the_table_has_a_proof_and_a_name_of_its_own() -> None:
     names = [kernel.name for kernel in KERNELS]
     assert sorted(names) == sorted(PROOFS)
+
+
+FAULTS = {"scale": lambda x: 1.01 * x, "sign": lambda x: -x,
+          "off by one": lambda x: x.flatten().roll(1).view(x.shape) + 0.01}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", [name for name, proof in PROOFS.items() if not proof.needs_gpu])
+def test_a_fault_in_a_kernel_fails_its_proof(name: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In what it gives, put there by hand."""
+    def faulty(out: Any) -> Any:
+        return tuple(map(FAULTS[fault], out)) if isinstance(out, tuple) else FAULTS[fault](out)
+
+    for kind in [kind for kind in dir(table) if kind.isupper()]:
+        monkeypatch.setattr(table, kind, tuple(
+            replace(kernel, run=lambda call, run=kernel.run: faulty(run(call))) if kernel.name == name else kernel
+            for kernel in getattr(table, kind)))
+    with pytest.raises(AssertionError, match=r"draw \d+: \["):
+        test_a_kernel_runs_and_gives_what_the_definition_gives(name)

@@ -33,7 +33,7 @@ class DecodePlan:
 
     def __init__(self, blocks: nn.ModuleList) -> None:
         self.blocks: Sequence[Any] = list(blocks)
-        # Whoever looks into a module, or changes what it gives, does so by a hook; here none would be called.
+        # A hook on a module that is passed over would never be called.
         attends, others = list[nn.Module](), list[nn.Module]()
         for part in blocks.modules():
             (attends if hasattr(part, "scores") else others).append(part)

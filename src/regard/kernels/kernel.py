@@ -68,7 +68,7 @@ def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Ou
 
 @contextmanager
 def use(*names: str) -> Iterator[list[str]]:
-    """Inside, only the kernels of these names run; without a name, the definitions alone. Yields the log of what ran.
+    """Inside, only the kernels of these names run; without a name, only the definitions. Yields the log of what ran.
 
     For tests and benchmarks: it holds for the whole process, all threads included.
     """

@@ -22,7 +22,7 @@ def serves(call: LinearCall) -> bool:
 
 
 def run(call: LinearCall) -> Tensor:
-    """Rows with room to their right; the odd end by itself."""
+    """Rows with room to their right; the odd end separately."""
     rows, outputs = call.x.flatten(0, -2), call.weight.shape[0]
     even = outputs // ALIGNMENT * ALIGNMENT
     room = rows.new_empty(len(rows), even + ALIGNMENT)

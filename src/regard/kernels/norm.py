@@ -1,4 +1,7 @@
-"""A token's norm in one kernel, alone or of a sum: where a GPU writes token by token, launches are what takes time."""
+"""A token's norm, or the norm of a sum, in one kernel.
+
+Where a GPU writes token by token, launches are what takes time.
+"""
 
 import torch
 from torch import Tensor

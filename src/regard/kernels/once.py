@@ -13,7 +13,7 @@ Known = TypeVar("Known")
 def once(owner: object, name: str, work: Callable[[], Known]) -> Known:
     """work(), remembered on its owner.
 
-    Compiled code must not keep what it makes, and finds out by itself what it has done before.
+    Compiled code must not keep what it makes, and sees for itself what it has done before.
     """
     if torch.compiler.is_compiling():
         return work()

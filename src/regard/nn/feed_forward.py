@@ -1,4 +1,4 @@
-"""FeedForward: what a block does to each token by itself."""
+"""FeedForward: what a block does to each token separately."""
 
 import torch.nn.functional as F
 from jaxtyping import Float
