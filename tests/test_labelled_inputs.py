@@ -85,9 +85,9 @@ def test_odd_texts_are_trained_on_and_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (["--source", "text"], "--source and --target go with --data"),
-    (["--shots", "1", "--shift", "case", "--data", "a.tsv"], "--shots asks for the labels of one --data"),
-    (["--shots", "1", "--data", "a.tsv", "--data", "b.tsv"], "--shots asks for the labels of one --data"),
+    (["--source", "text"], "--source and --target need --data"),
+    (["--shots", "1", "--shift", "case", "--data", "a.tsv"], "--shots takes one --data"),
+    (["--shots", "1", "--data", "a.tsv", "--data", "b.tsv"], "--shots takes one --data"),
     (["--plot", "a.txt"], "--plot a.txt: a picture ends in"),
 ])
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, words: list[str], sentence: str) -> None:

@@ -18,56 +18,58 @@ app = typer.Typer(
     name="regard", add_completion=False, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The transformer as a tool: train it on your own files, run it, open it up.\n\n"
-         "`regard train` makes a French-English translator, `regard train language` a model that goes on with Python, "
-         "`regard train classify` one that tells questions from commands: offline, in minutes on two cores. `regard "
-         "predict` and `regard look` then ask it.")
+         "`regard train` trains a French-English translator, `regard train language` a language model of Python code, "
+         "`regard train classify` a model that tells questions from commands: offline, in minutes on two cores. Then "
+         "use `regard predict` and `regard look`.")
 
-RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; the newest under runs/ if not given.")]
+RunOption = Annotated[Path | None, typer.Option("--run", help="Run directory; default: the newest under runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PrecisionOption = Annotated[Literal["float32", "bfloat16"], typer.Option(
-    "--precision", help="Of the arithmetic; bfloat16 is faster where the machine has units for it.")]
+    "--precision", help="Number format of the arithmetic; bfloat16 is faster on hardware that supports it.")]
 QuantizeOption = Annotated[Literal["int8", "float16"] | None, typer.Option(
-    "--quantize", help="Narrower weights, which are read sooner: int8; on a CPU also float16, for half of the gain.")]
+    "--quantize", help="Quantize the weights for faster generation: int8, or float16 (CPU only, about half the "
+                       "speed-up).")]
 TaskArgument = Annotated[str | None, typer.Argument(
-    help="What to learn: translate (the default); language: to go on with a text; classify: the label of a text; tag: "
-         "of each of its words; and from raw text mask: to fill blanks, or detect: to find words that were replaced.")]
+    help="The task: translate (the default); language: predict the next token; classify: label a text; tag: label each "
+         "word; mask: fill blanks; detect: find replaced words. language, mask and detect learn from raw text.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
-    "--data", help="Your files; give it several times for several. translate: a folder of train.en, train.de, "
-                   "val.en …; two such files; a .tsv; a .jsonl. language, mask, detect: any text, by file, folder or "
+    "--data", help="Your files; repeat the option for several. translate: a folder of train.en, train.de, "
+                   "val.en …; two such files; a .tsv; a .jsonl. language, mask, detect: any text, as a file, folder or "
                    "pattern. classify: a folder of train.tsv, test.tsv …, or one file: .tsv or .csv of text, label; "
-                   ".jsonl; else lines of LABEL, a space, text. tag: .conllu, or two columns, word and tag. "
-                   "Without it, what is built in: a French-English phrase book; for language, the source of Python.")]
+                   ".jsonl; or lines of LABEL, a space, text. tag: .conllu, or two columns, word and tag. "
+                   "Default: built-in data, a French-English phrase book; for language, Python's standard library.")]
 SourceOption = Annotated[str | None, typer.Option(
-    "--source", help="Language (file ending), column or JSON key of the input; of raw text, the key of its texts.")]
+    "--source", help="Language (file ending), column or JSON key of the input; for raw text, the JSON key.")]
 TargetOption = Annotated[str | None, typer.Option(
-    "--target", help="Language, column or key of the output: of classify its labels; of tag the column of the tags: "
-                     "upos, xpos …, or its number.")]
+    "--target", help="Language, column or key of the output; for classify, of the labels; for tag, the column of the "
+                     "tags (upos, xpos …) or its number.")]
 RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file or a saved run.json.")]
 SetOption = Annotated[list[str] | None, typer.Option(
-    "--set", help="One setting, as in --set model.width=512. `regard settings` lists them.")]
+    "--set", help="One setting, for example --set model.width=512. `regard settings` lists all settings.")]
 FromOption = Annotated[Path | None, typer.Option(
-    "--from", metavar="DIR", help="Go on from a model: a run or a Hugging Face directory (train.start). Its body and "
-                                  "its tokens are taken over; the output is new.")]
+    "--from", metavar="DIR", help="Start from a trained model: a run or a Hugging Face directory (train.start). "
+                                  "Its backbone and its tokenizer are kept; the head is new.")]
 TuneOption = Annotated[Literal["all", "head", "lora"] | None, typer.Option(
-    "--tune", help="With --from: what learns (train.tune): all, the head alone, or that and low-rank adapters.")]
+    "--tune", help="With --from: which weights learn (train.tune): all; only the head; or the head and low-rank "
+                   "adapters (LoRA).")]
 VerifyOption = Annotated[bool, typer.Option(
-    "--verify/--no-verify", help="Compare the run's files with its MANIFEST.json first; about a second per GB.")]
-DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where it runs.")]
+    "--verify/--no-verify", help="Check the run's files against its MANIFEST.json first; about a second per GB.")]
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="The device to run on.")]
 
 
 @app.command()
 def train(
     task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
     start: FromOption = None, tune: TuneOption = None, recipe: RecipeOption = None, setting: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where the run goes; runs/TASK-DATA if not given.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The new run's directory; default: runs/TASK-DATA.")] = None,
     extend: Annotated[int | None, typer.Option(
-        "--extend", metavar="STEPS", min=1, help="Lengthen a run that has ended, by so many steps.")] = None,
+        "--extend", metavar="STEPS", min=1, help="Train a finished run for this many more steps.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Train a model for a task. The same command again goes on where it stopped.
+    """Train a model for a task. Run the same command again to resume a run that stopped.
 
-    Ctrl-C finishes the step and saves; exit codes: 2 usage or data, 3 loss not finite, 75 asked to stop, 130 Ctrl-C.
-    So do SIGTERM, SIGUSR1 and SIGHUP (a closed terminal), with 75; under nohup a closed terminal changes nothing.
+    Ctrl-C finishes the step and saves. SIGTERM, SIGUSR1 and SIGHUP (a closed terminal) do the same; nohup ignores
+    SIGHUP. Exit codes: 2 usage or data, 3 loss not finite, 75 stopped by a signal, 130 Ctrl-C.
     """
     from regard.verbs.train import main
 
@@ -79,17 +81,17 @@ def plan(
     task: TaskArgument = None, data: DataOption = None, source: SourceOption = None, target: TargetOption = None,
     start: FromOption = None, tune: TuneOption = None, recipe: RecipeOption = None, setting: SetOption = None,
     length: Annotated[int | None, typer.Option(
-        "--length", min=2, help="Tokens of an example; if not given, that of the built-in examples.")] = None,
+        "--length", min=2, help="Tokens per example; default: as in the built-in data.")] = None,
     tokens: Annotated[float | None, typer.Option(
-        "--tokens", min=1, help="Tokens to train on, as in 300e9; if not given, those of train.steps.")] = None,
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share each batch.")] = 1,
+        "--tokens", min=1, help="Tokens to train on, for example 300e9; default: those of train.steps.")] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="The number of GPUs that share each batch.")] = 1,
     on: Annotated[Literal["h200", "h100", "a100", "4090", "l4"] | None, typer.Option(
-        "--on", help="A GPU that is not here: its time is computed, not measured.")] = None,
+        "--on", help="Plan for this GPU; its time is computed, not measured.")] = None,
     memory: Annotated[float | None, typer.Option(
-        "--memory", min=0, help="GiB there are on each device; if not given, what it has.")] = None,
+        "--memory", min=0, help="Memory of each device, in GiB; default: all of the device's memory.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say what a run will need, before it starts: parameters, memory, time."""
+    """Estimate a run before it starts: its parameters, memory and time."""
     from regard.verbs.plan import main
 
     settings = _settings(setting, start, tune)
@@ -100,37 +102,37 @@ def plan(
 def evaluate(
     run: RunOption = None,
     split: Annotated[list[str] | None, typer.Option(
-        "--split", help="Which split; if not given all tests, or else val.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
+        "--split", help="The split to measure; default: all test splits, or val if there are none.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N examples.")] = None,
     shots: Annotated[str | None, typer.Option(
-        "--shots", metavar="0,1,4,8", help="Of a language model: how often it finds the label of a text after so many "
-                                           "labelled examples in its prompt. Needs --data as of classify.")] = None,
+        "--shots", metavar="0,1,4,8", help="Few-shot accuracy of a language model, with this many labelled examples in "
+                                           "the prompt. Needs --data in a format of classify.")] = None,
     data: Annotated[list[Path] | None, typer.Option(
-        "--data", help="Other data than the run's own, by file or folder, as `regard train` reads it for translate, "
-                       "language, classify and tag; of two parallel files both. Each is measured, with its drop in "
-                       "accuracy or BLEU against the first. With --split, the run's own come first.")] = None,
+        "--data", help="Measure on other data: a file or folder that `regard train` can read for translate, language, "
+                       "classify or tag; for parallel files, give both. Prints a line for each, with its drop in "
+                       "accuracy or BLEU against the first. With --split, the run's own splits come first.")] = None,
     source: Annotated[str | None, typer.Option(
-        "--source", help="With --data: language, column or key of the input; if not given, the run's own.")] = None,
+        "--source", help="With --data: language, column or key of the input; default: the run's.")] = None,
     target: Annotated[str | None, typer.Option(
         "--target", help="With --data: language, column or key of the output or label.")] = None,
     shift: Annotated[str, typer.Option(
-        "--shift", metavar="typos,case,length", help="Measure copies of labelled texts, too, with typos in a fifth "
-                                                     "of the words, in other case, or cut to the first half; and the "
-                                                     "drop.")] = "",
+        "--shift", metavar="typos,case,length", help="Also measure changed copies of labelled texts: typos in a "
+                                                     "fifth of the words, another case, or only the first half. "
+                                                     "Prints the drop for each.")] = "",
     seed: Annotated[int, typer.Option(
-        "--seed", min=0, help="Of the shifts, and of the examples in the prompts of --shots.")] = 0,
+        "--seed", min=0, help="The seed for --shift and for the choice of examples for --shots.")] = 0,
     plot: Annotated[Path | None, typer.Option(
-        "--plot", metavar="FILE.png", help="Draw which labels are taken for which in what is measured first, without "
-                                           "any shift; with --shots the accuracy.")] = None,
+        "--plot", metavar="FILE.png", help="Plot the confusion matrix of the first data, without a shift; with "
+                                           "--shots, the accuracy.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Measure a trained model on its test data, on other data, or on shifted texts."""
     paths = data or []
     if not paths and (source or target):
-        raise UserError("--source and --target go with --data, as in --data texts.csv --source review")
+        raise UserError("--source and --target need --data, as in --data texts.csv --source review")
     if shots is not None and (split or shift or len(paths) > 1):
-        raise UserError("--shots asks for the labels of one --data, without --split or --shift")
+        raise UserError("--shots takes one --data, and neither --split nor --shift")
     if shots is None:
         from regard.verbs.evaluate import Others, main
 
@@ -146,53 +148,55 @@ def evaluate(
 @app.command()
 def predict(
     inputs: Annotated[list[str] | None, typer.Argument(
-        metavar="INPUT", help="Texts; without any, each line of stdin is one; `-` is all of stdin.")] = None,
+        metavar="INPUT", help="Texts; - reads all of stdin as one text. Default: each line of stdin.")] = None,
     run: RunOption = None,
     samples: Annotated[int | None, typer.Option(
-        "--samples", min=1, help="Answers to each input (search.best).")] = None,
+        "--samples", min=1, help="The number of answers to each input (search.best).")] = None,
     beam: Annotated[int | None, typer.Option(
-        "--beam", min=1, help="Translations kept while the best is searched for; 1 is greedy (search.beam).")] = None,
+        "--beam", min=1, help="Beam size; 1 is greedy search (search.beam).")] = None,
     max_tokens: Annotated[int | None, typer.Option(
-        "--max-tokens", min=1, metavar="TOKENS", help="An answer has at most this many (search.max_tokens).")] = None,
+        "--max-tokens", min=1, metavar="TOKENS", help="The most tokens of an answer (search.max_tokens).")] = None,
     temperature: Annotated[float | None, typer.Option(
-        "--temperature", min=0, help="1 draws as the model says, 0 takes the likeliest (search.temperature). If not "
-                                     "given, a language model draws with 0.8, and a translation is searched.")] = None,
+        "--temperature", min=0, help="Sample with this temperature; 0: the most likely token (search.temperature). "
+                                     "Default: 0.8 for a language model; beam search for a translator.")] = None,
     top_k: Annotated[int | None, typer.Option(
-        "--top-k", min=1, help="Only the k likeliest tokens (search.top_k).")] = None,
+        "--top-k", min=1, help="Sample only from the k most likely tokens (search.top_k).")] = None,
     top_p: Annotated[float | None, typer.Option(
-        "--top-p", help="Only the likeliest tokens with this probability together (search.top_p).")] = None,
+        "--top-p", help="Sample only from the most likely tokens that together have this probability "
+                        "(search.top_p).")] = None,
     min_p: Annotated[float | None, typer.Option(
-        "--min-p", help="Only tokens at least this share as likely as the likeliest (search.min_p).")] = None,
+        "--min-p", help="Sample only from tokens with at least this share of the highest probability "
+                        "(search.min_p).")] = None,
     repetition_penalty: Annotated[float | None, typer.Option(
-        "--repetition-penalty", help="Above 1, what came before is less likely (search.repetition_penalty).")] = None,
+        "--repetition-penalty", help="Above 1: makes earlier tokens less likely (search.repetition_penalty).")] = None,
     stop: Annotated[list[str] | None, typer.Option(
-        "--stop", metavar="TEXT", help="An answer ends before this text; may be given several times.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the drawing (search.seed).")] = None,
+        "--stop", metavar="TEXT", help="End the answer before this text; repeat the option for several.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The seed for sampling (search.seed).")] = None,
     setting: Annotated[list[str] | None, typer.Option(
-        "--set", help="One setting of the search, as in --set search.length_penalty=0.6.")] = None,
+        "--set", help="One setting of the search, for example --set search.length_penalty=0.6.")] = None,
     score: Annotated[bool, typer.Option(
-        "--score", help="Do not answer: say how likely a language model finds each input.")] = False,
+        "--score", help="Instead of answers, print the log-probability of each input under a language model.")] = False,
     embed: Annotated[str | None, typer.Option(
-        "--embed", metavar="FILE", help="Do not answer: write a vector of each input, by an encoder. A .npy is numpy; "
-                                        "a .jsonl, or - for stdout, has a line of JSON for each.")] = None,
+        "--embed", metavar="FILE", help="Instead of answers, write an encoder's vector of each input: to a .npy file "
+                                        "(numpy), or as lines of JSON to a .jsonl file or to - (stdout).")] = None,
     input_tokens: Annotated[int | None, typer.Option(
-        "--input-tokens", min=1, metavar="TOKENS", help="Read inputs of up to so many tokens, where training had "
-                                                        "shorter ones (data.max_tokens). A note says first what that "
-                                                        "costs.")] = None,
+        "--input-tokens", min=1, metavar="TOKENS", help="Read inputs of up to this many tokens, even if training "
+                                                        "read fewer (data.max_tokens). A note states the cost "
+                                                        "first.")] = None,
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
-    """Answer: translate each text, go on with it, or label it. A language model's answer to a single text streams."""
+    """Translate, continue or label each text. A language model streams its answer if there is only one text."""
     from regard.verbs.predict import main
 
-    said = {"best": samples, "beam": beam, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
-            "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
-    short = [f"search.{name}={value}" for name, value in said.items() if value is not None]
+    given = {"best": samples, "beam": beam, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
+             "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty, "seed": seed}
+    short = [f"search.{name}={value}" for name, value in given.items() if value is not None]
     if embed is not None:
         from regard.verbs import embed as vectors
 
         if unused := [*(setting or []), *short, *(f"--stop {text}" for text in stop or []), *["--score"] * score]:
-            raise UserError(f"{unused[0]}: --embed writes vectors, which are not searched for")
+            raise UserError(f"{unused[0]}: has no effect with --embed; remove it")
         vectors.main(inputs or [], run, embed, device, precision, quantize, json, verify=verify,
                      input_tokens=input_tokens)
         return
@@ -204,21 +208,21 @@ def predict(
 def convert(
     source: Annotated[Path, typer.Argument(
         metavar="SOURCE", help="A Hugging Face directory, a .bin of llama2.c, or a run directory.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it goes: a folder that is not there yet.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The new directory; it must not exist yet.")],
     tokens: Annotated[Path | None, typer.Option(
-        "--tokenizer", metavar="PATH", help="Where the tokenizer is, if it is not in SOURCE.")] = None,
+        "--tokenizer", metavar="PATH", help="The tokenizer, if it is not in SOURCE.")] = None,
     data: Annotated[list[Path] | None, typer.Option(
-        "--data", help="Text that `regard eval` measures the new run on; if not given, the built-in text.")] = None,
+        "--data", help="Text for `regard eval` to measure the new run on; default: the built-in text.")] = None,
     precision: Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
-        "--precision", help="Of the numbers that are written; as they are if not given.")] = None,
+        "--precision", help="Number format of the written weights; default: that of SOURCE.")] = None,
     verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Turn published weights into a run, or a run into a directory that transformers opens.
 
-    Known are GPT-2, Llama and Qwen3; BERT, RoBERTa, ELECTRA, DistilBERT and Longformer, bare or with what they learned.
+    It converts GPT-2, Llama and Qwen3; BERT, RoBERTa, ELECTRA, DistilBERT and Longformer, with or without their heads.
 
-    A run directory becomes a Hugging Face directory, all else a run directory. A run of a known family needs no
-    conversion: transformers opens it as it is.
+    A run directory becomes a Hugging Face directory; anything else becomes a run directory. A run of one of these
+    families needs no conversion: transformers opens it as it is.
     """
     from regard.verbs.convert import main
 
@@ -228,14 +232,14 @@ def convert(
 @app.command()
 def runs(
     folder: Annotated[Path | None, typer.Argument(
-        metavar="FOLDER", help="Where the runs lie; runs/ if not given.")] = None,
+        metavar="FOLDER", help="The folder of the runs; default: runs/.")] = None,
     picture: Annotated[Path | None, typer.Argument(
-        metavar="FILE.png", help="With --plot: where the picture goes; into that folder if not given.")] = None,
-    run: Annotated[Path | None, typer.Option("--run", help="Only this run directory.")] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw the learning curves, and print where.")] = False,
+        metavar="FILE.png", help="With --plot: the file to write; default: in FOLDER.")] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="List only this run directory.")] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Plot the learning curves and print the file's path.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the runs in a folder: how far they are, how good, and whether they go on."""
+    """List the runs in a folder: their progress, their scores, and whether they are running."""
     from regard.verbs.runs import main
 
     main([path for path in (folder, picture) if path is not None], run, plot, json)
@@ -244,7 +248,7 @@ def runs(
 @app.command()
 def settings(
     word: Annotated[str | None, typer.Argument(
-        metavar="FILTER", help="Only settings whose names hold this, such as width or model.")] = None,
+        metavar="FILTER", help="List only settings whose names contain this, such as width or model.")] = None,
     json: JsonOption = False,
 ) -> None:
     """List every setting with its default and meaning."""
@@ -257,17 +261,17 @@ def settings(
 def measure(
     run: RunOption = None,
     split: Annotated[str | None, typer.Option(
-        "--split", help="Which split; if not given the first test, or else val.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Only the first so many examples.")] = 200,
+        "--split", help="The split to measure on; default: the first test split, or val if there is none.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Use only the first N examples.")] = 200,
     ablate: Annotated[bool, typer.Option(
-        "--ablate", help="Also what removing each head does to the loss and to the answers.")] = False,
+        "--ablate", help="Also measure how removing each head changes the loss and the answers.")] = False,
     over_training: Annotated[bool, typer.Option(
-        "--over-training", help="Also for every checkpoint that was kept; train with --set "
+        "--over-training", help="Also measure every checkpoint that was kept; train with --set "
                                 "train.keep_checkpoints=20 to keep 20.")] = False,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it, too.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also plot the result.")] = None,
     device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
-    """Measure every attention head: how spread out it is, how far it looks, and whether a translator's aligns words."""
+    """Measure every attention head: its entropy, its mean distance, and a translator's word alignment error."""
     from regard.verbs.measure import main
 
     main(run, split, limit, ablate, over_training, plot, device, json, verify=verify)
@@ -277,7 +281,7 @@ def measure(
 def check(
     run: RunOption = None, device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False
 ) -> None:
-    """Prove on this checkpoint that batch, padding, cache, beam and the fast kernels change nothing."""
+    """Prove on this checkpoint that batching, padding, the cache and the fast kernels do not change the output."""
     from regard.verbs.check import main
 
     main(run, device, json, verify=verify)
@@ -286,23 +290,24 @@ def check(
 @app.command()
 def explain(
     texts: Annotated[list[str] | None, typer.Argument(
-        metavar="TEXT", help="The text to answer. Several, with --word: how the vector of a "
-                             "word that is in all of them moves with its context.")] = None,
-    example: Annotated[bool, typer.Option("--example", help="Instead of a run: two words, scores 102 and 99.")] = False,
+        metavar="TEXT", help="The text to answer. With --word, several texts that all contain the word: shows how its "
+                             "vector changes with its context.")] = None,
+    example: Annotated[bool, typer.Option(
+        "--example", help="Explain two made-up words, with scores 102 and 99, instead of a run.")] = False,
     run: RunOption = None,
     site: Annotated[str | None, typer.Option(
-        "--site", help="Which attention, such as decoder.blocks.1.cross, or a language model's blocks.1.self; the "
-                       "last if not given.")] = None,
-    head: Annotated[int, typer.Option("--head", min=0, help="Which of its heads, counted from 0.")] = 0,
+        "--site", help="The attention to explain, such as decoder.blocks.1.cross, or a language model's blocks.1.self; "
+                       "default: the last.")] = None,
+    head: Annotated[int, typer.Option("--head", min=0, help="The head to explain, counted from 0.")] = 0,
     word: Annotated[str | None, typer.Option(
-        "--word", help="The word it writes or reads, or its number from 0 on; the first if not given.")] = None,
+        "--word", help="The word that the model reads or writes, or its number from 0; default: the first.")] = None,
     plot: Annotated[Path | None, typer.Option(
-        "--plot", metavar="FILE.png", help="With several texts: draw the way of the word's vector.")] = None,
+        "--plot", metavar="FILE.png", help="With several texts: plot the path of the word's vector.")] = None,
     device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Show the six steps of attention for one head and one word, with the model's own numbers.
 
-    With several texts, an encoder's: how alike the vectors of one word are, block by block.
+    With several texts (encoders only): show how similar the vectors of one word are, block by block.
     """
     if texts and len(texts) > 1 and not example:
         from regard.verbs import explain_word
@@ -310,7 +315,7 @@ def explain(
         explain_word.main(texts, word, run, plot, device, json, verify=verify)
         return
     if plot is not None:
-        raise UserError("--plot goes with several texts, as in --word bank \"the river bank\" \"the bank's money\"")
+        raise UserError("--plot needs several texts, as in --word bank \"the river bank\" \"the bank's money\"")
     from regard.verbs.explain import main
 
     main(texts[0] if texts else None, example, run, site, head, "0" if word is None else word, device, json,
@@ -322,18 +327,19 @@ def look(
     text: Annotated[str, typer.Argument(metavar="INPUT", help="The text to answer.")],
     run: RunOption = None,
     output: Annotated[str | None, typer.Option(
-        "--output", metavar="TEXT", help="Look at this output; if not given, at the model's own answer.")] = None,
+        "--output", metavar="TEXT", help="Look at this output; default: the model's own answer.")] = None,
     only: Annotated[str, typer.Option(
-        "--only", metavar="GLOB", help="Only attentions of this name, as in 'decoder.*.cross' or 'blocks.0.*'.")] = "*",
-    head: Annotated[int | None, typer.Option("--head", min=0, help="Only this head, counted from 0.")] = None,
+        "--only", metavar="GLOB", help="Show only attentions with this name, for example 'decoder.*.cross' or "
+                                        "'blocks.0.*'.")] = "*",
+    head: Annotated[int | None, typer.Option("--head", min=0, help="Show only this head, counted from 0.")] = None,
     out: Annotated[Path | None, typer.Option(
-        "--out", metavar="FILE.html", help="Where the page goes; look.html if not given.")] = None,
+        "--out", metavar="FILE.html", help="The page to write; default: look.html.")] = None,
     terminal: Annotated[bool, typer.Option(
         "--terminal", help="Print a heat map instead of writing a page.")] = False,
-    show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page, where there is a screen.")] = True,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
-    """See what a model attends to: one page that needs no network. Prints where it is."""
+    """Show where a model attends, as one page that needs no network. Prints the page's path."""
     from regard.verbs.look import main
 
     main(text, run, output, only, out, show, device, json, head=head, terminal=terminal, verify=verify)
@@ -342,21 +348,21 @@ def look(
 @app.command()
 def wrong(
     run: RunOption = None,
-    split: Annotated[str, typer.Option("--split", help="Which split is answered.")] = "val",
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many examples.")] = None,
-    worst: Annotated[int, typer.Option("--worst", min=1, help="How many mistakes the page shows at the most.")] = 50,
+    split: Annotated[str, typer.Option("--split", help="The split to answer.")] = "val",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N examples.")] = None,
+    worst: Annotated[int, typer.Option("--worst", min=1, help="The most mistakes to show.")] = 50,
     out: Annotated[Path | None, typer.Option(
-        "--out", metavar="FILE.html", help="Where the page goes; into the run if not given.")] = None,
+        "--out", metavar="FILE.html", help="The page to write; default: in the run's directory.")] = None,
     device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
-    """Write a page of the worst mistakes, each with its attention beside it, and print where."""
+    """Write a page of the worst mistakes, each with its attention, and print the page's path."""
     from regard.verbs.wrong import main
 
     main(run, split, limit, worst, out, device, json, verify=verify)
 
 
 def _settings(given: list[str] | None, start: Path | None, tune: str | None) -> list[str]:
-    """The settings that options are short for, after those that were spelled out."""
+    """The given settings, followed by those that --from and --tune abbreviate."""
     short = {"train.start": start, "train.tune": tune}
     return [*(given or []), *(f"{path}={value}" for path, value in short.items() if value is not None)]
 
@@ -376,17 +382,17 @@ def _options(
     pass
 
 
-UsageError: Any = typer.BadParameter.__base__  # click's; where click is to be found depends on typer's version
+UsageError: Any = typer.BadParameter.__base__  # click's; newer versions of typer bundle click
 
 
 def main() -> NoReturn:
-    """Run the command line; a person's mistake ends in one line and its exit code, never in a traceback."""
+    """Run the command line. A user's mistake prints one line and sets the exit code; it never prints a traceback."""
     open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     code = 0
     try:
-        # Not app(): it frames its errors in boxes, and takes a reader that has seen enough for a failure.
+        # Not app(): it draws boxes around errors, and treats a closed pipe as a failure.
         command = get_command(app)
         with command.make_context("regard", sys.argv[1:] or ["--help"]) as context:
             command.invoke(context)
@@ -395,14 +401,14 @@ def main() -> NoReturn:
         code = asked.exit_code
     except UsageError as error:
         path = error.ctx.command_path if error.ctx else "regard"
-        code = fail(f"{error.format_message().rstrip('.')} (`{path} --help` says more)", 2)
+        code = fail(f"{error.format_message().rstrip('.')} (see `{path} --help`)", 2)
     except UserError as error:
         code = fail("; ".join([str(error), *getattr(error, "__notes__", [])]), error.exit_code)
-    except BrokenPipeError:  # `| head -1`: the reader has seen enough; or the terminal was closed
+    except BrokenPipeError:  # `| head -1`, or a closed terminal
         pass
     except PermissionError as error:
         code = fail(f"{error.filename}: no permission", 2)
-    except OSError as error:  # the disk is full, or a file went away under our hands
+    except OSError as error:  # the disk is full, or a file has been deleted meanwhile
         code = fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except KeyboardInterrupt:
         code = 130
@@ -418,7 +424,7 @@ def fail(message: str, code: int) -> int:
 
 
 def _speaks() -> bool:
-    """One of the processes that torchrun has started is enough."""
+    """Under torchrun, only one process prints messages."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return True
     from regard.training.parallel import speaks

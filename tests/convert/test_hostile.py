@@ -205,5 +205,5 @@ def test_whatever_reads_a_file_refuses_a_pipe_and_a_device_at_once(read: Callabl
         else:
             (tmp_path / name).symlink_to("/dev/zero")
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
-    with pytest.raises(UserError, match=r"where a regular file is wanted|not a plain file|has no model\.safetensors"):
+    with pytest.raises(UserError, match=r"not a regular file|not a plain file|has no model\.safetensors"):
         read(tmp_path / "it.json")

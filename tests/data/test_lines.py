@@ -166,7 +166,7 @@ def test_a_pipe_is_refused_at_once_as_data_is_read_more_than_once(tmp_path: Path
     os.mkfifo(tmp_path / "pipe.tsv")
     read, write = os.pipe()
     for path in (tmp_path / "pipe.tsv", Path(f"/dev/fd/{read}")):
-        with pytest.raises(UserError, match="is a pipe, where a regular file is wanted; save what it gives as a file"):
+        with pytest.raises(UserError, match="is a pipe, not a regular file; save its content to a file"):
             list(read_lines(path, "pipe"))
     os.close(read)
     os.close(write)

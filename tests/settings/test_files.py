@@ -40,7 +40,7 @@ def test_broken_toml_is_refused_with_its_place(content: str, said: str, recipe: 
 
 def test_a_recipe_that_cannot_be_read_is_refused_with_the_reason(recipe: Path) -> None:
     assert message(recipe) == f"{recipe}: no such file"
-    assert message(recipe.parent).startswith(f"{recipe.parent}: is a directory; wants a .toml file")
+    assert message(recipe.parent).startswith(f"{recipe.parent}: is a directory")
     recipe.write_text("")
     assert message(recipe / "x").startswith(f"{recipe / 'x'}: cannot be read: Not a directory")
     recipe.write_bytes("task = 'é'".encode("latin-1"))

@@ -26,11 +26,11 @@ def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def test_what_is_no_regular_file_is_refused_at_once_and_named(odd: list[Path]) -> None:
     for path in [*odd, Path("/dev/zero")]:
-        with pytest.raises(UserError, match=r"is a (pipe|socket|device), where a regular file is wanted") as refusal:
+        with pytest.raises(UserError, match=r"is a (pipe|socket|device), not a regular file") as refusal:
             refuse_irregular(path)
         assert str(refusal.value).startswith(f"{path}: ")
         for mode in ("wb", "ab", "r+b", "a+b"):
-            with (pytest.raises(UserError, match=r"where a regular file is wanted|is a symbolic link"),
+            with (pytest.raises(UserError, match=r"not a regular file|is a symbolic link"),
                   open(path, mode, opener=to_write)):
                 pass
 

@@ -82,9 +82,9 @@ def test_a_setting_that_search_has_not_is_refused_with_the_one_that_was_meant(ru
             ask(["je"], baem=1)
     with pytest.raises(TypeError, match=r"^xyz: no such setting of the search; there are beam, best, length_penalty"):
         run.stream("je", xyz=1)
-    with pytest.raises(UserError, match=r"^search\.beam: wants a whole number of at least 1.*, got 0$"):
+    with pytest.raises(UserError, match=r"^search\.beam: must be a whole number of at least 1.*, got 0$"):
         run.answers(["je"], beam=0)
-    with pytest.raises(UserError, match=r"^search\.beam: wants a whole number, got .many.$"):
+    with pytest.raises(UserError, match=r"^search\.beam: must be a whole number, got .many.$"):
         run.look("je", beam="many")
 
 

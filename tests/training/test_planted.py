@@ -107,7 +107,7 @@ def test_a_pipe_in_place_of_a_file_of_a_run_is_refused_at_once(run: Run, tmp_pat
     for name in ("lock", "metrics.jsonl"):
         (tmp_path / name).mkdir()
         os.mkfifo(tmp_path / name / name)
-        with pytest.raises(UserError, match=f"{name}: is a pipe, where a regular file is wanted"):
+        with pytest.raises(UserError, match=f"{name}: is a pipe, not a regular file"):
             train(run, tmp_path / name, quiet=True)
 
 

@@ -83,8 +83,8 @@ def test_nothing_in_is_an_empty_array(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["vectors.txt", "a"], "a .npy or a .jsonl is wanted"), (["none/vectors.npy", "a"], "no such folder"),
-    (["vectors.npy", "--score", "a"], "--score: --embed writes vectors"),
-    (["vectors.npy", "--samples", "2", "a"], "search.best=2: --embed writes vectors"),
+    (["vectors.npy", "--score", "a"], "--score: has no effect with --embed"),
+    (["vectors.npy", "--samples", "2", "a"], "search.best=2: has no effect with --embed"),
 ])
 def test_a_wrong_call_is_one_line_and_leaves_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str

@@ -172,7 +172,7 @@ def test_what_is_no_run_is_listed_with_the_reason_beside_what_is(capsys: pytest.
     problems = {name: record["problem"] for name, record in listed(capsys).items()}
     assert problems.pop("good") is None
     for name, problem in {"scoreless": "scores.json: holds no JSON object", "folder": "metrics.jsonl: Is a directory",
-                          "broken": "run.json: line 1, column 14: ", "newer": "format: saved in version 99, ",
+                          "broken": "run.json: line 1, column 14: ", "newer": "format: the file has version 99",
                           "binary": "run.json: line 1, column 1: ", "void": "run.json: line 1, column 1: ",
                           "odd": "model.widht: no such setting; ", "empty": "an empty folder",
                           "thesis": "it has no run.json"}.items():

@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("translate", "language", [], "translate learns from the beginning alone"),
     ("language", "language", ["train.tune=head"], "--tune head: a model of language has no head besides its body"),
     ("classify", "classify", ["train.freeze_layers=2"],
-     "train.freeze_layers=2: there are no more blocks than model.depth=1"),
+     "train.freeze_layers=2: the model has only model.depth=1"),
 ])
 def test_a_source_that_cannot_be_gone_on_from_is_named(
     runs: Path, task: str, source: str, more: list[str], says: str

@@ -1,4 +1,4 @@
-"""Mistakes a person can mend: each carries the sentence to print and the code to exit with."""
+"""Errors for the user: each has the message to print and the exit code."""
 
 __all__ = ["Failure", "NotFinite", "Stopped", "UserError", "amount", "count", "out_of"]
 
@@ -10,19 +10,19 @@ class UserError(Exception):
 
 
 class Failure(UserError):
-    """Nothing wrong with what was asked, but it could not be done (the disk is full, say)."""
+    """The request was valid, but it could not be done: a full disk, for example."""
 
     exit_code = 1
 
 
 class NotFinite(UserError):
-    """The numbers of a run went wrong: its loss is not a number."""
+    """The loss of a run is not finite."""
 
     exit_code = 3
 
 
 class Stopped(UserError):
-    """A run that was asked to stop, and has saved what it had."""
+    """A run that stopped on request and saved a checkpoint."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class Stopped(UserError):
 
 
 def amount(size: float) -> str:
-    """Bytes, as a sentence has them.
+    """A number of bytes with its unit.
 
     >>> amount(2_500_000), amount(3_141_592_653)
     ('2.5 MB', '3.1 GB')
@@ -39,7 +39,7 @@ def amount(size: float) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """So many of a thing.
+    """A number and its noun, singular or plural.
 
     >>> count(1, "step"), count(2_500, "step")
     ('1 step', '2,500 steps')
@@ -48,7 +48,7 @@ def count(number: int, thing: str) -> str:
 
 
 def out_of(part: int, whole: int, thing: str, one: str = "", more: str = "") -> str:
-    """Some of so many, and what they do: as one does it, and as several.
+    """A part of a whole, followed by the verb in the singular (`one`) or the plural (`more`).
 
     >>> out_of(1, 40, "text", "is", "are"), out_of(2, 40, "text", "is", "are"), out_of(1, 1, "text")
     ('1 of 40 texts is', '2 of 40 texts are', '1 of 1 text')

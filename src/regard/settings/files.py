@@ -1,4 +1,4 @@
-"""TOML and JSON files, read strictly: what is wrong with one is said with its place."""
+"""TOML and JSON files, read strictly. Errors name the file, the line and the column."""
 
 import json
 import tomllib
@@ -12,11 +12,11 @@ from regard.settings.setting import ascii_unless_printable
 
 __all__ = ["once_each", "parsed"]
 
-LARGEST_FILE = 1 << 20  # bytes; so that a corpus given as a recipe fails at once, and /dev/zero at all
+LARGEST_FILE = 1 << 20  # bytes; so that a corpus given as a recipe fails at once, and so does /dev/zero
 
 
 def parsed(path: Path) -> Any:
-    """The content of a TOML or JSON file, or an error with the place where it breaks."""
+    """The content of a TOML or JSON file, or an error with the line and column."""
     text = content_of(path)
     try:
         if path.suffix.lower() == ".json":
@@ -41,7 +41,7 @@ def content_of(path: Path) -> str:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise UserError(f"{path}: is a directory; wants a .toml file, or the run.json of a run") from None
+        raise UserError(f"{path}: is a directory, not a .toml file or the run.json of a run") from None
     except PermissionError:
         raise UserError(f"{path}: no permission to read it") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -57,7 +57,7 @@ def content_of(path: Path) -> str:
 
 
 def toml_place(message: str, text: str) -> str:
-    """tomllib's message with its place in front, which at the end of the file it does not number."""
+    """tomllib's message with the place in front. At the end of the file tomllib gives no line number; this adds it."""
     what, _, where = message.rpartition(" (at ")
     if where == "end of document)":
         lines = text.split("\n")

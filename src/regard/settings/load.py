@@ -31,15 +31,15 @@ FORMAT = 1  # of run.json; raised when an older regard would misread a newer fil
 def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run = DEFAULTS) -> Run:
     """The run that a recipe (TOML, or a saved run.json) and overrides such as "model.width=128" describe.
 
-    `base` holds what neither of them says. An override beats the file, a later one an earlier one.
-    `model.preset`, wherever it stands, only picks what the other model settings start from.
+    `base` holds the defaults. An override replaces the file's value; a later override replaces an earlier one.
+    `model.preset`, in either place, only sets the defaults of the other model settings.
     """
     given: dict[str, Any] = {}
     if recipe is not None:
         content = parsed(recipe)
         try:
             if recipe.suffix.lower() == ".json":
-                # A saved run spells out every setting: as a base, it leaves a new preset room to act.
+                # A saved run has every setting. As the base, a new preset can still replace them.
                 base = from_json(content)
             else:
                 given = {path: checked(SETTINGS[path], none_if_said(SETTINGS[path], value))
@@ -54,18 +54,18 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
 
 
 def task_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> str:
-    """The task that they name: what a run starts from depends on it."""
+    """The task that they name. The defaults depend on it."""
     return text_of("task", recipe, overrides) or DEFAULTS.task
 
 
 def text_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()) -> str | None:
-    """What they say of one setting that is a text, if anything. All else is for `load` to check."""
+    """One text setting, if they give it. `load` checks everything else."""
     value = said_of(path, recipe, overrides)
     return value if isinstance(value, str) else None
 
 
 def said_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()) -> Any:
-    """What they say of one setting, unchecked where it is the recipe that says it; None, too, where they do not."""
+    """One setting, unchecked if it is from the recipe; None if neither gives it."""
     value: Any = parsed(recipe) if recipe is not None else {}
     for word in path.split("."):
         value = value.get(word) if isinstance(value, dict) else None
@@ -74,17 +74,17 @@ def said_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()
 
 
 def to_json(run: Run) -> dict[str, Any]:
-    """What run.json holds: every setting, by section, and the version of the format."""
+    """The content of run.json: every setting, by section, and the version of the format."""
     return {"format": FORMAT, **table(run)}
 
 
 def from_json(data: Any) -> Run:
-    """The run that `to_json` wrote. What it does not mention (an older regard's file) has its default."""
+    """The run that `to_json` wrote. A setting that is missing (in an older regard's file) gets its default."""
     if not isinstance(data, dict) or "format" not in data:
         raise UserError("not a saved run: it has no \"format\"")
     version = data["format"]
     if version != FORMAT or isinstance(version, bool):
-        raise UserError(f"format: saved in version {shown(version)}, and this regard reads version {FORMAT}")
+        raise UserError(f"format: the file has version {shown(version)}, but this regard reads version {FORMAT}")
     settings = once_each(flat({key: value for key, value in data.items() if key != "format"}))
     return assembled({path: checked(SETTINGS[path], value) for path, value in settings.items()}, DEFAULTS)
 
@@ -123,7 +123,7 @@ def table(section: Any) -> dict[str, Any]:
             for name, value in values.items()}
 
 
-# What was said, by dotted path.
+# Given settings, by dotted path.
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -139,7 +139,7 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def innermost(path: str, value: Any) -> str:
-    """For [modle] with a width in it: modle.width, which says more than modle."""
+    """For [modle] with a width in it: modle.width, which helps more than modle."""
     while isinstance(value, dict) and value:
         key, value = next(iter(value.items()))
         path = f"{path}.{key}"
@@ -147,22 +147,22 @@ def innermost(path: str, value: Any) -> str:
 
 
 def override(text: str) -> tuple[str, Any]:
-    """The path and the value of "model.width=128". Text needs no quotes; a list is split at its commas."""
+    """The path and the value of "model.width=128". Text needs no quotes; commas separate the items of a list."""
     path, equals, value = text.partition("=")
     path, value = path.strip(), value.strip()
     if not equals or not path:
-        raise UserError(f"{shown(text)}: wants a setting and its value, as in model.width=128")
+        raise UserError(f"{shown(text)}: must be a setting and its value, as in model.width=128")
     if path not in SETTINGS:
         raise unknown(path)
     setting = SETTINGS[path]
     return path, checked(setting, typed(setting, value))
 
 
-# Settings that have to fit each other.
+# Settings that must be consistent with each other.
 
 
 def assembled(given: Mapping[str, Any], base: Run) -> Run:
-    """The base with what was given, if it all fits together."""
+    """The base with the given settings, if they are consistent."""
     if "model.preset" in given:
         base = started(given["model.preset"], base)
     run: Run = changed(base, given)
@@ -175,9 +175,9 @@ def assembled(given: Mapping[str, Any], base: Run) -> Run:
 
 
 def started(preset: str | None, base: Run) -> Run:
-    """What the other settings start from: the shape of the model and, where it is published with one, the vocabulary.
+    """The defaults that a preset sets: the shape of the model and, for a published one, its vocabulary.
 
-    Positions that are learned reach so far and no further: the rows of a language model are as long.
+    A table of learned positions is as long as a row of the language model.
     """
     model = start(preset, base.model)
     if preset not in FAMILIES:
@@ -187,7 +187,7 @@ def started(preset: str | None, base: Run) -> Run:
 
 
 def start(preset: str | None, model: Tower) -> Tower:
-    """What the other model settings start from."""
+    """The preset's model settings."""
     if preset is None:
         return model if model.preset is None else Tower()
     if preset not in PRESETS:
@@ -206,22 +206,22 @@ def changed(section: Any, given: Mapping[str, Any], prefix: str = "") -> Any:
 
 
 def check_head(run: Run, given: Mapping[str, Any]) -> None:
-    """A head that somebody asks for would be left out in silence. One that a preset brings along means nothing here."""
+    """Refuse a head that the task would ignore. A preset's head is fine: the user did not ask for it."""
     head = given.get("model.head", "linear")
     if head != "linear" and run.task not in HAVE_HEADS:
-        raise UserError(f"model.head={head}: has no effect on {run.task}, whose output has one shape; only "
-                        f"{' and '.join(HAVE_HEADS)} read a state by a hidden layer; leave it out")
+        raise UserError(f"model.head={head}: has no effect on {run.task}; only {' and '.join(HAVE_HEADS)} use it; "
+                        "remove it")
 
 
 def check_heads(model: Tower) -> None:
     width, heads, kv_heads = model.width, model.heads, model.kv_heads
-    if model.cell is not None:  # what attends there has one head
+    if model.cell is not None:  # attention to a source has one head there
         return
     if model.head_width is None and width % heads:
         other_heads = divisor(width, near=heads)
         other_width = max(1, (width + heads // 2) // heads) * heads
         raise UserError(f"model.heads: {heads} heads do not divide model.width {width}; "
-                        f"take {count(other_heads, 'head')}, or a width of {other_width}, or give model.head_width")
+                        f"take {count(other_heads, 'head')}, or a width of {other_width}, or set model.head_width")
     if kv_heads is not None and heads % kv_heads:
         raise UserError(f"model.kv_heads: {kv_heads} does not divide model.heads {heads}; "
                         f"take {divisor(heads, near=kv_heads)}")
@@ -238,25 +238,23 @@ def check_positions(model: Tower) -> None:
     if position_width is not None:
         if kind not in ("sinusoidal", "fourier", "learned"):
             raise UserError(f"model.position_width: {kind} positions are not concatenated to the tokens; "
-                            "leave it out, or take model.positions sinusoidal, fourier or learned")
+                            "remove it, or take model.positions sinusoidal, fourier or learned")
         if position_width >= width:
-            raise UserError(f"model.position_width: {position_width} leaves the token no room "
+            raise UserError(f"model.position_width: {position_width} leaves no room for the token "
                             f"in model.width {width}; take less")
         if position_width % 2:
-            raise UserError(f"model.position_width: wants an even number, got {position_width}; "
-                            f"take {position_width - 1}")
+            raise UserError(f"model.position_width: must be even, got {position_width}; take {position_width - 1}")
     elif kind in ("sinusoidal", "fourier") and width % 2:
-        raise UserError(f"model.width: {kind} positions come in pairs and want an even width, got {width}; "
+        raise UserError(f"model.width: {kind} positions need an even width, got {width}; "
                         f"take {width + 1}, or other model.positions")
     head_width = model.head_width or width // model.heads
     if kind == "rotary" and head_width % 2:
-        raise UserError(f"model.heads: rotary positions come in pairs and want an even width per head, "
-                        f"got {head_width}; change model.heads, model.width or model.head_width, "
-                        "or take other model.positions")
+        raise UserError(f"model.heads: rotary positions need an even width per head, got {head_width}; change "
+                        "model.heads, model.width or model.head_width, or take other model.positions")
 
 
 def check_cell(model: Tower) -> None:
-    """What belongs to recurrent models alone, or to the others alone, would else be left out in silence."""
+    """Refuse settings that the model would ignore: recurrent ones of a transformer, and the other way round."""
     if model.cell is None:
         for name in ("direction", "context", "input_feeding", "bptt"):
             if (value := getattr(model, name)) != getattr(Tower(), name):
@@ -264,48 +262,48 @@ def check_cell(model: Tower) -> None:
                                 "remove it")
         return
     if model.window is not None:
-        raise UserError(f"model.window={model.window}: of attention, which blocks of model.cell={model.cell} have not; "
-                        "leave it out")
+        raise UserError(f"model.window={model.window}: has no effect on a recurrent model (model.cell={model.cell}); "
+                        "remove it")
     if model.direction == "bilm" and model.bptt is not None:
         raise UserError(f"model.bptt={model.bptt}: only a forward language model uses this; with model.direction=bilm "
                         "set a shorter data.max_tokens instead")
     if model.positions in ("rotary", "relative", "alibi"):
-        raise UserError(f"model.positions={model.positions}: act inside of attention, which blocks of model.cell="
-                        f"{model.cell} have not; take none")
+        raise UserError(f"model.positions={model.positions}: has no effect on a recurrent model (model.cell="
+                        f"{model.cell}); take model.positions=none")
     if model.position_width is not None:
-        raise UserError(f"model.position_width={model.position_width}: blocks of model.cell={model.cell} know the "
-                        "order by themselves; leave it out")
+        raise UserError(f"model.position_width={model.position_width}: has no effect on a recurrent model (model.cell="
+                        f"{model.cell}); remove it")
     if model.direction in ("bidirectional", "bilm") and model.width % 2:
-        raise UserError(f"model.width: wants an even number, half of it for each direction, got {model.width}; take "
+        raise UserError(f"model.width: must be even, half of it for each direction, got {model.width}; take "
                         f"{model.width + 1}")
     if model.input_feeding and model.context != "output":
-        raise UserError(f"model.input_feeding: with model.context={model.context} there is no attention after a step "
-                        "to feed into the next; take model.context=output")
+        raise UserError(f"model.input_feeding: needs attention after each step, which model.context={model.context} "
+                        "does not have; take model.context=output")
 
 
 def check_momentum(how: Train, given: Mapping[str, Any]) -> None:
-    """A setting of another optimiser that somebody asks for would be left out in silence."""
+    """Refuse a setting of another optimizer, which this one would ignore."""
     idle = {"adamw": ("momentum",), "sgd": ("matrix_rate", "weight_decay", "beta1", "beta2", "epsilon")}
     for name in idle.get(how.optimizer, ()):
         value = given.get(f"train.{name}", getattr(Train(), name))
         if value and value != getattr(Train(), name):
-            raise UserError(f"train.{name}={written(value)}: has no effect on train.optimizer={how.optimizer}; leave "
-                            f"it out, or take {'muon or sgd' if name == 'momentum' else 'adamw or muon'}")
+            raise UserError(f"train.{name}={written(value)}: has no effect on train.optimizer={how.optimizer}; remove "
+                            f"it, or take {'muon or sgd' if name == 'momentum' else 'adamw or muon'}")
 
 
 def check_optimizer(how: Train) -> None:
     if how.optimizer == "muon" and (how.tune != "all" or how.layer_decay != 1):
         other = f"tune={how.tune}" if how.tune != "all" else f"layer_decay={how.layer_decay}"
-        raise UserError(f"train.optimizer: muon moves all matrices of the blocks, and at one rate; with train.{other} "
-                        "take adamw")
+        raise UserError(f"train.optimizer=muon: updates all matrices of the blocks at one rate, so train.{other} has "
+                        "no effect on them; take adamw")
 
 
 def check_tuning(run: Run) -> None:
     how, depth = run.train, run.model.depth
     if how.tune != "all" and how.start is None:
-        raise UserError(f"train.tune={how.tune}: the rest of the model would never learn; name one that has, with "
-                        "--from DIR")
+        raise UserError(f"train.tune={how.tune}: the rest of the model would never learn; start from a trained model "
+                        "with --from DIR")
     if other := [part for part in how.lora_on if part not in ADAPTED] or ([] if how.lora_on else ["none"]):
-        raise UserError(f"train.lora_on: {shown(other[0])} has no adapter; there are {', '.join(ADAPTED)}")
+        raise UserError(f"train.lora_on: {shown(other[0])} cannot have an adapter; take any of {', '.join(ADAPTED)}")
     if how.freeze_layers > depth:
-        raise UserError(f"train.freeze_layers={how.freeze_layers}: there are no more blocks than model.depth={depth}")
+        raise UserError(f"train.freeze_layers={how.freeze_layers}: the model has only model.depth={depth} blocks")

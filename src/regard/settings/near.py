@@ -1,4 +1,4 @@
-"""Settings that are not there, and those that were probably meant.
+"""Unknown settings, and suggestions for the one that was meant.
 
 >>> nearest("model.widht")
 ['model.width']
@@ -27,10 +27,10 @@ def unknown(path: str) -> UserError:
 
 
 def nearest(path: str) -> list[str]:
-    """The settings and sections whose names come nearest: mostly one, more where they are as near.
+    """The settings and sections with the nearest names: usually one, several if they are equally near.
 
     The last part of the name counts twice, or all of model.* would be near to model.xyz. A name without a section
-    hardly speaks for settings that have none: most such names lack their section.
+    usually lacks it by mistake, so settings without a section gain little from it.
     """
     section, _, name = path.rpartition(".")
     scores = {}
@@ -50,7 +50,7 @@ def section_likeness(a: str, b: str) -> float:
 
 
 def name_likeness(a: str, b: str) -> float:
-    """As `likeness`, but `clip_grad` is `grad_clip`, and `rate` is near to `learning_rate`: people forget words."""
+    """Like `likeness`, but `clip_grad` equals `grad_clip`, and `rate` is near `learning_rate`: people forget words."""
     words, others = set(a.split("_")), set(b.split("_"))
     if words == others:
         return 1.0

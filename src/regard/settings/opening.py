@@ -1,8 +1,8 @@
 """Open files so that nothing hangs, and so that nothing is written through a link.
 
-A file that a user names may be a link: links are followed to read. Files that regard writes inside a run are its own:
-a link there was put by somebody else, or by a backup, and writing through it would change a file outside the run.
-The run directory itself may be a link, as `runs/best` is for many.
+A file that a user names may be a link: links are followed to read. regard itself creates the files inside a run, so
+a link there comes from someone else or from a backup. Writing through it would change a file outside the run.
+The run directory itself may be a link, such as `runs/best`.
 """
 
 import errno
@@ -24,7 +24,7 @@ KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a devi
 
 
 def to_read(path: str, flags: int) -> int:
-    """An opener: `open(path, "rb", opener=to_read)` refuses what is no regular file, and never waits for a writer."""
+    """An opener: `open(path, "rb", opener=to_read)` accepts only regular files, and never waits for a writer."""
     try:
         return _regular(os.open(path, flags | NO_WAIT), path)
     except OSError as error:
@@ -34,14 +34,14 @@ def to_read(path: str, flags: int) -> int:
 
 
 def to_write(path: str, flags: int) -> int:
-    """An opener for a file inside a run: it follows no link, and refuses what is no regular file.
+    """An opener for a file inside a run: it follows no link, and accepts only regular files.
 
-    For a new file the mode is "xb": it must not be there yet. `replacing` does that for a file that is written whole.
+    For a new file the mode is "xb": the file must not exist yet. `replacing` uses it for a file that is written whole.
     """
     if not NO_LINK and os.path.islink(path):
         raise _linked(path)
     try:
-        # Never truncated before it is known what it is.
+# Truncate only after the check.
         file = _regular(os.open(path, flags & ~os.O_TRUNC | NO_WAIT | NO_LINK, 0o666), path)
     except OSError as error:
         if os.path.islink(path):
@@ -55,16 +55,16 @@ def to_write(path: str, flags: int) -> int:
 
 
 def refuse_irregular(path: Path) -> None:
-    """For libraries that open a path themselves: what is no regular file is refused before they wait for it."""
+    """For libraries that open a path themselves: refuse anything but a regular file, before they wait for it."""
     with open(path, "rb", opener=to_read):
         pass
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file beside `path` that takes its place, through to the disk, when all is in it; else it is deleted."""
+    """A new file beside `path`. When it is complete and on the disk, it replaces `path`; on an error it is deleted."""
     temporary = path.with_name(f".{path.name}.tmp")
-    remove(temporary)  # of a process that was killed, or planted here
+    remove(temporary)  # left by a killed process, or put here by someone else
     try:
         with open(temporary, "xb", opener=to_write) as file:
             yield file
@@ -78,7 +78,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def own_folder(path: Path) -> Path:
-    """A folder inside a run, made if it is not there; a link to a folder elsewhere is refused."""
+    """A folder inside a run, created if missing. A link to a folder elsewhere is refused."""
     if path.is_symlink():
         raise _linked(str(path))
     path.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def own_folder(path: Path) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a folder with all in it, or a link but not what it leads to; nothing where nothing is."""
+    """Delete a file, a folder with its content, or a link but not its target, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -104,10 +104,10 @@ def _regular(file: int, path: str) -> int:
 
 
 def _irregular(path: str, mode: int) -> UserError:
-    kind, remedy = stat.S_IFMT(mode), "; save what it gives as a file first" if stat.S_ISFIFO(mode) else ""
-    return UserError(f"{path}: is {KINDS.get(kind, 'something else')}, where a regular file is wanted{remedy}")
+    kind, remedy = stat.S_IFMT(mode), "; save its content to a file first" if stat.S_ISFIFO(mode) else ""
+    return UserError(f"{path}: is {KINDS.get(kind, 'something else')}, not a regular file{remedy}")
 
 
 def _linked(path: str) -> UserError:
-    return UserError(f"{path}: is a symbolic link, and regard writes inside a run only to the run's own files; put "
-                     "a copy of what it leads to in its place, or delete it (the whole run may be behind a link)")
+    return UserError(f"{path}: is a symbolic link, and regard does not write through links inside a run; replace it "
+                     "with a copy of its target, or delete it (the run directory itself may be a link)")

@@ -1,4 +1,4 @@
-"""Every setting by its dotted path, and which values it may have: out of text, out of a file, and back into words.
+"""Every setting by its dotted path, its allowed values, and the conversion from text and files and back.
 
 >>> SETTINGS["model.width"].limits
 {'least': 1}
@@ -43,7 +43,7 @@ DEFAULTS = Run()
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: what the walk over the dataclasses found out about it."""
+    """One setting, as described by its dataclass field."""
 
     path: str
     type: Any  # without the `| None`
@@ -73,7 +73,7 @@ class Setting:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     def refuse(self, value: Any, hint: str = "", *, limits: str = "") -> UserError:
-        return UserError(f"{self.path}: wants {self.wanted}{limits}{self.or_none}, got {shown(value)}{hint}")
+        return UserError(f"{self.path}: must be {self.wanted}{limits}{self.or_none}, got {shown(value)}{hint}")
 
 
 def walk(section: type, prefix: str = "") -> Iterator[Setting]:
@@ -84,7 +84,7 @@ def walk(section: type, prefix: str = "") -> Iterator[Setting]:
             assert isinstance(kind, type)
             yield from walk(kind, f"{path}.")
             continue
-        optional = get_origin(kind) in (Union, UnionType)  # the former where one of a few words is meant
+        optional = get_origin(kind) in (Union, UnionType)  # Union: of a Literal and None
         if optional:
             (kind,) = (part for part in get_args(kind) if part is not type(None))
         limits = {name: limit for name, limit in field.metadata.items() if name != "doc"}
@@ -109,11 +109,11 @@ def describe() -> Iterator[tuple[str, str, str, str]]:
         yield setting.path, kind, written(of(DEFAULTS, setting.path)), setting.doc
 
 
-# From what a file or a person says to a value of the right type.
+# From a file's or a user's value to one of the right type.
 
 
 def typed(setting: Setting, text: str) -> Any:
-    """The text as the setting's type; where it cannot be read so, unchanged, for `checked` to refuse."""
+    """The text as the setting's type. If it cannot be converted, it is returned unchanged, and `checked` refuses it."""
     if none_if_said(setting, text) is None:
         return None
     if setting.type is bool:
@@ -123,13 +123,13 @@ def typed(setting: Setting, text: str) -> Any:
     if setting.type is float and (value := number(text)) is not None and math.isfinite(value):
         return value
     if setting.type == tuple[str, ...]:
-        # A file called none is ./none.
+        # For a file called none, write ./none.
         return [] if text.lower() in ("", "none", "null") else [part.strip() for part in text.split(",")]
     return text
 
 
 def none_if_said(setting: Setting, value: Any) -> Any:
-    """TOML and the command line have no null: there, the word says it."""
+    """TOML and the command line have no null: there, the word none stands for it."""
     said = setting.optional and isinstance(value, str) and value.lower() in ("none", "null")
     return None if said else value
 
@@ -177,7 +177,7 @@ def within(setting: Setting, value: Any) -> int | float:
     if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
         raise setting.refuse(value, ", which is too large")
     if setting.type is float and value and not FINEST <= abs(value) <= COARSEST:
-        raise setting.refuse(value, f", which float32 cannot work with; take one from {FINEST:g} to {COARSEST:g}"
+        raise setting.refuse(value, f", which is outside the range of float32; take one from {FINEST:g} to {COARSEST:g}"
                           + ", or 0" * (setting.limits.get("least") == 0))
     limits = setting.limits
     if (value < limits.get("least", -math.inf) or value > limits.get("most", math.inf)
@@ -212,11 +212,11 @@ def written(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as an error quotes it: on one line, and not too much of it."""
+    """A value as an error quotes it: on one line, and shortened."""
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     if isinstance(value, int) and value.bit_length() > 200:
-        return "a number of very many digits"  # Python refuses to print the longest
+        return "a number of very many digits"  # Python refuses to print it
     text = ascii_unless_printable(value if isinstance(value, str) else written(value))
     text = text if len(text) <= 60 else f"{text[:57]}..."
     return f"'{text}'" if isinstance(value, str) else text
