@@ -6,7 +6,7 @@ import torch
 from regard.generate import search_memory
 from regard.generate.search_memory import refuse_search
 from regard.settings.errors import Failure
-from regard.settings.schema import Search, Tower
+from regard.settings.schema import Recurrence, Search, Tower
 
 TOWER = Tower(width=64, heads=4, depth=2)
 CPU = torch.device("cpu")
@@ -34,6 +34,7 @@ def test_what_a_decoder_forgets_takes_no_memory(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Failure, match="not enough memory"):
         refuse(Search(), rows=1, tokens=10**6)
     refuse(Search(), Tower(width=64, heads=4, depth=2, window=8), rows=1, tokens=10**6)
-    refuse(Search(), Tower(width=64, heads=4, depth=2, cell="lstm", positions="none"), rows=1, tokens=10**6)
+    recurrent = Tower(width=64, heads=4, depth=2, recurrent=Recurrence(cell="lstm"), positions="none")
+    refuse(Search(), recurrent, rows=1, tokens=10**6)
     monkeypatch.setattr(search_memory, "available", lambda device: None)
     refuse(Search(), rows=10**9, tokens=10**6)

@@ -148,8 +148,8 @@ def test_narrower_tokens_are_widened_for_both_ways() -> None:
 
 
 @pytest.mark.parametrize(("override", "says"), [
-    ("model.bptt=8", "model.bptt=8: only a forward language model uses this"),
-    ("model.width=15", "model.width: wants an even number"),
+    ("model.recurrent.bptt=8", "model.recurrent.bptt=8: only a forward language model uses this"),
+    ("model.width=15", "model.width: must be even"),
 ])
 def test_what_a_bilm_cannot_have_is_refused(override: str, says: str) -> None:
     with pytest.raises(UserError, match=says):

@@ -16,7 +16,7 @@ from regard.models.rnn import RecurrentDecoder
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.presets import PRESETS
-from regard.settings.schema import Tower
+from regard.settings.schema import Recurrence, Tower
 
 CELLS = ["elman", "gru", "lstm"]
 
@@ -168,8 +168,8 @@ def test_back_propagation_through_time_is_the_sum_of_products_of_jacobians(
 
 
 def language_model(kind: str, *, bptt: int | None = None, depth: int = 1) -> RecurrentDecoder:
-    tower = Tower(cell=kind, width=6, depth=depth, heads=1, positions="none", dropout=0.0, tied="none",
-                  bptt=bptt)
+    tower = Tower(recurrent=Recurrence(cell=kind, bptt=bptt), width=6, depth=depth, heads=1, positions="none",
+                  dropout=0.0, tied="none")
     model = decoder(tower, vocabulary=11)
     assert isinstance(model, RecurrentDecoder)
     filled(model)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -25,12 +25,24 @@ from regard.nn.mask import Mask
 from regard.nn.score import SCORES
 from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
-from regard.settings.schema import Tower
+from regard.settings.schema import Recurrence, Tower
 
 WIDTH, VOCABULARY, START, END = 8, 6, 1, 2
-TINY = Tower(cell="gru", width=WIDTH, depth=1, heads=1, positions="none", scale_embedding=False, dropout=0.0)
+TINY = Tower(recurrent=Recurrence(cell="gru"), width=WIDTH, depth=1, heads=1, positions="none",
+             scale_embedding=False, dropout=0.0)
 NAMES = ["sutskever", "bahdanau", "luong"]
 LOOK = ["bahdanau", "luong"]
+
+
+
+def recurrent(tower: Tower) -> Recurrence:
+    assert tower.recurrent is not None
+    return tower.recurrent
+
+
+def reading(tower: Tower, **how: Any) -> Tower:
+    return replace(tower, recurrent=replace(recurrent(tower), **how))
+
 
 # The papers' equations, for one sentence and one token at a time.
 
@@ -56,7 +68,7 @@ def cell(kind: str, at: str, numbers: Numbers, x: Tensor, kept: list[Tensor]) ->
 def layers(tower: Tower, numbers: Numbers, x: Tensor, kept: list[list[Tensor]]) -> tuple[Tensor, list[list[Tensor]]]:
     after = []
     for place, own in enumerate(kept):
-        after.append(cell(str(tower.cell), f"blocks.{place}.forth", numbers, x, own))
+        after.append(cell(recurrent(tower).cell, f"blocks.{place}.forth", numbers, x, own))
         x = after[-1][0]
     return x, after
 
@@ -86,7 +98,7 @@ def looked(kind: str, numbers: Numbers, q: Tensor, h: Tensor) -> tuple[Tensor, T
 def begun(tower: Tower, numbers: Numbers, h: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """The vectors before the first token, from the states that have read the source to one of its ends."""
     last = {"forward": h[-1], "backward": h[0],
-            "bidirectional": torch.cat([h[-1, : WIDTH // 2], h[0, WIDTH // 2 :]])}[tower.direction]
+            "bidirectional": torch.cat([h[-1, : WIDTH // 2], h[0, WIDTH // 2 :]])}[recurrent(tower).direction]
     return list(torch.tanh(numbers["start.weight"] @ last + numbers["start.bias"]).split(list(sizes)))
 
 
@@ -110,7 +122,7 @@ def bahdanau(tower: Tower, numbers: Numbers, words: Tensor, h: Tensor) -> tuple[
 
 
 def stacked(tower: Tower) -> list[int]:
-    return [WIDTH] * ((2 if tower.cell == "lstm" else 1) * tower.depth)
+    return [WIDTH] * ((2 if recurrent(tower).cell == "lstm" else 1) * tower.depth)
 
 
 def by_layer(tower: Tower, vectors: list[Tensor]) -> list[list[Tensor]]:
@@ -121,29 +133,29 @@ def by_layer(tower: Tower, vectors: list[Tensor]) -> list[list[Tensor]]:
 def luong(tower: Tower, numbers: Numbers, words: Tensor, h: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Luong et al. 2015, eq. 5 and 7, and 3.3."""
     out = numbers["combine.weight"].shape[0]
-    vectors = begun(tower, numbers, h, [*stacked(tower), *([out] if tower.input_feeding else [])])
-    fed = vectors.pop() if tower.input_feeding else None
+    vectors = begun(tower, numbers, h, [*stacked(tower), *([out] if recurrent(tower).input_feeding else [])])
+    fed = vectors.pop() if recurrent(tower).input_feeding else None
     kept, states, every = by_layer(tower, vectors), [], []
     for e in words:
         state, kept = layers(tower, numbers, e if fed is None else torch.cat([e, fed]), kept)
         c, weights = looked(tower.score, numbers, state, h)
         states.append(torch.tanh(numbers["combine.weight"] @ torch.cat([c, state])))
-        fed = states[-1] if tower.input_feeding else None
+        fed = states[-1] if recurrent(tower).input_feeding else None
         every.append(weights)
     return states, every
 
 
 def left(tower: Tower, numbers: Numbers, words: Tensor) -> list[list[Tensor]]:
     """Sutskever et al. 2014, 3: the vectors of each layer when it has read a source."""
-    ways = {"forward": ["forth"], "backward": ["back"], "bidirectional": ["forth", "back"]}[tower.direction]
+    ways = {"forward": ["forth"], "backward": ["back"], "bidirectional": ["forth", "back"]}[recurrent(tower).direction]
     width, every, x = WIDTH // len(ways), [], list(words)
     for layer in range(tower.depth):
         states, ends = [], []
         for way in ways:
-            kept = [words.new_zeros(width)] * (2 if tower.cell == "lstm" else 1)
+            kept = [words.new_zeros(width)] * (2 if recurrent(tower).cell == "lstm" else 1)
             passed = []
             for e in x if way == "forth" else x[::-1]:
-                kept = cell(str(tower.cell), f"encoder.blocks.{layer}.{way}", numbers, e, kept)
+                kept = cell(recurrent(tower).cell, f"encoder.blocks.{layer}.{way}", numbers, e, kept)
                 passed.append(kept[0])
             states.append(passed if way == "forth" else passed[::-1])
             ends.append(kept)
@@ -167,26 +179,27 @@ PAPERS: dict[str, Callable[[Tower, Numbers, Tensor, Tensor], tuple[list[Tensor],
 # Against them.
 
 TOWERS = [
-    *(replace(TINY, context="input", direction="bidirectional", score=score) for score in SCORES),
-    replace(TINY, context="input", direction="backward", score="additive", embedding_width=4),
-    replace(TINY, context="input", direction="forward", score="additive", tied="none"),
-    *(replace(TINY, context="output", direction="bidirectional", score=score, input_feeding=feeding, depth=depth,
-              cell=cell)
+    *(replace(reading(TINY, direction="bidirectional"), score=score) for score in SCORES),
+    replace(reading(TINY, direction="backward"), score="additive", embedding_width=4),
+    replace(TINY, score="additive", tied="none"),
+    *(replace(reading(TINY, cell=cell, context="output", direction="bidirectional", input_feeding=feeding), score=score,
+              depth=depth)
       for (score, feeding), (depth, cell) in zip(
           itertools.product(SCORES, [False, True]), itertools.cycle([(1, "lstm"), (2, "gru"), (3, "elman")]),
           strict=False)),
-    replace(TINY, context="output", direction="backward", score="bilinear", input_feeding=True, cell="lstm", depth=2,
-            embedding_width=4),
+    replace(reading(TINY, cell="lstm", context="output", direction="backward", input_feeding=True), score="bilinear",
+            depth=2, embedding_width=4),
 ]
 BOTTLENECKS = [
-    replace(TINY, context="fixed", cell=cell, depth=depth, direction=direction, embedding_width=narrow)
+    replace(reading(TINY, cell=cell, context="fixed", direction=direction), depth=depth, embedding_width=narrow)
     for cell, depth, direction, narrow in [("lstm", 2, "backward", None), ("gru", 1, "forward", None),
                                            ("elman", 3, "bidirectional", None), ("lstm", 1, "bidirectional", 4)]]
 
 
 def named(tower: Tower) -> str:
-    words = [tower.context, str(tower.cell), str(tower.depth), tower.direction, tower.score, tower.tied]
-    return " ".join([*words, *(["fed"] if tower.input_feeding else []), *(["narrow"] if tower.embedding_width else [])])
+    how = recurrent(tower)
+    words = [how.context, how.cell, str(tower.depth), how.direction, tower.score, tower.tied]
+    return " ".join([*words, *(["fed"] if how.input_feeding else []), *(["narrow"] if tower.embedding_width else [])])
 
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -216,7 +229,7 @@ def test_states_weights_and_gradients_are_those_of_the_papers_equations(tower: T
     memory, alone = source_of([5, 2, 4])
     tokens = torch.randint(0, VOCABULARY, (3, 6))
     x, numbers = model.embed(tokens), numbers_of(model)
-    read = [PAPERS[tower.context](tower, numbers, words, h) for words, h in zip(x, alone, strict=True)]
+    read = [PAPERS[recurrent(tower).context](tower, numbers, words, h) for words, h in zip(x, alone, strict=True)]
     expected = torch.stack([torch.stack(states) for states, _ in read])
     with watch(model) as seen:
         states = model(x, memory)
@@ -482,8 +495,8 @@ def test_a_copy_of_a_state_goes_on_by_itself_with_the_same_weights(name: str) ->
 
 
 def test_ways_that_never_meet_leave_no_vector_to_start_from() -> None:
-    with pytest.raises(UserError, match=r"model\.direction=bilm"):
-        translator("elmo", context="fixed")
+    with pytest.raises(UserError, match=r"model\.recurrent\.direction=bilm"):
+        translator("elmo", recurrent=Recurrence(cell="lstm", direction="bilm", context="fixed"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -509,12 +522,12 @@ def test_every_weight_learns(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gradient_is_cut_short_for_language_models_alone(name: str) -> None:
-    tower = replace(PRESETS[name](), width=WIDTH, bptt=2)
-    with pytest.raises(UserError, match=r"model\.bptt=2: only a language model"):
+    tower = replace(reading(PRESETS[name](), bptt=2), width=WIDTH)
+    with pytest.raises(UserError, match=r"model\.recurrent\.bptt=2: only a language model"):
         EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY)
 
 
 def test_two_language_models_do_not_end_in_one_vector() -> None:
-    tower = replace(PRESETS["sutskever"](), width=WIDTH, direction="bilm")
-    with pytest.raises(UserError, match=r"model\.direction=bilm: .* take forward, backward or bidirectional"):
+    tower = replace(reading(PRESETS["sutskever"](), direction="bilm"), width=WIDTH)
+    with pytest.raises(UserError, match=r"\.direction=bilm: .* take forward, backward or bidirectional"):
         EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY)

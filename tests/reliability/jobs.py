@@ -50,7 +50,8 @@ JOBS = {
 JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[task], "train.learning_rate=5e-4")
          for task, preset in (("tag", "elman"), ("tag", "bilstm"), ("translate", "sutskever"),
                               ("translate", "bahdanau"), ("translate", "luong"))}
-JOBS["language lstm"] = ("model.preset=lstm", "model.bptt=8", *JOBS["language"][:-1])  # Muon has no matrix there
+# Muon has no matrix there.
+JOBS["language lstm"] = ("model.preset=lstm", "model.recurrent.bptt=8", *JOBS["language"][:-1])
 
 # A few stand for the others, which learn by the same loop and take minutes more.
 FAST = ("translate", "language", "classify", "mask", "language lstm")

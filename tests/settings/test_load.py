@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from regard.settings.errors import UserError
 from regard.settings.load import ADAPTED, differences, from_json, load, to_json
 from regard.settings.presets import PRESETS, base
-from regard.settings.schema import Run, Tower, Train
-from regard.settings.setting import COARSEST, FINEST, SETTINGS, of, written
+from regard.settings.schema import Recurrence, Run, Tower, Train
+from regard.settings.setting import COARSEST, FINEST, SECTIONS, SETTINGS, of, written
 from wording import says
 
 
@@ -54,7 +54,8 @@ def values(kind: Any, limits: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         if least is None:
             found |= st.floats(-COARSEST, -FINEST)
         return found if least or "above" in limits else found | st.just(0.0)
-    return st.none() | values(next(part for part in get_args(kind) if part is not type(None)), limits)
+    kind = next(part for part in get_args(kind) if part is not type(None))
+    return st.none() | (sections(kind) if is_dataclass(kind) else values(kind, limits))
 
 
 def sections(cls: Any) -> st.SearchStrategy[Any]:
@@ -81,15 +82,14 @@ def runs(draw: st.DrawFn) -> Run:
     train = replace(mine, tune=tune, optimizer=optimizer, momentum=None if optimizer == "adamw" else mine.momentum,
                     lora_on=tuple(draw(st.lists(st.sampled_from(ADAPTED), min_size=1, max_size=6))),
                     freeze_layers=draw(st.integers(0, run.model.depth)))
-    cell, plain = run.model.cell if run.model.positions in ("none", "sinusoidal") else None, Tower()
-    is_recurrent = cell is not None
+    recurrent = run.model.recurrent if run.model.positions in ("none", "sinusoidal") else None
+    is_recurrent = recurrent is not None
+    if recurrent is not None:
+        recurrent = replace(recurrent, input_feeding=recurrent.input_feeding and recurrent.context == "output",
+                            bptt=None if recurrent.direction == "bilm" else recurrent.bptt)
     return replace(run, train=train, model=replace(
         run.model,
-        cell=cell,
-        direction=run.model.direction if is_recurrent else plain.direction,
-        context=run.model.context if is_recurrent else plain.context,
-        input_feeding=run.model.input_feeding and is_recurrent and run.model.context == "output",
-        bptt=run.model.bptt if is_recurrent and run.model.direction != "bilm" else plain.bptt,
+        recurrent=recurrent,
         window=None if is_recurrent else run.model.window,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),
         width=width, heads=heads,
@@ -112,7 +112,9 @@ def test_a_run_written_as_overrides_is_that_run(run: Run) -> None:
     run = replace(run, task="translate", data=data, model=replace(run.model, score="dot", head="linear"),
                   tokens=replace(run.tokens, file="gpt2"), search=replace(run.search, stop=("a b",)),
                   train=replace(run.train, start="bert", lora_on=("q",)))
-    overrides = [f"{path}={written(of(run, path))}" for path in SETTINGS]
+    absent = [path for path in SECTIONS if of(run, path) is None]
+    overrides = [f"{path}=none" for path in absent]
+    overrides += [f"{path}={written(of(run, path))}" for path in SETTINGS if path.rpartition(".")[0] not in absent]
     assert load(overrides=overrides) == run
 
 
@@ -158,14 +160,14 @@ def test_any_toml_is_a_run_or_a_sentence(text: str, tmp_path_factory: pytest.Tem
 @given(content=st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=12))
-@example(content={"format": 1, "model": {"width": "x"}})
-@example(content={"format": 1, "data": {"paths": ["\ud800"]}})
+@example(content={"format": 2, "model": {"width": "x"}})
+@example(content={"format": 2, "data": {"paths": ["\ud800"]}})
 def test_any_json_is_a_run_or_a_sentence(content: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.getbasetemp() / "any.json"
     file.write_text(json.dumps(content))
     assert_run_or_sentence(file)
     if isinstance(content, dict):
-        file.write_text(json.dumps({**content, "format": 1}))
+        file.write_text(json.dumps({**content, "format": 2}))
         assert_run_or_sentence(file)
 
 
@@ -236,20 +238,15 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
     (["train.lora_on=q,qkv"], "train.lora_on: 'qkv' … q, k, v, out, up, down"),
     (["train.freeze_layers=4"], "train.freeze_layers=4: … model.depth=3"),
     (["train.optimizer=muon", "train.layer_decay=0.9"], "train.optimizer=muon: … train.layer_decay=0.9 … take adamw"),
-    (["model.direction=bidirectional"],
-     "model.direction=bidirectional: … set model.cell, or remove it"),
-    (["model.context=fixed"], "model.context=fixed: … set model.cell, or remove it"),
     (["model.preset=lstm", "model.positions=sinusoidal", "model.position_width=4"],
-     "model.position_width=4: … model.cell=lstm … remove it"),
-    (["model.cell=lstm", "model.positions=rotary", "model.width=12", "model.heads=4"],
-     "model.positions=rotary: … model.cell=lstm … take model.positions=none"),
-    (["model.bptt=8"], "model.bptt=8: … set model.cell, or remove it"),
-    (["model.preset=lstm", "model.window=8"], "model.window=8: … model.cell=lstm … remove it"),
-    (["model.preset=lstm", "model.positions=rotary"],
-     "model.positions=rotary: … model.cell=lstm … take model.positions=none"),
+     "model.position_width=4: … lstm … remove it"),
+    (["model.recurrent.cell=lstm", "model.positions=rotary", "model.width=12", "model.heads=4"],
+     "model.positions=rotary: … lstm … take model.positions=none"),
+    (["model.preset=lstm", "model.window=8"], "model.window=8: … lstm … remove it"),
+    (["model.preset=lstm", "model.positions=rotary"], "model.positions=rotary: … lstm … take model.positions=none"),
     (["model.preset=bilstm", "model.width=9"], "model.width: … even … 9; take 10"),
-    (["model.preset=bahdanau", "model.input_feeding=true"],
-     "model.input_feeding: … model.context=input … take model.context=output"),
+    (["model.preset=bahdanau", "model.recurrent.input_feeding=true"],
+     "model.recurrent.input_feeding: … model.recurrent.context=input … take model.recurrent.context=output"),
 ])
 def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], said: str) -> None:
     assert says(message(*overrides), said)
@@ -261,7 +258,7 @@ def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], s
     ["model.width=9", "model.heads=3", "model.position_width=4"],
     ["model.width=24", "model.positions=rotary", "model.head_width=4"],
     ["model.heads=8", "model.kv_heads=1"],
-    ["model.cell=gru", "model.positions=none", "model.width=100", "model.heads=8"],
+    ["model.recurrent.cell=gru", "model.positions=none", "model.width=100", "model.heads=8"],
     ["train.average_checkpoints=5", "train.keep_checkpoints=2"],
 ])
 def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:
@@ -272,7 +269,7 @@ def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:
     ("[model]\nwidht = 8", "model.widht: no such setting; did you mean model.width? (in "),
     ("[modle]\nwidth = 8", "modle.width: no such setting; did you mean model.width? (in "),
     ("[modle]", "modle: no such setting; did you mean model? (in "),
-    ("model = 8", "model: is a section, not a setting; it has preset, cell, "),
+    ("model = 8", "model: is a section, not a setting; it has preset, recurrent.cell, "),
     ("width = 8", "width: no such setting; did you mean model.width? (in "),
     ("[model]\nwidth = 'abc'", "model.width: … whole number, got 'abc' (in "),
     ("[model]\nwidth = true", "model.width: … whole number, got true (in "),
@@ -296,19 +293,20 @@ def test_a_bad_recipe_is_refused_with_the_way_out(content: str, said: str, recip
 
 
 @pytest.mark.parametrize(("content", "said"), [
-    ('{"format": 1\n"seed": 1}', ": line 2, column 1: "),
-    ('{"format": 1, "seed": 1, "seed": 2}', ": seed: is given twice"),
-    ('{"format": 1, "model": {"width": 8, "width": 8}}', ": width: is given twice"),
+    ('{"format": 2\n"seed": 1}', ": line 2, column 1: "),
+    ('{"format": 2, "seed": 1, "seed": 2}', ": seed: is given twice"),
+    ('{"format": 2, "model": {"width": 8, "width": 8}}', ": width: is given twice"),
     ("[]", 'not a saved run: it has no "format" (in '),
     ("{}", 'not a saved run: it has no "format" (in '),
-    ('{"format": 2}', "format: … version 2 … version 1 (in "),
-    ('{"format": true}', "format: … version true … version 1 (in "),
-    ('{"format": 1, "train": {"learning_rate": NaN}}',
+    ('{"format": 3}', "format: … version 3 … version 2; … (in "),
+    ('{"format": 1}', "format: … version 1 … version 2; … train it again (in "),
+    ('{"format": true}', "format: … version true … version 2; … (in "),
+    ('{"format": 2, "train": {"learning_rate": NaN}}',
      "train.learning_rate: … number, got nan, which is not finite"),
-    ('{"format": 1, "train": {"learning_rate": 1e400}}',
+    ('{"format": 2, "train": {"learning_rate": 1e400}}',
      "train.learning_rate: … number, got inf, which is not finite"),
-    ('{"format": 1, "seed": null}', "seed: … whole number, got none (in "),
-    ('{"format": 1, "model": {"widht": 8}}', "model.widht: no such setting; did you mean model.width? (in "),
+    ('{"format": 2, "seed": null}', "seed: … whole number, got none (in "),
+    ('{"format": 2, "model": {"widht": 8}}', "model.widht: no such setting; did you mean model.width? (in "),
 ])
 def test_a_bad_saved_run_is_refused_with_the_way_out(content: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "run.json"
@@ -338,6 +336,58 @@ def test_a_recipe_can_say_none(recipe: Path) -> None:
     run = load(recipe)
     assert run.train.grad_clip is None
     assert run.model.positions == "none"
+
+
+LSTM = Recurrence(cell="lstm")
+
+
+@pytest.mark.parametrize(("overrides", "recurrent"), [
+    ([], None),
+    (["model.recurrent.cell=lstm"], LSTM),
+    (["model.recurrent.bptt=20", "model.recurrent.cell=lstm"], replace(LSTM, bptt=20)),
+    (["model.preset=bilstm", "model.recurrent.cell=gru"], Recurrence(cell="gru", direction="bidirectional")),
+    (["model.preset=bilstm", "model.recurrent=none"], None),
+    (["model.preset=bilstm", "model.recurrent=none", "model.recurrent.cell=lstm"], LSTM),
+    (["model.recurrent.cell=lstm", "model.recurrent=none"], None),
+    (["model.preset=bilstm", "model.recurrent.bptt=20", "model.recurrent=none"], None),
+])
+def test_a_section_is_absent_or_whole(overrides: list[str], recurrent: Recurrence | None) -> None:
+    assert load(overrides=overrides).model.recurrent == recurrent
+
+
+@pytest.mark.parametrize(("content", "overrides", "recurrent"), [
+    ("[model.recurrent]\ncell = 'lstm'\nbptt = 20", [], replace(LSTM, bptt=20)),
+    ("[model]\nrecurrent.cell = 'lstm'", ["model.recurrent.bptt=20"], replace(LSTM, bptt=20)),
+    ("[model.recurrent]\nbptt = 20", ["model.recurrent.cell=lstm"], replace(LSTM, bptt=20)),
+    ("[model.recurrent]\ncell = 'lstm'\nbptt = 20", ["model.recurrent=none"], None),
+    ("[model]\npreset = 'bilstm'\nrecurrent = 'none'", [], None),
+    ("[model]\npreset = 'bilstm'\nrecurrent = 'none'", ["model.recurrent.cell=lstm"], LSTM),
+])
+def test_a_recipe_nests_sections(content: str, overrides: list[str], recurrent: Recurrence | None,
+                                 recipe: Path) -> None:
+    recipe.write_text(content)
+    assert load(recipe, overrides).model.recurrent == recurrent
+
+
+@pytest.mark.parametrize(("override", "said"), [
+    ("model.recurrent.bptt=20", "model.recurrent.bptt=20: has no effect without model.recurrent.cell; set it too"),
+    ("model.recurrent.cel=lstm", "model.recurrent.cel: no such setting; did you mean model.recurrent.cell?"),
+    ("model.cell=lstm", "model.cell: no such setting; did you mean model.recurrent.cell?"),
+    ("model.recurrent.xyz=1", "model.recurrent.xyz: no such setting; model.recurrent has cell, direction, context, "),
+    ("model.recurrent=lstm", "model.recurrent: is a section, not a setting; it has cell, direction, context, "
+                             "input_feeding, bptt; model.recurrent=none removes it"),
+    ("model=none", "model: is a section, not a setting; it has preset, "),
+])
+def test_a_section_that_cannot_be_is_refused(override: str, said: str, recipe: Path) -> None:
+    assert message(override).startswith(said)
+    path, _, value = override.partition("=")
+    recipe.write_text(f"{path} = {value if value.isdigit() else repr(value)}")
+    assert message(recipe=recipe).startswith(said)
+
+
+def test_a_setting_of_a_removed_section_needs_the_one_that_makes_it() -> None:
+    assert message("model.preset=lstm", "model.recurrent=none", "model.recurrent.bptt=20") == (
+        "model.recurrent.bptt=20: has no effect without model.recurrent.cell; set it too")
 
 
 def test_a_preset_is_what_the_other_model_settings_start_from(recipe: Path) -> None:

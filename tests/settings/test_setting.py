@@ -1,13 +1,14 @@
 """A setting takes the values of its type and its range; an error for any other names the setting and the value."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.schema import Run
+from regard.settings.schema import Recurrence, Run, Tower
 from regard.settings.setting import describe, of
 from wording import says
 
@@ -79,7 +80,13 @@ def test_every_setting_is_described_and_its_default_can_be_written() -> None:
     assert rows["data.paths"][:2] == ("a list of texts", "none")
     assert rows["device"][:2] == ("one of auto, cpu, cuda, mps", "auto")
     assert all(kind and default and doc for kind, default, doc in rows.values())
-    assert load(overrides=[f"{path}={default}" for path, (_, default, _) in rows.items()]) == Run()
+    assert rows["model.recurrent"][:2] == ("a section, made by model.recurrent.cell, or none", "none")
+    assert rows["model.recurrent.direction"][1] == "forward"
+    said = {path: default for path, (_, default, _) in rows.items() if not path.startswith("model.recurrent.")}
+    assert load(overrides=[f"{path}={default}" for path, default in said.items()]) == Run()
+    made = [*(f"{path}={default}" for path, (_, default, _) in rows.items()), "model.recurrent.cell=gru"]
+    assert load(overrides=[one for one in made if one != "model.recurrent.cell=none"]) == replace(
+        Run(), model=Tower(recurrent=Recurrence(cell="gru")))
 
 
 def test_the_schema_lets_no_setting_be_infinite() -> None:

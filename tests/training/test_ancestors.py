@@ -79,7 +79,9 @@ def copies(length: int, *, rows: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def learned(preset: str) -> EncoderDecoder:
     """A small translator that has learned to copy for a while; both have the same cell, width, texts and steps."""
-    tower = replace(PRESETS[preset](), cell="gru", width=32, depth=1, dropout=0.0)
+    plain = PRESETS[preset]()
+    assert plain.recurrent is not None
+    tower = replace(plain, recurrent=replace(plain.recurrent, cell="gru"), width=32, depth=1, dropout=0.0)
     model = EncoderDecoder(tower, sources=SYMBOLS, targets=SYMBOLS)
     initialize(model, seed=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.data.batch import BatchSampler
 from regard.models.classifier import Tagger
 from regard.nn.init import initialize
-from regard.settings.schema import Run, Tokens, Tower, Train
+from regard.settings.schema import Recurrence, Run, Tokens, Tower, Train
 from regard.tasks.translate import Translate
 from regard.training.dry_run import DryRun, make_dry_run
 from regard.training.estimate import (
@@ -131,7 +131,8 @@ def test_a_trace_counts_the_operations_of_a_real_step(case: Case) -> None:
 
 @pytest.mark.parametrize("cell", ["elman", "gru", "lstm"])
 def test_a_recurrent_layer_does_six_operations_for_each_of_its_weights_and_each_token(cell: Any) -> None:
-    tower = replace(SMALL, cell=cell, direction="bidirectional", positions="none", depth=2, dropout=0.0)
+    recurrent = Recurrence(cell=cell, direction="bidirectional")
+    tower = replace(SMALL, recurrent=recurrent, positions="none", depth=2, dropout=0.0)
     with torch.device("meta"):
         model = Tagger(tower, vocabulary=64, labels=5)
     tokens = torch.empty(4, 10, dtype=torch.long, device="meta")

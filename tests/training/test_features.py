@@ -189,7 +189,7 @@ def test_a_classifier_goes_on_from_both_ways_too(source: Path, tmp_path: Path) -
 
 
 def test_a_language_model_that_reads_forth_alone_is_no_encoder(text: Path, tagged: Path, tmp_path: Path) -> None:
-    run = settled("language", [text], None, None, None, [*SMALL, "model.direction=forward", "train.steps=1"])
+    run = settled("language", [text], None, None, None, [*SMALL, "model.recurrent.direction=forward", "train.steps=1"])
     train(run, tmp_path, quiet=True)
     with pytest.raises(UserError, match="its model is of the task language, and tag needs an encoder"):
         tuned(tagged, tmp_path)

@@ -96,7 +96,7 @@ def test_the_same_command_again_changes_nothing(runs: Path) -> None:
                            "would learn; take train.tune=all or head"),
     (("train.optimizer=muon",), "train.optimizer=muon: it moves the products of blocks"),
     (("train.activation_checkpointing=true",), "train.activation_checkpointing: saves no memory with the blocks"),
-    (("model.bptt=4",), "model.bptt=4: only a language model uses this"),
+    (("model.recurrent.bptt=4",), "model.recurrent.bptt=4: only a language model uses this"),
 ])
 def test_what_recurrent_blocks_cannot_have_is_refused_in_a_line(
     runs: Path, tmp_path: Path, settings: tuple[str, ...], said: str
@@ -112,18 +112,19 @@ def test_what_recurrent_blocks_cannot_have_is_refused_in_a_line(
 def test_a_run_goes_on_from_the_body_of_another(runs: Path, tmp_path: Path, settings: tuple[str, ...]) -> None:
     code, _, said = train("tag", tmp_path / "run", *settings, start=runs / "mask")
     assert code == 0, said
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["model"]["cell"] == "lstm"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["model"]["recurrent"]["cell"] == "lstm"
 
 
 def test_no_published_family_is_made_of_recurrent_blocks(runs: Path, tmp_path: Path) -> None:
     code, _, said = regard_says("convert", runs / "tag", "--out", tmp_path / "out")
     assert code == 2
-    assert "does not have model.cell=elman" in said
+    assert "does not have model.recurrent.cell=elman" in said
     assert said.endswith("regard alone opens this model\n")
 
 
 @pytest.mark.parametrize(("settings", "said"), [
-    (("model.preset=bilstm",), "regard: model.direction=bidirectional: a language model can only read forward"),
+    (("model.preset=bilstm",),
+     "regard: model.recurrent.direction=bidirectional: a language model can only read forward"),
     (("model.preset=lstm", "data.documents=apart"),
      "regard: data.documents=apart: recurrent blocks read on from one text to the next; take joined"),
 ])

@@ -160,8 +160,8 @@ def test_what_is_no_run_is_listed_with_the_reason_beside_what_is(capsys: pytest.
     make(Path("runs/good"), scores=SCORES)
     make(Path("runs/scoreless"), scores=SCORES).joinpath("scores.json").write_text("[1]")
     make(Path("runs/folder")).joinpath("metrics.jsonl").mkdir()
-    for name, content in {"broken": '{"format": 1,', "newer": '{"format": 99}', "binary": "\0\x1b[31m", "void": "",
-                          "odd": '{"format": 1, "model": {"widht": 3}}'}.items():
+    for name, content in {"broken": '{"format": 2,', "newer": '{"format": 99}', "binary": "\0\x1b[31m", "void": "",
+                          "odd": '{"format": 2, "model": {"widht": 3}}'}.items():
         Path("runs", name).mkdir()
         Path("runs", name, "run.json").write_text(content)
     Path("runs/empty").mkdir()

@@ -111,8 +111,8 @@ def test_another_preset_than_that_of_the_source_is_named_beside_it(runs: Path, t
           quiet=True)
     for other in ("gpt2", "none"):
         said = refusal("language", tmp_path / "lstm", other)
-        assert said.startswith(f"model.preset={other}: has model.cell=none, and the model in {tmp_path / 'lstm'}, made "
-                               "from model.preset=lstm, has lstm; leave model.preset out")
+        assert said.startswith(f"model.preset={other}: has model.recurrent.cell=none, and the model in "
+                               f"{tmp_path / 'lstm'}, made from model.preset=lstm, has lstm; leave model.preset out")
     taken = settled("language", [], None, None, None, [f"train.start={tmp_path / 'lstm'}"])
     assert (taken.model.preset, taken.model.width) == ("lstm", 16)
 

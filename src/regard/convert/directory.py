@@ -182,7 +182,7 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
 
     What is wrong by less costs little to build, and is then named with the shapes of both sides.
     """
-    whole, heads = canonical(tower), tower.heads if tower.cell is None else 1
+    whole, heads = canonical(tower), tower.heads if tower.recurrent is None else 1
     key = {ours: theirs for theirs, ours in family.keys.same.items()} if family else {}
     depth = max(tower.depth, whole.depth)
     if depth > len(tensors):

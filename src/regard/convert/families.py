@@ -13,7 +13,7 @@ from regard.convert.qwen3 import QWEN3
 from regard.convert.roberta import ROBERTA
 from regard.convert.shape import Shape
 from regard.settings.errors import UserError
-from regard.settings.setting import shown, written
+from regard.settings.setting import of, shown, written
 
 __all__ = ["FAMILIES", "family_named", "family_of", "why_none"]
 
@@ -40,7 +40,7 @@ def why_none(shape: Shape) -> str:
     if not (there := _with(shape.kind)):
         return f"regard knows no family of models that {shape.kind}"
     family = min(there, key=lambda family: len(family.unsaid(shape)))
-    settings = [f"model.{name}={written(getattr(shape.tower, name))}" for name in family.unsaid(shape)]
+    settings = [f"model.{name}={written(of(shape.tower, name))}" for name in family.unsaid(shape)]
     hint = "; trained with --set model.pool=first it is one of them" if family.unsaid(shape) == ["pool"] else ""
     return f"{family.name}, the nearest family, does not have {', '.join(settings)}{hint}"
 

@@ -13,7 +13,7 @@ from regard.convert.rules import Rule, Table
 from regard.convert.shape import Shape
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
-from regard.settings.setting import shown
+from regard.settings.setting import of, replaced, shown
 
 __all__ = ["Family", "Head"]
 
@@ -92,9 +92,9 @@ class Family:
         tower = replace(self.keys.tower(self.plain(asked), origin=origin), preset=self.preset)
         for name, values in has.items():
             if name not in self._said:
-                tower = replace(tower, **{name: values[0]})  # type: ignore[arg-type]
-            elif getattr(tower, name) not in values:
-                raise UserError(f"{origin}: {name}={shown(getattr(tower, name))}: for {self.heads[kind].architecture} "
+                tower = replaced(tower, {name: values[0]})
+            elif of(tower, name) not in values:
+                raise UserError(f"{origin}: {name}={shown(of(tower, name))}: for {self.heads[kind].architecture} "
                                 f"regard has {', '.join(map(shown, values))} alone")
         if kind == "encode" and not any(re.search(r"(^|\.)pooler\.", name) for name in names):
             tower = replace(tower, head="linear")
@@ -113,9 +113,9 @@ class Family:
         """The settings that this family has no word for; none: its files hold all of such a model."""
         tower, base = shape.canonical, self.keys.base
         has = self.heads[shape.kind].has
-        idle = {name: getattr(base, name) for name in (*IDLE[shape.kind], *has) if name not in self._said}
-        unsaid = self.keys.unsaid(replace(tower, **idle)) + self.lacks(tower)
-        return unsaid + [name for name, values in has.items() if getattr(tower, name) not in values]
+        idle = {name: of(base, name) for name in (*IDLE[shape.kind], *has) if name not in self._said}
+        unsaid = self.keys.unsaid(replaced(tower, idle)) + self.lacks(tower)
+        return unsaid + [name for name, values in has.items() if of(tower, name) not in values]
 
     @property
     def _said(self) -> set[str]:

@@ -4,14 +4,14 @@ What a config asks for and a `Tower` cannot say is refused by its key and value,
 computes something else is worse than none.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from regard.settings.errors import UserError
 from regard.settings.load import check_heads, check_positions
 from regard.settings.schema import Tower
-from regard.settings.setting import SETTINGS, checked, shown
+from regard.settings.setting import SECTIONS, SETTINGS, checked, of, replaced, shown
 
 __all__ = ["Keys", "canonical"]
 
@@ -51,7 +51,7 @@ class Keys:
             if not isinstance(asked[theirs], str | bool) or asked[theirs] not in words:
                 raise _refusal(theirs, asked[theirs], origin, f"regard has {', '.join(map(shown, words))}")
             values[ours] = words[asked[theirs]]
-        tower = replace(self.base, **values)
+        tower = replaced(self.base, values)
         try:
             check_heads(tower)
             check_positions(tower)
@@ -62,9 +62,9 @@ class Keys:
     def config(self, tower: Tower) -> dict[str, Any]:
         """The config of a tower, as far as this family can say it."""
         ours = replace(canonical(tower), dropout=tower.dropout, attention_dropout=tower.attention_dropout)
-        config = {theirs: getattr(ours, name) for theirs, name in self.same.items()}
+        config = {theirs: of(ours, name) for theirs, name in self.same.items()}
         for theirs, (name, words) in self.words.items():
-            config[theirs] = next((word for word, value in words.items() if value == getattr(ours, name)), None)
+            config[theirs] = next((word for word, value in words.items() if value == of(ours, name)), None)
         config |= {twin: config[key] for twin, key in self.twins.items()}
         return config | dict(self.only)
 
@@ -73,9 +73,9 @@ class Keys:
         ours = canonical(tower)
         words = {name: values.values() for name, values in self.words.values()}
         said = {*self.same.values(), *words}
-        base = canonical(replace(self.base, **{name: getattr(ours, name) for name in said}))
-        unsaid = [field.name for field in fields(Tower) if getattr(base, field.name) != getattr(ours, field.name)]
-        unsaid += [name for name, values in words.items() if getattr(ours, name) not in values]
+        base = canonical(replaced(self.base, {name: of(ours, name) for name in said}))
+        unsaid = [*_unlike(base, ours)]
+        unsaid += [name for name, values in words.items() if of(ours, name) not in values]
         if tower.width % tower.heads:  # transformers refuses it even where the width of a head is given
             unsaid.append("heads")
         return unsaid
@@ -115,6 +115,17 @@ def canonical(tower: Tower) -> Tower:
         ffn_width=tower.ffn_width or 4 * width, tied="none" if tower.tied == "none" else "output",
         position_base=tower.position_base if turned else default.position_base,
         dropout=0.0, attention_dropout=0.0, hidden_dropout=0.0)
+
+
+def _unlike(a: Any, b: Any, prefix: str = "") -> Iterator[str]:
+    """Paths of the settings that differ; for a section that one of the two lacks, the setting that makes it."""
+    for field in fields(a):
+        path, one, other = prefix + field.name, getattr(a, field.name), getattr(b, field.name)
+        if is_dataclass(one) and is_dataclass(other):
+            yield from _unlike(one, other, f"{path}.")
+        elif one != other:
+            section = SECTIONS.get(f"model.{path}")
+            yield path if section is None else str(section.key).removeprefix("model.")
 
 
 def _refusal(key: str, value: Any, origin: str, why: str) -> UserError:

@@ -31,7 +31,7 @@ def refuse_search(how: Search, tower: Tower, *, rows: int, tokens: int, longest:
 
 def _remembered(tower: Tower, tokens: int) -> int:
     """Numbers that a decoder keeps of so many tokens. A recurrent one keeps its newest state only."""
-    if tower.cell is not None:
+    if tower.recurrent is not None:
         return tower.width
     seen = tokens if tower.window is None else min(tokens, tower.window)
     kv_heads, head_width = tower.kv_heads or tower.heads, tower.head_width or tower.width // tower.heads

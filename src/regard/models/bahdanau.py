@@ -24,10 +24,10 @@ class BahdanauDecoder(AttentionDecoder):
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
-        if tower.cell != "gru":
-            raise UserError(f"model.cell={tower.cell}: attention before each step is that of a gru; take it, or "
-                            "model.context=output")
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
+        if self.cell != "gru":
+            raise UserError(f"model.recurrent.cell={self.cell}: attention before each step is that of a gru; take it, "
+                            "or model.recurrent.context=output")
         width, out = tower.width, input_width(tower)
         self.additive = tower.score == "additive"
         self.word = nn.Linear(width, 3 * width)  # W_r, W_z, W

@@ -14,7 +14,7 @@ __all__ = ["Classifier", "Tagger", "telling"]
 
 def telling(tower: Tower) -> int:
     """Which of a word's tokens tells its label: the first, or the last where no token knows of those that follow it."""
-    return -1 if tower.cell is not None and tower.direction == "forward" else 0
+    return -1 if tower.recurrent is not None and tower.recurrent.direction == "forward" else 0
 
 
 class Classifier(nn.Module):

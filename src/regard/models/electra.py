@@ -50,7 +50,7 @@ class Detector(nn.Module):
 
 def smaller(tower: Tower, share: float) -> Tower:
     """The generator's: as deep, and so much narrower, its token vectors as wide as the detector's."""
-    if tower.cell is not None:  # no heads to leave out; half of the width is for each way
+    if tower.recurrent is not None:  # no heads to leave out; half of the width is for each way
         return replace(tower, width=2 * max(1, round(tower.width * share / 2)), embedding_width=input_width(tower))
     heads = max(1, round(tower.heads * share))
     head = tower.head_width or tower.width // tower.heads

@@ -1,6 +1,7 @@
 """ElmoDecoder, ElmoEncoder: two language models that read a text from its two ends, and their layers as features."""
 
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +18,12 @@ from regard.settings.schema import Tower
 __all__ = ["ElmoDecoder", "ElmoEncoder"]
 
 
+def reading(tower: Tower, direction: Literal["forward", "bilm"]) -> Tower:
+    """The same tower, reading in this direction."""
+    assert tower.recurrent is not None
+    return replace(tower, recurrent=replace(tower.recurrent, direction=direction))
+
+
 class ElmoDecoder(RecurrentDecoder):
     """Peters et al. 2018, 3.1: the way forth is a whole language model, and all that is asked of one is asked of it.
 
@@ -27,10 +34,10 @@ class ElmoDecoder(RecurrentDecoder):
     reads_back = True
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
-        super().__init__(replace(tower, direction="forward"), vocabulary=vocabulary)
+        super().__init__(reading(tower, "forward"), vocabulary=vocabulary)
 
     def stack(self, tower: Tower) -> nn.ModuleList:
-        return blocks(replace(tower, direction="bilm"), tower.decoder_depth or tower.depth, causal=False)
+        return blocks(reading(tower, "bilm"), tower.decoder_depth or tower.depth, causal=False)
 
     def hindsight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length out"]:
         x = turned(self.embed(tokens), None)
@@ -75,7 +82,8 @@ class Over(nn.Module):
         super().__init__()
         self.own = Tokens(vocabulary, tower.width, scaled=tower.scale_embedding)
         self.mix = Mix(1 + tower.depth)
-        self.reader = Recurrent(str(tower.cell), tower.width, inputs=3 * tower.width, direction="bidirectional",
+        assert tower.recurrent is not None
+        self.reader = Recurrent(tower.recurrent.cell, tower.width, inputs=3 * tower.width, direction="bidirectional",
                                 dropout=tower.dropout)
 
     def forward(

@@ -26,7 +26,7 @@ class Encoder(nn.Module):
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__()
         self.window, self.width, width = tower.window, tower.width, input_width(tower)
-        self.ordered = tower.cell is not None
+        self.ordered = tower.recurrent is not None
         self.tokens = tokens(tower, vocabulary)
         self.positions = input_positions(tower)
         self.segments = Segments(tower.segments, width) if tower.segments else None
@@ -36,7 +36,7 @@ class Encoder(nn.Module):
         self.widen = nn.Identity() if tower.embedding_width is None else nn.Linear(width, tower.width)
         self.blocks = blocks(tower, tower.depth, causal=False)
         # Post-norm blocks end in a norm of their own.
-        self.norm = norm(tower) if tower.norm_place == "pre" and tower.cell is None else nn.Identity()
+        self.norm = norm(tower) if tower.norm_place == "pre" and tower.recurrent is None else nn.Identity()
 
     def embed(
         self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None,

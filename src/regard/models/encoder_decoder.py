@@ -19,7 +19,7 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, tower: Tower, *, sources: int, targets: int) -> None:
         super().__init__()
-        self.fixed = tower.cell is not None and tower.context == "fixed"
+        self.fixed = tower.recurrent is not None and tower.recurrent.context == "fixed"
         self.encoder = encoder(tower, vocabulary=sources)
         self.decoder = decoder(tower, vocabulary=targets, memory_width=tower.width)
         if tower.tied == "all" and sources == targets:

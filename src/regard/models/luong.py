@@ -20,7 +20,7 @@ class LuongDecoder(AttentionDecoder):
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
-        self.input_feeding = tower.input_feeding
+        self.input_feeding = tower.recurrent is not None and tower.recurrent.input_feeding
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         self.combine = nn.Linear(memory_width + tower.width, input_width(tower), bias=False)
 

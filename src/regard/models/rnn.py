@@ -118,11 +118,15 @@ class RecurrentDecoder(Writes):
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> None:
         super().__init__()
-        if memory_width is None and tower.direction != "forward":
-            raise UserError(f"model.direction={tower.direction}: a language model can only read forward")
-        if memory_width is not None and tower.bptt is not None:
-            raise UserError(f"model.bptt={tower.bptt}: only a language model uses this, not a translator; remove it")
-        self.width, self.bptt, self.direction = tower.width, tower.bptt, tower.direction
+        recurrent = tower.recurrent
+        assert recurrent is not None
+        self.width, self.cell = tower.width, recurrent.cell
+        self.bptt, self.direction = recurrent.bptt, recurrent.direction
+        if memory_width is None and self.direction != "forward":
+            raise UserError(f"model.recurrent.direction={self.direction}: a language model can only read forward")
+        if memory_width is not None and self.bptt is not None:
+            raise UserError(f"model.recurrent.bptt={self.bptt}: only a language model uses this, not a translator; "
+                            "remove it")
         self.tokens = tokens(tower, vocabulary)
         self.dropout = Dropout(tower.dropout)
         self.widen = nn.Identity() if tower.embedding_width is None else nn.Linear(input_width(tower), tower.width)
@@ -140,7 +144,7 @@ class RecurrentDecoder(Writes):
 
     def kept(self, tower: Tower) -> tuple[int, ...]:
         """The widths of the vectors that are carried on."""
-        return (tower.width,) * (VECTORS[str(tower.cell)] * len(self.blocks))
+        return (tower.width,) * (VECTORS[self.cell] * len(self.blocks))
 
     # As every decoder.
 

@@ -31,9 +31,9 @@ class FixedDecoder(RecurrentDecoder):
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         self.start = None
-        if tower.direction == "bilm":
-            raise UserError("model.direction=bilm: two separate models leave no single vector for the decoder; take "
-                            "forward, backward or bidirectional, or model.context=output")
+        if self.direction == "bilm":
+            raise UserError("model.recurrent.direction=bilm: two separate models leave no single vector for the "
+                            "decoder; take forward, backward or bidirectional, or model.recurrent.context=output")
         if len(self.blocks) != tower.depth:
             raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer goes on from one of the encoder's, of "
                             f"which there are model.depth={tower.depth}; leave it out")

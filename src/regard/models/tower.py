@@ -23,7 +23,7 @@ def input_width(tower: Tower) -> int:
 
 def input_positions(tower: Tower) -> Positions:
     """The positions that act once, on the input. Recurrent blocks know the order without them."""
-    if tower.cell is not None:
+    if tower.recurrent is not None:
         return Positions()
     size, concatenate = tower.position_width or input_width(tower), tower.position_width is not None
     match tower.positions:
@@ -43,10 +43,11 @@ def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None =
 
     The first of these may have `inputs` of another width. Those that may not look ahead read forth.
     """
-    if tower.cell is not None:
-        direction = "forward" if causal else tower.direction
-        return nn.ModuleList(Recurrent(tower.cell, tower.width, inputs=None if place else inputs, direction=direction,
-                                       dropout=tower.dropout) for place in range(depth))
+    if (recurrent := tower.recurrent) is not None:
+        direction = "forward" if causal else recurrent.direction
+        return nn.ModuleList(
+            Recurrent(recurrent.cell, tower.width, inputs=None if place else inputs, direction=direction,
+                      dropout=tower.dropout) for place in range(depth))
 
     def inner() -> Positions:
         match tower.positions:

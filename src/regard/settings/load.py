@@ -25,7 +25,7 @@ __all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "s
 
 HAVE_HEADS = ("classify", "encode")  # tasks that heed model.head
 ADAPTED = ("q", "k", "v", "out", "up", "down")  # of a block
-FORMAT = 1  # of run.json; raised when an older regard would misread a newer file
+FORMAT = 2  # of run.json; raised when a file of one version would be misread by another
 
 
 def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run = DEFAULTS) -> Run:
@@ -42,11 +42,14 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
                 # A saved run has every setting. As the base, a new preset can still replace them.
                 base = from_json(content)
             else:
-                given = {path: checked(SETTINGS[path], none_if_said(SETTINGS[path], value))
+                given = {path: valid(path, none_if_said(SETTINGS.get(path) or SECTIONS[path], value))
                          for path, value in once_each(flat(content)).items()}
         except UserError as error:
             raise UserError(f"{error} (in {recipe})") from None
-    given |= dict(map(override, overrides))
+    for path, value in map(override, overrides):
+        if path in SECTIONS:  # absent from now on
+            given = {name: known for name, known in given.items() if not name.startswith(f"{path}.")}
+        given[path] = value
     run = assembled(given, base)
     check_head(run, given)
     check_momentum(run.train, given)
@@ -84,9 +87,11 @@ def from_json(data: Any) -> Run:
         raise UserError("not a saved run: it has no \"format\"")
     version = data["format"]
     if version != FORMAT or isinstance(version, bool):
-        raise UserError(f"format: the file has version {shown(version)}, but this regard reads version {FORMAT}")
+        is_older = isinstance(version, int) and 0 < version < FORMAT and not isinstance(version, bool)
+        way = "settings were renamed since, so train it again" if is_older else "open it with the regard that wrote it"
+        raise UserError(f"format: the file has version {shown(version)}, but this regard reads version {FORMAT}; {way}")
     settings = once_each(flat({key: value for key, value in data.items() if key != "format"}))
-    return assembled({path: checked(SETTINGS[path], value) for path, value in settings.items()}, DEFAULTS)
+    return assembled({path: valid(path, value) for path, value in settings.items()}, DEFAULTS)
 
 
 def differences(a: Run, b: Run) -> list[str]:
@@ -132,7 +137,7 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
         path = prefix + key
         if path in SECTIONS and isinstance(value, dict):
             yield from flat(value, f"{path}.")
-        elif path in SETTINGS:
+        elif path in SETTINGS or is_removal(path, value):
             yield path, value
         else:
             raise unknown(innermost(path, value))
@@ -152,10 +157,22 @@ def override(text: str) -> tuple[str, Any]:
     path, value = path.strip(), value.strip()
     if not equals or not path:
         raise UserError(f"{shown(text)}: must be a setting and its value, as in model.width=128")
+    if is_removal(path, value):
+        return path, None
     if path not in SETTINGS:
         raise unknown(path)
     setting = SETTINGS[path]
     return path, checked(setting, typed(setting, value))
+
+
+def is_removal(path: str, value: Any) -> bool:
+    """Whether a section is to be absent."""
+    section = SECTIONS.get(path)
+    return section is not None and section.optional and none_if_said(section, value) is None
+
+
+def valid(path: str, value: Any) -> Any:
+    return checked(SETTINGS[path], value) if path in SETTINGS else value
 
 
 # Settings that must be consistent with each other.
@@ -166,7 +183,7 @@ def assembled(given: Mapping[str, Any], base: Run) -> Run:
     if "model.preset" in given:
         base = started(given["model.preset"], base)
     run: Run = changed(base, given)
-    check_cell(run.model)
+    check_recurrent(run.model)
     check_heads(run.model)
     check_positions(run.model)
     check_optimizer(run.train)
@@ -201,8 +218,21 @@ def changed(section: Any, given: Mapping[str, Any], prefix: str = "") -> Any:
     values = {}
     for field in fields(section):
         path, old = prefix + field.name, getattr(section, field.name)
-        values[field.name] = changed(old, given, f"{path}.") if is_dataclass(old) else given.get(path, old)
+        values[field.name] = part(path, old, given) if path in SECTIONS else given.get(path, old)
     return replace(section, **values)
+
+
+def part(path: str, old: Any, given: Mapping[str, Any]) -> Any:
+    """A section with what was given. One that is absent is made by its key setting."""
+    about, inside = SECTIONS[path], [name for name in given if name.startswith(f"{path}.")]
+    if old is None or path in given:
+        if not inside:
+            return None
+        assert about.key is not None, "only a section with a key setting may be absent"
+        if about.key not in given:
+            raise UserError(f"{inside[0]}={written(given[inside[0]])}: has no effect without {about.key}; set it too")
+        old = about.type(**{about.key.rpartition(".")[2]: given[about.key]})
+    return changed(old, given, f"{path}.")
 
 
 def check_head(run: Run, given: Mapping[str, Any]) -> None:
@@ -215,7 +245,7 @@ def check_head(run: Run, given: Mapping[str, Any]) -> None:
 
 def check_heads(model: Tower) -> None:
     width, heads, kv_heads = model.width, model.heads, model.kv_heads
-    if model.cell is not None:  # attention to a source has one head there
+    if model.recurrent is not None:  # attention to a source has one head there
         return
     if model.head_width is None and width % heads:
         other_heads = divisor(width, near=heads)
@@ -253,32 +283,26 @@ def check_positions(model: Tower) -> None:
                         "model.heads, model.width or model.head_width, or take other model.positions")
 
 
-def check_cell(model: Tower) -> None:
-    """Refuse settings that the model would ignore: recurrent ones of a transformer, and the other way round."""
-    if model.cell is None:
-        for name in ("direction", "context", "input_feeding", "bptt"):
-            if (value := getattr(model, name)) != getattr(Tower(), name):
-                raise UserError(f"model.{name}={written(value)}: only a recurrent model uses this; set model.cell, or "
-                                "remove it")
+def check_recurrent(model: Tower) -> None:
+    """Refuse settings of attention that a recurrent model would ignore."""
+    if (recurrent := model.recurrent) is None:
         return
+    blocks = f"a recurrent model ({recurrent.cell})"
     if model.window is not None:
-        raise UserError(f"model.window={model.window}: has no effect on a recurrent model (model.cell={model.cell}); "
-                        "remove it")
-    if model.direction == "bilm" and model.bptt is not None:
-        raise UserError(f"model.bptt={model.bptt}: only a forward language model uses this; with model.direction=bilm "
-                        "set a shorter data.max_tokens instead")
+        raise UserError(f"model.window={model.window}: has no effect on {blocks}; remove it")
     if model.positions in ("rotary", "relative", "alibi"):
-        raise UserError(f"model.positions={model.positions}: has no effect on a recurrent model (model.cell="
-                        f"{model.cell}); take model.positions=none")
+        raise UserError(f"model.positions={model.positions}: has no effect on {blocks}; take model.positions=none")
     if model.position_width is not None:
-        raise UserError(f"model.position_width={model.position_width}: has no effect on a recurrent model (model.cell="
-                        f"{model.cell}); remove it")
-    if model.direction in ("bidirectional", "bilm") and model.width % 2:
+        raise UserError(f"model.position_width={model.position_width}: has no effect on {blocks}; remove it")
+    if recurrent.direction == "bilm" and recurrent.bptt is not None:
+        raise UserError(f"model.recurrent.bptt={recurrent.bptt}: only a forward language model uses this; with "
+                        "model.recurrent.direction=bilm set a shorter data.max_tokens instead")
+    if recurrent.direction in ("bidirectional", "bilm") and model.width % 2:
         raise UserError(f"model.width: must be even, half of it for each direction, got {model.width}; take "
                         f"{model.width + 1}")
-    if model.input_feeding and model.context != "output":
-        raise UserError(f"model.input_feeding: needs attention after each step, which model.context={model.context} "
-                        "does not have; take model.context=output")
+    if recurrent.input_feeding and recurrent.context != "output":
+        raise UserError("model.recurrent.input_feeding: needs attention after each step, which model.recurrent.context="
+                        f"{recurrent.context} does not have; take model.recurrent.context=output")
 
 
 def check_momentum(how: Train, given: Mapping[str, Any]) -> None:

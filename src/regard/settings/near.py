@@ -14,16 +14,20 @@ __all__ = ["nearest", "unknown"]
 
 def unknown(path: str) -> UserError:
     name = ascii_unless_printable(path[:80])
-    section = path.partition(".")[0]
-    inside = ", ".join(setting.partition(".")[2] for setting in SETTINGS if setting.startswith(f"{section}."))
+    section = path
+    while section not in SECTIONS and "." in section:
+        section = section.rpartition(".")[0]
+    inside = ", ".join(setting.removeprefix(f"{section}.") for setting in SETTINGS if setting.startswith(f"{section}."))
     if path in SECTIONS:
-        return UserError(f"{name}: is a section, not a setting; it has {inside}")
+        removal = f"; {name}=none removes it" if SECTIONS[path].optional else ""
+        return UserError(f"{name}: is a section, not a setting; it has {inside}{removal}")
     if near := nearest(path[:80]):
         return UserError(f"{name}: no such setting; did you mean {' or '.join(near)}?")
     if section in SECTIONS:
         return UserError(f"{name}: no such setting; {section} has {inside}")
     outside = ", ".join(setting for setting in SETTINGS if "." not in setting)
-    return UserError(f"{name}: no such setting; there are {outside} and the sections {', '.join(SECTIONS)}")
+    sections = [section for section in SECTIONS if "." not in section]
+    return UserError(f"{name}: no such setting; there are {outside} and the sections {', '.join(sections)}")
 
 
 def nearest(path: str) -> list[str]:

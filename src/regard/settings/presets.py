@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from regard.settings.schema import Data, Run, Tokens, Tower, Train
+from regard.settings.schema import Data, Recurrence, Run, Tokens, Tower, Train
 
 __all__ = ["FAMILIES", "PRESETS", "base", "tuned"]
 
@@ -105,23 +105,23 @@ def longformer_base() -> Tower:
 
 def elman() -> Tower:
     """Elman 1990: one layer, one way. The sizes of recurrent presets are those for some ten thousand sentences."""
-    return Tower(preset="elman", cell="elman", width=256, depth=1, heads=1, positions="none",
+    return Tower(preset="elman", recurrent=Recurrence(cell="elman"), width=256, depth=1, heads=1, positions="none",
                  scale_embedding=False, pool="mean", dropout=0.3)
 
 
 def gru() -> Tower:
     """Cho et al. 2014, 2.3."""
-    return replace(elman(), preset="gru", cell="gru")
+    return replace(elman(), preset="gru", recurrent=Recurrence(cell="gru"))
 
 
 def lstm() -> Tower:
     """Hochreiter and Schmidhuber 1997; two layers of it, as in Zaremba et al. 2014."""
-    return replace(elman(), preset="lstm", cell="lstm", depth=2)
+    return replace(elman(), preset="lstm", recurrent=Recurrence(cell="lstm"), depth=2)
 
 
 def bilstm() -> Tower:
     """Graves and Schmidhuber 2005: read in both directions."""
-    return replace(lstm(), preset="bilstm", direction="bidirectional")
+    return replace(lstm(), preset="bilstm", recurrent=Recurrence(cell="lstm", direction="bidirectional"))
 
 
 def sutskever() -> Tower:
@@ -129,12 +129,14 @@ def sutskever() -> Tower:
 
     Its token vectors are scaled: of weak ones too little is left in that vector for the decoder to learn to use it.
     """
-    return replace(lstm(), preset="sutskever", width=512, direction="backward", context="fixed", scale_embedding=True)
+    return replace(lstm(), preset="sutskever", width=512, scale_embedding=True,
+                   recurrent=Recurrence(cell="lstm", direction="backward", context="fixed"))
 
 
 def bahdanau() -> Tower:
     """Bahdanau et al. 2015, A.2. They had 1,000 numbers in each way and in the decoder, and 620 for a word."""
-    return replace(gru(), preset="bahdanau", width=512, direction="bidirectional", context="input", score="additive")
+    return replace(gru(), preset="bahdanau", width=512, score="additive",
+                   recurrent=Recurrence(cell="gru", direction="bidirectional", context="input"))
 
 
 def luong() -> Tower:
@@ -142,13 +144,14 @@ def luong() -> Tower:
 
     Scaled as well: it learns the phrase book in half of the steps.
     """
-    return replace(lstm(), preset="luong", width=512, direction="bidirectional", context="output",
-                   score="bilinear", input_feeding=True, scale_embedding=True)
+    return replace(
+        lstm(), preset="luong", width=512, score="bilinear", scale_embedding=True,
+        recurrent=Recurrence(cell="lstm", direction="bidirectional", context="output", input_feeding=True))
 
 
 def elmo() -> Tower:
     """Peters et al. 2018: two language models. They had 4,096 numbers in each cell, projected to 512."""
-    return replace(lstm(), preset="elmo", width=512, direction="bilm")
+    return replace(lstm(), preset="elmo", width=512, recurrent=Recurrence(cell="lstm", direction="bilm"))
 
 
 PRESETS: dict[str, Callable[[], Tower]] = {

@@ -1,13 +1,14 @@
 """Every setting of a run, once: its default, its range and the line that explains it.
 
 A run is `Run`; its sections are the other classes. All are frozen: a change is `dataclasses.replace`.
-`None` means absent, or derived from the others.
+`None` means absent, or derived from the others. A section that may be `None` is a part
+that a model may lack.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Data", "Masking", "Run", "Search", "Tokens", "Tower", "Train"]
+__all__ = ["Data", "Masking", "Recurrence", "Run", "Search", "Tokens", "Tower", "Train"]
 
 
 def setting(default: Any, doc: str, *, least: float | None = None, most: float | None = None,
@@ -15,6 +16,11 @@ def setting(default: Any, doc: str, *, least: float | None = None, most: float |
     """A setting with its doc line. `least` and `most` are allowed values; `above` and `below` are not."""
     limits = {"least": least, "most": most, "above": above, "below": below}
     return field(default=default, metadata={"doc": doc, **{k: v for k, v in limits.items() if v is not None}})
+
+
+def key_setting(doc: str) -> Any:
+    """The setting that makes its section: it has no default, so the section is whole or absent."""
+    return field(metadata={"doc": doc})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,21 +57,28 @@ class Tokens:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recurrence:
+    """Blocks of recurrent cells, and how a decoder of them sees its source."""
+
+    cell: Literal["elman", "gru", "lstm"] = key_setting("the recurrent cell of the blocks")
+    direction: Literal["forward", "backward", "bidirectional", "bilm"] = setting(
+        "forward", "how the blocks read a text; bilm: a forward and a backward language model, as in ELMo")
+    context: Literal["fixed", "input", "output"] = setting(
+        "input", "how a decoder reads its source. fixed: one vector, its initial state; input: attention before each "
+                 "step; output: attention after each step")
+    input_feeding: bool = setting(False, "feed each decoder step's attention vector into the next (Luong et al. 2015)")
+    bptt: int | None = setting(
+        None, "truncated back-propagation through time: steps to unroll; none: the whole row", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tower:
     """A stack of blocks. An encoder-decoder is two towers of these settings."""
 
     preset: str | None = setting(
         None, "a named model shape, such as transformer-base; sets the defaults of the other model settings")
-    cell: Literal["elman", "gru", "lstm"] | None = setting(
-        None, "the recurrent cell of the blocks; absent: transformer blocks")
-    direction: Literal["forward", "backward", "bidirectional", "bilm"] = setting(
-        "forward", "how recurrent blocks read a text; bilm: a forward and a backward language model, as in ELMo")
-    context: Literal["fixed", "input", "output"] = setting(
-        "input", "how a recurrent decoder reads its source. fixed: one vector, its initial state; input: attention "
-                 "before each step; output: attention after each step")
-    input_feeding: bool = setting(False, "feed each decoder step's attention vector into the next (Luong et al. 2015)")
-    bptt: int | None = setting(
-        None, "truncated back-propagation through time: steps to unroll; none: the whole row", least=1)
+    recurrent: Recurrence | None = field(
+        default=None, metadata={"doc": "recurrent blocks; absent: transformer blocks"})
     width: int = setting(256, "width of the token vectors between blocks", least=1)
     depth: int = setting(3, "number of blocks", least=1)
     decoder_depth: int | None = setting(None, "number of decoder blocks; absent: as many as depth", least=1)

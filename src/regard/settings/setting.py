@@ -9,10 +9,10 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
@@ -23,12 +23,14 @@ __all__ = [
     "FINEST",
     "SECTIONS",
     "SETTINGS",
+    "Section",
     "Setting",
     "ascii_unless_printable",
     "checked",
     "describe",
     "none_if_said",
     "of",
+    "replaced",
     "shown",
     "typed",
     "written",
@@ -39,6 +41,7 @@ LARGEST_WHOLE = 2**63 - 1  # what a tensor's size, TOML and every other reader o
 FINEST, COARSEST = 1e-30, 1e30
 SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 DEFAULTS = Run()
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Setting:
     path: str
     type: Any  # without the `| None`
     optional: bool
+    default: Any
+    """In its section, whether the run has that or not; none for the one that makes a section."""
     doc: str
     limits: Mapping[str, float]
 
@@ -76,37 +81,69 @@ class Setting:
         return UserError(f"{self.path}: must be {self.wanted}{limits}{self.or_none}, got {shown(value)}{hint}")
 
 
-def walk(section: type, prefix: str = "") -> Iterator[Setting]:
+@dataclass(frozen=True)
+class Section:
+    """A group of settings, which a run may lack where it is optional."""
+
+    path: str
+    type: type
+    optional: bool
+    doc: str
+    key: str | None
+    """The setting without which there is no such section."""
+
+
+def walk(section: type, prefix: str = "") -> Iterator[Setting | Section]:
     hints = get_type_hints(section)
     for field in fields(section):
         kind, path = hints[field.name], prefix + field.name
-        if is_dataclass(kind):
-            assert isinstance(kind, type)
-            yield from walk(kind, f"{path}.")
-            continue
         optional = get_origin(kind) in (Union, UnionType)  # Union: of a Literal and None
         if optional:
             (kind,) = (part for part in get_args(kind) if part is not type(None))
+        if is_dataclass(kind):
+            assert isinstance(kind, type)
+            key = next((f"{path}.{inner.name}" for inner in fields(kind)
+                        if inner.default is MISSING and inner.default_factory is MISSING), None)
+            yield Section(path, kind, optional, field.metadata.get("doc", ""), key)
+            yield from walk(kind, f"{path}.")
+            continue
+        default = None if field.default is MISSING else field.default
         limits = {name: limit for name, limit in field.metadata.items() if name != "doc"}
-        yield Setting(path, kind, optional, field.metadata["doc"], limits)
+        yield Setting(path, kind, optional, default, field.metadata["doc"], limits)
 
 
-SETTINGS = {setting.path: setting for setting in walk(Run)}
-SECTIONS = [field.name for field in fields(Run) if is_dataclass(getattr(DEFAULTS, field.name))]
+SETTINGS = {found.path: found for found in walk(Run) if isinstance(found, Setting)}
+SECTIONS = {found.path: found for found in walk(Run) if isinstance(found, Section)}
 
 
-def of(run: Run, path: str) -> Any:
-    value: Any = run
+def of(section: Any, path: str) -> Any:
+    """The value at a dotted path, as in "model.width" of a run; none in a section that is absent."""
+    value = section
     for name in path.split("."):
-        value = getattr(value, name)
+        value = None if value is None else getattr(value, name)
     return value
 
 
+def replaced(section: S, values: Mapping[str, Any]) -> S:
+    """A copy of a section with these values, each by its dotted path. No section on the way may be absent."""
+    for path, value in values.items():
+        name, _, inner = path.partition(".")
+        value = replaced(getattr(section, name), {inner: value}) if inner else value
+        section = replace(section, **{name: value})  # type: ignore[type-var]
+    return section
+
+
 def describe() -> Iterator[tuple[str, str, str, str]]:
-    """(dotted path, type in words, default, doc line) of every setting, in the schema's order."""
-    for setting in SETTINGS.values():
-        kind = setting.wanted + setting.limits_in_words + setting.or_none
-        yield setting.path, kind, written(of(DEFAULTS, setting.path)), setting.doc
+    """(dotted path, type in words, default, doc line) of every setting, in the schema's order.
+
+    A section that may be absent comes before its settings.
+    """
+    for found in walk(Run):
+        if isinstance(found, Setting):
+            kind = found.wanted + found.limits_in_words + found.or_none
+            yield found.path, kind, written(found.default), found.doc
+        elif found.optional:
+            yield found.path, f"a section, made by {found.key}, or none", "none", found.doc
 
 
 # From a file's or a user's value to one of the right type.
@@ -128,7 +165,7 @@ def typed(setting: Setting, text: str) -> Any:
     return text
 
 
-def none_if_said(setting: Setting, value: Any) -> Any:
+def none_if_said(setting: Setting | Section, value: Any) -> Any:
     """TOML and the command line have no null: there, the word none stands for it."""
     said = setting.optional and isinstance(value, str) and value.lower() in ("none", "null")
     return None if said else value

@@ -22,7 +22,7 @@ from regard.look.confusion import Confusion
 from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.schema import Run, Search, Tower
-from regard.settings.setting import written
+from regard.settings.setting import of, written
 from regard.tasks.prepared import prepare
 
 __all__ = ["FIRST_SHOWN", "Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
@@ -119,8 +119,8 @@ class Task(ABC, Generic[B]):
     def __init__(self, run: Run) -> None:
         if not self.reads_only:
             _refuse_reader(run)
-        elif run.model.bptt is not None:
-            raise UserError(f"model.bptt={run.model.bptt}: only a language model uses this, and {run.task} "
+        elif (bptt := of(run, "model.recurrent.bptt")) is not None:
+            raise UserError(f"model.recurrent.bptt={bptt}: only a language model uses this, and {run.task} "
                             "trains none; remove it")
         if run.model.positions == "learned" and run.model.max_positions < run.data.max_tokens:
             raise UserError(f"model.max_positions={run.model.max_positions}: a learned table of positions must reach "

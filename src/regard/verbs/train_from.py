@@ -6,16 +6,16 @@ from pathlib import Path
 from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS, tuned
 from regard.settings.schema import Run, Tower
-from regard.settings.setting import written
+from regard.settings.setting import of, written
 
 __all__ = ["begun", "refuse_another_shape"]
 
 READERS = {"classify", "tag", "mask", "detect", "encode"}  # tasks of an encoder alone
 SUMMED_UP = {"classify", "encode"}  # tasks that make one vector of a text, as the next one may do
 # What decides the weights of a body, or how they are read.
-SHAPE = ("cell", "direction", "width", "depth", "heads", "kv_heads", "head_width", "ffn_width", "activation", "norm",
-         "norm_place", "bias", "score", "positions", "position_width", "qk_norm", "global_projections",
-         "embedding_width", "embedding_norm", "scale_embedding", "segments", "tied")
+SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv_heads", "head_width", "ffn_width",
+         "activation", "norm", "norm_place", "bias", "score", "positions", "position_width", "qk_norm",
+         "global_projections", "embedding_width", "embedding_norm", "scale_embedding", "segments", "tied")
 
 
 def begun(plain: Run, source: Path, *, tune: str) -> Run:
@@ -51,7 +51,7 @@ def refuse_another_shape(model: Tower, backbone: Tower, source: Path) -> None:
     model, backbone = _derived(model), _derived(backbone)
     names = (*SHAPE, "max_positions") if backbone.positions in ("learned", "fourier") else SHAPE
     for name in names:
-        wanted, has = getattr(model, name), getattr(backbone, name)
+        wanted, has = of(model, name), of(backbone, name)
         if wanted != has and not (name == "depth" and wanted < has):
             anew = "or train from the beginning, without --from"
             if model.preset != backbone.preset:  # which says more than the first setting that differs by it
