@@ -25,7 +25,7 @@ from regard.settings.errors import Failure, UserError
 from regard.settings.opening import replacing, to_read
 
 __all__ = ["ADAPTER", "ANSWERING", "CHUNK", "EVERYTHING", "MODEL", "NAME", "PREPARED", "SCORES", "SETTINGS", "Written",
-           "check", "damage", "digest", "exists", "forget", "listed", "put_text", "seal", "text_of"]
+           "check", "damage", "digest", "exists", "forget", "listed", "put_text", "seal", "sync", "text_of"]
 
 NAME = "MANIFEST.json"
 FORMAT = 1
@@ -97,7 +97,7 @@ def seal(folder: Path, *patterns: str) -> None:
     try:
         new = {name: settled(path) for name, path in found.items()}
         for place in {folder, *(path.parent for path in found.values())}:
-            _sync(place)
+            sync(place)
     except OSError as error:
         raise Failure(f"{error.filename or folder}: could not be read back: {error.strerror or error}") from error
     _write(folder, kept | new)
@@ -137,9 +137,19 @@ def put_text(path: Path, text: str) -> None:
     try:
         with replacing(path) as file:
             file.write(text.encode())
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise Failure(f"{path}: could not be saved: {error.strerror or error}") from error
+
+
+def sync(folder: Path) -> None:
+    """Bring the names in a folder to the disk. Windows cannot; its file system orders renames itself."""
+    if os.name != "nt":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:
@@ -194,13 +204,3 @@ def _text(files: Mapping[str, Written]) -> str:
     """With a digest of its own: damage to the list is not taken for damage to the files."""
     own = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     return text_of({"format": FORMAT, "files": files, "sha256": own})
-
-
-def _sync(folder: Path) -> None:
-    """Bring the names in a folder to the disk. Windows cannot; its file system orders renames itself."""
-    if os.name != "nt":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

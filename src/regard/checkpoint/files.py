@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.manifest import CHUNK, Written, digest, text_of
+from regard.manifest import CHUNK, Written, digest, sync, text_of
 from regard.settings.errors import Failure, UserError, amount
 from regard.settings.opening import remove, to_read, to_write
 
@@ -67,16 +67,6 @@ def safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     yield len(text).to_bytes(8, "little") + text
     for name in names:
         yield tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-
-
-def sync(folder: Path) -> None:
-    """Bring the names in a folder to the disk. Windows cannot; its file system orders renames itself."""
-    if os.name != "nt":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 @contextmanager
