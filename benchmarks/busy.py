@@ -5,7 +5,8 @@
 
 Of the built-in translator, in its precision; every contestant is a process of its own, and they take turns. `before`
 is torch as it comes: as many threads as cores, which wait as OpenMP's defaults say. `after` began on an idle machine,
-`after, begun busy` beside the others. Run it on a machine that is otherwise quiet: the first table is of nothing else.
+`after, begun busy` beside the others. `one thread` is what giving way to them would leave of two cores. Run it on a
+machine that is otherwise quiet: the first table is of nothing else.
 """
 
 import argparse
@@ -32,13 +33,13 @@ BURNER = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass" 
 REST = 0.3  # seconds in which the threads of one contestant, which wait by turning, give way to those of the next
 
 
-def contestant(chosen: bool) -> dict[str, Callable[..., list[float]]]:
+def contestant(threads: str) -> dict[str, Callable[..., list[float]]]:
     run = load(overrides=["device=cpu"], base=base("translate", built_in=True))
     device = choose_device("cpu")
     dry_run, precision = make_dry_run(run), precision_of(run.train, device)
     open_ = ExitStack()
-    if chosen:
-        torch.set_num_threads(choose_threads(torch.get_num_threads()))
+    if threads != "torch's":
+        torch.set_num_threads(1 if threads == "one" else choose_threads(torch.get_num_threads()))
         open_.enter_context(Waiting(torch.get_num_threads()))
     update, batch = dry_run.update(run, device, precision), dry_run.batch()
     update(batch, 0)
@@ -78,13 +79,14 @@ def main() -> None:
     for name in (*CHOSEN, *WAITING):
         os.environ.pop(name, None)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} at the start")
-    contestants = {"before": elsewhere(contestant, False), "after": elsewhere(contestant, True)}
+    contestants = {"before": elsewhere(contestant, "torch's"), "after": elsewhere(contestant, "chosen"),
+                   "one thread": elsewhere(contestant, "one")}
     time.sleep(SETTLE)
     # To each of them the one before is a busy process, which it has to forget.
     race(contestants, rounds=args.rounds, steps=args.steps, title="idle", rest=SETTLE)
     burners = [subprocess.Popen([sys.executable, "-c", BURNER]) for _ in range(args.burners)]
     try:
-        contestants["after, begun busy"] = elsewhere(contestant, True)
+        contestants["after, begun busy"] = elsewhere(contestant, "chosen")
         time.sleep(SETTLE)
         race(contestants, rounds=args.rounds, steps=1, title=f"beside {args.burners} busy processes", rest=REST)
     finally:

@@ -28,17 +28,42 @@ def free(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize(("most", "cores", "busy", "expected"), [
-    (8, 8, 0, 8), (8, 8, 0.4, 8), (8, 8, 2, 6), (8, 8, 9, 1), (8, 0.5, 0, 1), (64, 2, 0, 2), (4, 16, 3, 4),
-    (2, 2, 2, 1), (8, 8, 5.4, 3),
+    (8, 8, 0, 8), (8, 8, 0.4, 8), (8, 8, 2, 6), (8, 8, 3, 5), (64, 2, 0, 2), (4, 16, 3, 4), (2, 3, 1, 2),
 ])
-def test_there_are_as_many_threads_as_free_cores(most: int, cores: float, busy: float, expected: int) -> None:
-    assert threads_for(most, cores=cores, others=busy) == expected
+def test_there_are_as_many_threads_as_free_cores(most: int, cores: int, busy: float, expected: int) -> None:
+    assert threads_for(most, cores=cores, others=busy, quota=INF) == expected
 
 
-@pytest.mark.parametrize(("busy", "expected"), [(0.0, 8), (3.0, 5), (30.0, 1)])
+@pytest.mark.parametrize(("cores", "busy"), [(2, 1), (2, 6), (8, 4), (8, 30)])
+def test_with_half_of_the_cores_busy_or_more_there_are_as_many_threads_as_cores(cores: int, busy: float) -> None:
+    assert threads_for(cores, cores=cores, others=busy, quota=INF) == cores
+
+
+@pytest.mark.parametrize(("quota", "busy", "expected"), [
+    (0.5, 0, 1), (2, 0, 2), (2, 10, 2), (2, 60, 2), (1.5, 0, 2), (1.4, 0, 1), (40, 30, 34)])
+def test_others_leave_the_quota_of_a_control_group_as_long_as_there_are_other_cores(
+    quota: float, busy: float, expected: int
+) -> None:
+    """The quota is this group's own; what others are counted on are all cores of the machine."""
+    assert threads_for(64, cores=64, others=busy, quota=quota) == expected
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(0.0, 8), (3.0, 5), (30.0, 8)])
 def test_a_run_takes_the_cores_that_others_leave(free: pytest.MonkeyPatch, busy: float, expected: int) -> None:
     free.setattr(module, "others", lambda before, after: busy)
     assert choose_threads(8) == expected
+
+
+@pytest.mark.parametrize(("moments", "expected"), [
+    ([0.0], 8), ([3.0, 0.1], 8), ([3.0, 2.0, 1.0, 2.0, 3.0], 7), ([3.0, 3.0, 3.0, 3.0, 0.2], 8)])
+def test_a_busy_moment_at_its_beginning_does_not_take_threads_from_a_run(
+    free: pytest.MonkeyPatch, moments: list[float], expected: int
+) -> None:
+    """The calmest of several counts, and a calm one ends the measurement."""
+    left = iter(moments)
+    free.setattr(module, "others", lambda before, after: next(left))
+    assert choose_threads(8) == expected
+    assert list(left) == []
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])

@@ -17,12 +17,13 @@ import torch
 
 from regard.settings.opening import to_read
 
-__all__ = ["Waiting", "choose_threads", "cores", "is_chosen", "others", "quota", "threads_for",
+__all__ = ["Waiting", "choose_threads", "is_chosen", "others", "quota", "threads_for",
            "threads_kept"]
 
 CHOSEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # the number of threads is the user's choice
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # and how they wait
 MOMENT = 0.2  # seconds over which others are measured before a run
+MOMENTS = 5  # at most; one of them in which all cores are free is enough
 PACE = 1.0  # seconds between two measurements during it
 CROWDED, ALONE = 0.4, 0.2  # cores too few: from here on threads sleep while they wait, below this they turn again
 CALM = 3  # measurements in a row that say so before they do
@@ -34,20 +35,21 @@ def is_chosen() -> bool:
     return any(name in os.environ for name in CHOSEN)
 
 
-def threads_for(most: int, *, cores: float, others: float) -> int:
-    """As many as there are free cores, to the nearest; at least one, and no more than `most`.
+def threads_for(most: int, *, cores: int, others: float, quota: float) -> int:
+    """As many as there are free cores, to the nearest; all cores if no more than half of them are free.
 
-    >>> [threads_for(8, cores=8, others=busy) for busy in (0, 0.4, 0.6, 5, 20)]
-    [8, 8, 7, 3, 1]
-    >>> threads_for(64, cores=1.5, others=0), threads_for(2, cores=16, others=1)
+    A thread that shares its core with another process gets half of it, and the others wait for it: a step takes about
+    as long as with half of the threads. So fewer threads pay while more than half of the cores are free. With less,
+    they were slower (docs/results.md), and a run that keeps them for life is slower still when the cores are free
+    again. A `quota` of control groups, in cores, is nobody else's: others take from it only what is no longer there.
+
+    >>> [threads_for(8, cores=8, others=busy, quota=8) for busy in (0, 0.4, 0.6, 3, 4, 20)]
+    [8, 8, 7, 5, 8, 8]
+    >>> threads_for(64, cores=64, others=30, quota=1.5), threads_for(2, cores=16, others=1, quota=16)
     (2, 2)
     """
-    return max(1, min(most, int(cores - others + 0.5)))
-
-
-def cores() -> float:
-    """Those that this process may use: by its affinity, and by the quota of its control groups."""
-    return min(float(len(_own())), quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")))
+    free = cores - others
+    return max(1, min(most, int(min(free if free > cores / 2 else cores, quota) + 0.5)))
 
 
 def quota(membership: Path, root: Path) -> float:
@@ -87,9 +89,16 @@ def choose_threads(most: int) -> int:
     """For a run that begins on this machine now; torch would take `most`."""
     if is_chosen() or most == 1:
         return most
-    before = Reading.now()
-    time.sleep(MOMENT)
-    return threads_for(most, cores=cores(), others=others(before, Reading.now()))
+    # What is busy for a moment is not to slow down the whole run: the calmest moment counts.
+    allowed, calmest = len(_own()), float("inf")
+    for _ in range(MOMENTS):
+        before = Reading.now()
+        time.sleep(MOMENT)
+        calmest = min(calmest, others(before, Reading.now()))
+        if calmest < ALONE:
+            break
+    return threads_for(most, cores=allowed, others=calmest,
+                       quota=quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")))
 
 
 @contextmanager
