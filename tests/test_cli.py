@@ -26,7 +26,8 @@ import regard
 from heeding import signals_heeded
 from regard.cli import main
 from regard.settings.load import load, to_json
-from regard.settings.setting import SECTIONS, SETTINGS
+from regard.settings.presets import base
+from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, of
 from regard.verbs.train import settled
 
 ROOT = Path(__file__).parents[1]
@@ -142,6 +143,9 @@ MISTAKES = {
     "an option's value of another type": (["eval", "--limit", "few"], ["--limit", "integer"]),
     "an option's value too small": (["eval", "--limit", "0"], ["--limit", "1"]),
     "unknown device": (["eval", "--device", "tpu"], ["--device", "'tpu'", "cpu"]),
+    "unknown GPU": (["plan", "--on", "nonsense"], ["'--on': 'nonsense' is not one of 'h200', 'h100'"]),
+    "a picture for a page": (["look", "--out", "x.PNG", "a"], ["--out x.PNG: the page is HTML; name it x.html"]),
+    "a picture for mistakes": (["wrong", "--out", "x.png"], ["--out x.png: the page is HTML; name it x.html"]),
 }
 
 
@@ -628,6 +632,14 @@ def shown_on_terminal(**variables: str) -> str:
                 received += part
     os.close(ours)
     return received.decode()
+
+
+def test_settings_says_whose_defaults_it_lists() -> None:
+    first, second, *_ = run("settings").out.splitlines()
+    assert " = " in second
+    assert "your own files" in first
+    assert "built in" in first
+    assert of(DEFAULTS, "model.width") != of(base("translate", built_in=True), "model.width")  # which is why
 
 
 def test_no_color_is_honoured() -> None:

@@ -401,7 +401,8 @@ def main() -> NoReturn:
         code = asked.exit_code
     except UsageError as error:
         path = error.ctx.command_path if error.ctx else "regard"
-        code = fail(f"{error.format_message().rstrip('.')} (see `{path} --help`)", 2)
+        said = error.format_message().rstrip(".").replace(": Value error, ", ": ")  # pydantic's word, for which option
+        code = fail(f"{said} (see `{path} --help`)", 2)
     except UserError as error:
         code = fail("; ".join([str(error), *getattr(error, "__notes__", [])]), error.exit_code)
     except BrokenPipeError:  # `| head -1`, or a closed terminal

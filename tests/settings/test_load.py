@@ -210,8 +210,11 @@ def assert_run_or_sentence(recipe: Path | None, *overrides: str) -> None:
     ("model.width", "'model.width': … setting and its value, as in model.width=128"),
     ("=8", "'=8': … setting and its value, as in model.width=128"),
     ("model.preset=transformer-bse", "model.preset: no preset called 'transformer-bse'; "
-                                     "did you mean transformer-base? There are transformer-base, "),
-    ("model.preset=xyz", "model.preset: no preset called 'xyz'; there are transformer-base, "),
+                                     "did you mean transformer-base? There are … transformer-base, "),
+    ("model.preset=bert", "model.preset: no preset called 'bert'; did you mean bert-base?"),
+    ("model.preset=gpt-2", "model.preset: no preset called 'gpt-2'; did you mean gpt2?"),
+    ("model.preset=xyz", "model.preset: no preset called 'xyz'; there are encoder-decoders: transformer-base, "),
+    ("model.preset=llama", "model.preset: no preset called 'llama'; there are … transformer-tiny; decoders: gpt1, "),
     ("model.heads=7", "model.heads: 7 heads … model.width 256; … 8 heads … 259 … model.head_width"),
     ("model.heads=1000", "model.heads: 1000 heads … model.width 256; … 256 heads … 1000"),
     ("model.kv_heads=3", "model.kv_heads: 3 … model.heads 8; take 2"),

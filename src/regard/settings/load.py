@@ -16,7 +16,7 @@ from typing import Any
 from regard.settings.errors import UserError, count
 from regard.settings.files import once_each, parsed
 from regard.settings.near import unknown
-from regard.settings.presets import FAMILIES, PRESETS
+from regard.settings.presets import FAMILIES, KINDS, PRESETS
 from regard.settings.schema import Run, Tower, Train
 from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, checked, none_if_said, of, shown, typed, written
 
@@ -208,9 +208,12 @@ def start(preset: str | None, model: Tower) -> Tower:
     if preset is None:
         return model if model.preset is None else Tower()
     if preset not in PRESETS:
-        near = get_close_matches(preset[:80], PRESETS, n=1)
+        # A cutoff below 0.7 finds elman near llama; but bert is short for bert-base.
+        near = [*(name for name in PRESETS if preset and name.startswith(preset)),
+                *get_close_matches(preset[:80], PRESETS, n=1, cutoff=0.7)]
         hint = f"did you mean {near[0]}? There are" if near else "there are"
-        raise UserError(f"model.preset: no preset called {shown(preset)}; {hint} {', '.join(PRESETS)}")
+        there = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in KINDS.items())
+        raise UserError(f"model.preset: no preset called {shown(preset)}; {hint} {there}")
     return PRESETS[preset]()
 
 

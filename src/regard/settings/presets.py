@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from regard.settings.schema import Data, Recurrence, Run, Tokens, Tower, Train
 
-__all__ = ["FAMILIES", "PRESETS", "base", "tuned"]
+__all__ = ["FAMILIES", "KINDS", "PRESETS", "base", "tuned"]
 
 
 def transformer_base() -> Tower:
@@ -154,34 +154,46 @@ def elmo() -> Tower:
     return replace(lstm(), preset="elmo", width=512, recurrent=Recurrence(cell="lstm", direction="bilm"))
 
 
-PRESETS: dict[str, Callable[[], Tower]] = {
-    "transformer-base": transformer_base,
-    "transformer-big": transformer_big,
-    "transformer-tiny": transformer_tiny,
-    "gpt1": gpt1,
-    "gpt2": gpt2,
-    "gpt2-medium": gpt2_medium,
-    "gpt2-large": gpt2_large,
-    "gpt2-xl": gpt2_xl,
-    "gpt3": gpt3,
-    "modern-small": modern_small,
-    "bert-base": bert_base,
-    "bert-large": bert_large,
-    "roberta-base": roberta_base,
-    "roberta-large": roberta_large,
-    "distilbert": distilbert,
-    "electra-small": electra_small,
-    "electra-base": electra_base,
-    "longformer-base": longformer_base,
-    "elman": elman,
-    "gru": gru,
-    "lstm": lstm,
-    "bilstm": bilstm,
-    "sutskever": sutskever,
-    "bahdanau": bahdanau,
-    "luong": luong,
-    "elmo": elmo,
+KINDS: dict[str, dict[str, Callable[[], Tower]]] = {
+    "encoder-decoders": {
+        "transformer-base": transformer_base,
+        "transformer-big": transformer_big,
+        "transformer-tiny": transformer_tiny,
+    },
+    "decoders": {
+        "gpt1": gpt1,
+        "gpt2": gpt2,
+        "gpt2-medium": gpt2_medium,
+        "gpt2-large": gpt2_large,
+        "gpt2-xl": gpt2_xl,
+        "gpt3": gpt3,
+        "modern-small": modern_small,
+    },
+    "encoders": {
+        "bert-base": bert_base,
+        "bert-large": bert_large,
+        "roberta-base": roberta_base,
+        "roberta-large": roberta_large,
+        "distilbert": distilbert,
+        "electra-small": electra_small,
+        "electra-base": electra_base,
+        "longformer-base": longformer_base,
+    },
+    "recurrent": {
+        "elman": elman,
+        "gru": gru,
+        "lstm": lstm,
+        "bilstm": bilstm,
+        "elmo": elmo,
+    },
+    "recurrent translators": {
+        "sutskever": sutskever,
+        "bahdanau": bahdanau,
+        "luong": luong,
+    },
 }
+
+PRESETS = {name: tower for presets in KINDS.values() for name, tower in presets.items()}
 
 FAMILIES = {
     "gpt1": 40_478,

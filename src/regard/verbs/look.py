@@ -10,13 +10,14 @@ from pathlib import Path
 from regard.settings.errors import UserError
 from regard.settings.opening import remove, to_write
 from regard.stdio import print_drawing, print_message, print_result
-from regard.verbs.runs import chosen
+from regard.verbs.runs import chosen, page_file
 
 __all__ = ["main"]
 
 
 def main(text: str, run: Path | None, output: str | None, only: str, out: Path | None, show: bool, device: str,
          json: bool, *, head: int | None = None, terminal: bool = False, verify: bool = True) -> None:
+    file = page_file(out or Path("look.html"))
     folder = chosen(run)
     if not text.strip():
         raise UserError("the text is empty: there is nothing to look at")
@@ -25,14 +26,11 @@ def main(text: str, run: Path | None, output: str | None, only: str, out: Path |
             raise UserError(f"{unused}: --terminal prints a picture, and nothing else")
         _print(text, folder, output, only, head, device, verify)
     else:
-        _page(text, folder, output, only, head, out or Path("look.html"), show, verify, device, json)
+        _page(text, folder, output, only, head, file, show, verify, device, json)
 
 
 def _page(text: str, folder: Path, output: str | None, only: str, head: int | None, out: Path, show: bool, verify: bool,
           device: str, json: bool) -> None:
-    if out.is_dir() or not out.parent.is_dir():
-        raise UserError(f"{out}: {'a folder, where a file is wanted' if out.is_dir() else 'no such folder'}")
-
     from regard.look.explain import catch_all
     from regard.look.page import page
     from regard.look.vectors import vectors

@@ -11,11 +11,12 @@ from regard.settings.errors import UserError
 from regard.settings.setting import ascii_unless_printable
 from regard.stdio import print_message, print_result
 
-__all__ = ["ROOT", "chosen", "main", "prepare_to_draw"]
+__all__ = ["ROOT", "chosen", "main", "page_file", "prepare_to_draw"]
 
 ROOT = Path("runs")
 PICTURE = "learning-curves.png"
 PICTURES = {".png", ".svg", ".pdf"}
+PAGES = {".html", ".htm"}
 ENDLESS = 100_000  # columns where stdout is no terminal
 
 
@@ -87,6 +88,15 @@ def chosen(run: Path | None) -> Path:
     if len(found) > 1:
         print_message(f"using the newest run, {found[-1].parent}")
     return found[-1].parent
+
+
+def page_file(out: Path) -> Path:
+    """Where a page goes. What would keep it from going there is said before the work, not after it."""
+    if out.is_dir() or not out.parent.is_dir():
+        raise UserError(f"--out {out}: {'a folder, where a file is wanted' if out.is_dir() else 'no such folder'}")
+    if out.suffix.lower() not in PAGES:
+        raise UserError(f"--out {out}: the page is HTML; name it {out.with_suffix('.html')}")
+    return out
 
 
 def prepare_to_draw(file: Path) -> None:

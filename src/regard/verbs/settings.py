@@ -11,6 +11,9 @@ from regard.stdio import print_result
 
 __all__ = ["main"]
 
+OF_WHAT = ("# Defaults of a translator of your own files. Other tasks, presets and the data that is built in have some "
+           "of their own; a run's run.json holds what it has.")
+
 
 def main(word: str | None, as_json: bool) -> None:
     found = [about for about in describe() if word is None or word.lower() in about[0]]
@@ -21,6 +24,7 @@ def main(word: str | None, as_json: bool) -> None:
         print_result(json.dumps(listed, indent=1, ensure_ascii=False))
         return
     width = max(60, shutil.get_terminal_size().columns)
+    print_result(OF_WHAT)
     for path, kind, default, doc in found:
         print_result(f"{path} = {default}")
         print_result(textwrap.fill(f"{doc} ({kind})", width, initial_indent="    ", subsequent_indent="    "))

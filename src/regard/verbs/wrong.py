@@ -4,10 +4,10 @@ import json as jsons
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.settings.errors import UserError, out_of
+from regard.settings.errors import out_of
 from regard.settings.opening import replacing
 from regard.stdio import print_message, print_result
-from regard.verbs.runs import chosen
+from regard.verbs.runs import chosen, page_file
 
 if TYPE_CHECKING:
     from regard.look.gallery import Mistake
@@ -17,9 +17,9 @@ __all__ = ["main"]
 
 def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path | None, device: str,
          json: bool, *, verify: bool = True) -> None:
+    if out is not None:
+        page_file(out)
     folder = chosen(run)
-    if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise UserError(f"--out {out}: " + ("a folder, where a file is wanted" if out.is_dir() else "no such folder"))
 
     from regard.look.gallery import page
     from regard.mistakes import mistakes
