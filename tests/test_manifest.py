@@ -3,9 +3,12 @@
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
@@ -213,15 +216,36 @@ def test_data_that_is_prepared_again_from_other_files_is_refused_and_leaves_the_
     train(settings(data), begun, quiet=True)
 
 
-def test_damaged_data_is_not_prepared_by_two_processes_at_once(run: Path) -> None:
+def test_damaged_data_is_not_prepared_while_another_process_trains(run: Path) -> None:
     path = next((run / "data").glob("*.npy"), None) or run / "data" / "key.json"
     flip(path)
     before = path.read_bytes()
-    with hold(run):  # as another process that prepares it does
+    with hold(run):  # as another process that trains it does
         assert f"{run} is being trained by process" in refusal(lambda: regard.load(run).read_data())
     assert path.read_bytes() == before
     regard.load(run).read_data()  # the other is done
     assert path.read_bytes() != before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_data_that_another_process_prepares_is_waited_for_and_not_prepared_again(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, said = run / "data" / "key.json", ""
+    whole = path.read_bytes()
+    flip(path)
+    reader = threading.Thread(target=regard.load(run).read_data, daemon=True)
+    with hold(run, work="prepare"):  # as another process does
+        reader.start()
+        for _ in range(100):
+            if said := said + capfd.readouterr().err:
+                break
+            time.sleep(0.1)
+        assert said.startswith(f"note: {run} has its data prepared by process {os.getpid()} on ")
+        path.write_bytes(whole)
+    reader.join(30)
+    assert "prepared again" not in capfd.readouterr().err
+    assert path.read_bytes() == whole
 
 
 # Another run's checkpoint, and those that do not fit.

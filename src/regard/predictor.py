@@ -128,7 +128,8 @@ class Predictor:
         task.restore(self.folder)
         task.run = replace(self.run, tokens=tokens)
         try:
-            with hold(self.folder):  # two processes that prepare it at once would write over each other's files
+            # Two processes that prepare it at once would write over each other's files; the second finds it prepared.
+            with hold(self.folder, print_message, work="prepare"):
                 task.prepare(self.folder)
         except UserError as error:
             if wrong is not None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -68,6 +69,35 @@ def test_who_holds_a_folder_is_named_to_whoever_comes_second(tmp_path: Path) -> 
             pytest.fail("held twice")
     said = f"{tmp_path} is being trained by process {child.pid} on {socket.gethostname()}; "
     assert str(refused.value).startswith(said)
+
+
+PREPARE = HOLD.replace("hold(Path(sys.argv[1]))", "hold(Path(sys.argv[1]), work='prepare')")
+
+
+@unix
+def test_who_prepares_the_data_is_not_said_to_train(tmp_path: Path) -> None:
+    with another_process(tmp_path, PREPARE) as child:
+        assert not is_held(tmp_path)
+        with pytest.raises(UserError) as refused, hold(tmp_path):
+            pytest.fail("held twice")
+    assert str(refused.value) == (f"{tmp_path} has its data prepared by process {child.pid} on {socket.gethostname()}; "
+                                  "wait for it to end, or choose another place with --out DIR")
+
+
+@unix
+def test_who_wants_to_prepare_waits_for_whom_prepares_and_not_for_whom_trains(tmp_path: Path) -> None:
+    told = list[str]()
+    with another_process(tmp_path, PREPARE) as child:
+        end = threading.Timer(1.0, child.kill)  # longer than another holder is waited for
+        end.start()
+        with hold(tmp_path, told.append, work="prepare"):
+            assert not end.is_alive()
+    assert told == [f"note: {tmp_path} has its data prepared by process {child.pid} on {socket.gethostname()}; "
+                    "waiting for it …"]
+    with another_process(tmp_path) as child, pytest.raises(UserError) as refused, hold(tmp_path, work="prepare"):
+        pytest.fail("held twice")
+    assert str(refused.value) == (f"{tmp_path} is being trained by process {child.pid} on {socket.gethostname()}; wait "
+                                  "for it to end")
 
 
 @unix

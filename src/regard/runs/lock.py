@@ -1,4 +1,4 @@
-"""One process at a time trains a run: it holds `runs/NAME/lock` for as long as it lives.
+"""One process at a time trains a run, or prepares its data: it holds `runs/NAME/lock` for as long as it does.
 
 The system lets go of the lock when the process ends, however it ends. So nothing has to be cleaned up after a
 `kill -9`, and a file that is left behind says nothing: only whether it is held counts.
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from regard.settings.errors import UserError
 from regard.settings.opening import own_folder, remove, to_read, to_write
@@ -28,13 +29,18 @@ FOLDERS = ("checkpoints", "data", "events", "adapter", "generator", "1_Pooling")
 RECENT_SECONDS = 60.0  # seconds; a run that learns says something more often than that
 
 
-@contextmanager
-def hold(folder: Path, say: Callable[[str], None] = lambda note: None) -> Iterator[None]:
-    """Keep other processes from training this run; refused while one of them does.
+Work = Literal["train", "prepare"]
+DONE = {"train": "is being trained", "prepare": "has its data prepared"}
 
-    Where files cannot be locked (Windows, some network file systems) nobody is kept from anything, and `say` is told
-    so. A new run that is refused, for its data or a setting, leaves nothing behind; one that was stopped, or has failed
-    for want of room, keeps its prepared data, with which the same command may go on.
+
+@contextmanager
+def hold(folder: Path, say: Callable[[str], None] = lambda note: None, *, work: Work = "train") -> Iterator[None]:
+    """Keep other processes from training this run, or preparing its data; refused while one of them does.
+
+    Who wants to prepare what another process prepares already waits for it, and `say` is told so. Where files cannot be
+    locked (Windows, some network file systems) nobody is kept from anything, and `say` is told so. A new run that is
+    refused, for its data or a setting, leaves nothing behind; one that was stopped, or has failed for want of room,
+    keeps its prepared data, with which the same command may go on.
     """
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +48,7 @@ def hold(folder: Path, say: Callable[[str], None] = lambda note: None) -> Iterat
         if (folder / name).is_symlink():
             own_folder(folder / name)
     try:
-        with _held(folder, say):
+        with _held(folder, say, work):
             absent = {name for name in PREPARED | BEGUN if not (folder / name).exists()}
             try:
                 yield
@@ -71,25 +77,31 @@ def _clear(folder: Path, names: set[str]) -> None:
 
 
 @contextmanager
-def _held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    path = folder / FILE
-    for _ in range(10):
+def _held(folder: Path, say: Callable[[str], None], work: Work) -> Iterator[None]:
+    path, attempts, has_said = folder / FILE, 10, False
+    while attempts:
         with open(path, "a+", encoding="utf-8", opener=to_write) as file:
             got = _lock(file.fileno(), shared=False)
             if got is not False and _is_still(path, file.fileno()):
-                if got is None:
+                if got is None and work == "train":
                     file.seek(0)
                     say(_unlocked(folder, file.read()))
                 file.truncate(0)
-                file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n")
+                file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "work": work}) + "\n")
                 file.flush()
                 yield
                 return
             file.seek(0)
-            holder = _holder(file.read())
+            holder, its_work = _holder(written := file.read()), _work(written)
+        if work == its_work == "prepare":
+            if not has_said:
+                say(f"note: {folder} {DONE[its_work]} by {holder}; waiting for it …")
+            has_said = True
+        else:
+            attempts -= 1
         time.sleep(0.05)  # whoever asks `is_held` has the lock too, for an instant
-    raise UserError(f"{folder} is being trained by {holder}; wait for it to end, or choose another place with "
-                    "--out DIR")
+    way = ", or choose another place with --out DIR" if work == "train" else ""
+    raise UserError(f"{folder} {DONE[its_work]} by {holder}; wait for it to end{way}")
 
 
 def _is_still(path: Path, file: int) -> bool:
@@ -103,8 +115,10 @@ def _is_still(path: Path, file: int) -> bool:
 def is_held(folder: Path) -> bool:
     """Whether a process trains this run now. Where locks cannot tell: whether it has said something just now."""
     try:
-        with open(folder / FILE, "rb", opener=to_read) as file:
+        with open(folder / FILE, encoding="utf-8", errors="replace", opener=to_read) as file:
             got = _lock(file.fileno(), shared=True)
+            if got is False:
+                return _work(file.read()) == "train"
     except FileNotFoundError:
         return False
     except OSError:
@@ -142,6 +156,14 @@ def _holder(written: str) -> str:
         return f"process {about['process']} on {about['host']}"
     except (ValueError, KeyError, TypeError):  # it holds the lock, and is about to write who it is
         return "another process"
+
+
+def _work(written: str) -> Work:
+    """What a holder does: an older version only trained."""
+    try:
+        return "prepare" if json.loads(written)["work"] == "prepare" else "train"
+    except (ValueError, KeyError, TypeError):
+        return "train"
 
 
 def _is_recent(file: Path) -> bool:
