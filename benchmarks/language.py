@@ -43,7 +43,7 @@ Step = Callable[[], object]
 
 
 def tower(preset: str, *, bias: bool) -> Tower:
-    return replace(PRESETS[preset](), bias=bias, dropout=0.0, attention_dropout=0.0, hidden_dropout=0.0,
+    return replace(PRESETS[preset](), bias=bias, dropout=0.0, attention_dropout=0.0, ffn_dropout=0.0,
                    activation="gelu")  # nanoGPT's is the exact one
 
 

@@ -103,7 +103,7 @@ KEPT = {
     "pre-norm": Tower(),
     "post-norm": Tower(norm_place="post"),
     "no dropout": Tower(dropout=0.0),
-    "hidden dropout": Tower(hidden_dropout=0.1),
+    "ffn dropout": Tower(ffn_dropout=0.1),
     "gelu": Tower(activation="gelu"),
     "swiglu": Tower(activation="swiglu"),
     "rms, rotary": Tower(norm="rms", positions="rotary", bias=False),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.models.decoder import Decoder
 from regard.nn.loss import cross_entropy
-from regard.settings.schema import Tower, Train
+from regard.settings.schema import Embedding, Tower, Train
 from regard.training.estimate import Parameters, bytes_sent, memory
 from regard.training.trace import Trace, trace
 
@@ -32,7 +32,7 @@ class Size:
 def gpt(width: int, depth: int, heads: int, longest: int) -> Tower:
     """Radford et al. 2019, Brown et al. 2020."""
     return Tower(width=width, depth=depth, heads=heads, activation="gelu-tanh", positions="learned",
-                 max_positions=longest, tied="output", scale_embedding=False)
+                 max_positions=longest, tied="output", embedding=Embedding(scaled=False))
 
 
 SIZES = (
@@ -40,7 +40,7 @@ SIZES = (
     Size("GPT-2 XL", gpt(1600, 48, 25, 1024), 50_304, 1024),
     # Touvron et al. 2023, table 2
     Size("7B", Tower(width=4096, depth=32, heads=32, ffn_width=11_008, activation="swiglu", norm="rms", bias=False,
-                     positions="rotary", tied="none", dropout=0.0, scale_embedding=False), 32_000, 2048),
+                     positions="rotary", tied="none", dropout=0.0, embedding=Embedding(scaled=False)), 32_000, 2048),
     Size("GPT-3", gpt(12_288, 96, 96, 2048), 50_304, 2048),
 )
 

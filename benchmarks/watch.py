@@ -23,7 +23,7 @@ from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
-from regard.settings.schema import Tower
+from regard.settings.schema import Embedding, Tower
 
 Call = Callable[[], Any]
 WARM = 3  # calls before the clock runs
@@ -41,7 +41,7 @@ class Size:
 
     def tower(self, longest: int) -> Tower:
         return Tower(width=self.width, depth=self.depth, heads=self.heads, max_positions=longest, positions="learned",
-                     activation="gelu-tanh", scale_embedding=False, dropout=0.0)
+                     activation="gelu-tanh", embedding=Embedding(scaled=False), dropout=0.0)
 
 
 def ready(model: Any, device: torch.device, precision: torch.dtype) -> Any:

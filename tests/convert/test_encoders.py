@@ -31,7 +31,8 @@ from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
 from regard.settings.presets import PRESETS, base
-from regard.settings.schema import Data, Masking, Run, Tower
+from regard.settings.schema import Data, Head, Masking, Run, Tower
+from regard.settings.setting import replaced
 from regard.verbs.evaluate import Others
 from regard.verbs.evaluate import main as measure
 
@@ -116,13 +117,13 @@ def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplo
     (row,) = tokens.encode(["the theory"])
     read = reader("the theory")
     assert read["input_ids"] == [tokens.start, *row, tokens.end]
-    assert ("token_type_ids" in read) == (tower.segments > 1)
+    assert ("token_type_ids" in read) == (tower.embedding.segments > 1)
 
 
 def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, tokens: Tokenizer) -> None:
-    run = Run(task="detect", model=replace(PRESETS["electra-small"](), width=12, heads=3, embedding_width=5,
-                                           ffn_width=24, depth=2, max_positions=20), data=Data(max_tokens=20),
-              masking=Masking(generator=1 / 3))
+    tower = replaced(PRESETS["electra-small"](), {"width": 12, "heads": 3, "embedding.width": 5, "ffn_width": 24,
+                                                  "depth": 2, "max_positions": 20})
+    run = Run(task="detect", model=tower, data=Data(max_tokens=20), masking=Masking(generator=1 / 3))
     model = shaken(Shape.of(run, {"vocabulary": VOCABULARY}, pad=0).model())
     tokens.save(tmp_path / "tokenizer.json")
     write_json(tmp_path / "run.json", to_json(run))
@@ -138,14 +139,14 @@ def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, t
 
 def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -> None:
     base = replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, ffn_width=None, max_positions=20)
-    for change in ({"norm_place": "pre"}, {"positions": "rotary"}, {"pool": "mean"}, {"head": "linear"}):
-        shape = Shape(tower=replace(base, **change), vocabulary=9, kind="classify", labels=2)
+    for change in ({"norm_place": "pre"}, {"positions": "rotary"}, {"head.pool": "mean"}, {"head.hidden": "none"}):
+        shape = Shape(tower=replaced(base, change), vocabulary=9, kind="classify", labels=2)
         assert family_of(shape) is None
         assert f"model.{next(iter(change))}=" in why_none(shape)
     plain = Shape(tower=base, vocabulary=9, kind="classify", labels=2)
     assert family_of(plain) is FAMILIES["bert"]
     assert family_of(replace(plain, tower=replace(base, preset="roberta-large"))) is FAMILIES["roberta"]
-    assert family_of(replace(plain, kind="tag", tower=replace(base, head="linear", pool="mean"))) is FAMILIES["bert"]
+    assert family_of(replace(plain, kind="tag", tower=replace(base, head=Head(pool="mean")))) is FAMILIES["bert"]
     assert family_of(replace(plain, kind="mask", tower=replace(base, tied="none"))) is None
     assert "no family of models that translate" in why_none(replace(plain, kind="translate"))
 
@@ -160,7 +161,7 @@ def test_every_preset_of_an_encoder_is_of_its_family(preset: str) -> None:
         assert preset.startswith(family.name)
         shape = Shape(tower=tower, vocabulary=99, kind=kind, labels=2, pad=1)
         back = family.tower(family.config(shape), kind, origin="config.json")
-        assert canonical(replace(back, head=tower.head, pool=tower.pool)) == canonical(tower)
+        assert canonical(replace(back, head=tower.head)) == canonical(tower)
 
 
 # Files of other times and makers
@@ -230,7 +231,7 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
     assert one.weights.keys() == other.weights.keys()
     assert all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)
     assert Tokenizer.load(one.tokens).encode(["the"]) == Tokenizer.load(other.tokens).encode(["the"])
-    bare = Shape(tower=replace(one.tower, head="linear"), vocabulary=VOCABULARY, kind="encode").model()
+    bare = Shape(tower=replace(one.tower, head=Head()), vocabulary=VOCABULARY, kind="encode").model()
     load_weights(bare, {key: tensor for key, tensor in one.weights.items() if key.startswith("encoder.")}, origin="")
 
 
@@ -331,7 +332,7 @@ def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, 
     export_run(tmp_path / "run", tmp_path / "out")
     for place in (folder, tmp_path / "out"):
         tower = read_directory(place).tower
-        assert (tower.pool, tower.normalize) == (found, normal)
+        assert (tower.head.pool, tower.head.normalize) == (found, normal)
     assert load(tmp_path / "run" / "run.json").data.max_tokens == 12
 
 

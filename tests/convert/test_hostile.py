@@ -30,14 +30,15 @@ from regard.look.record import Record
 from regard.settings.errors import UserError
 from regard.settings.files import parsed
 from regard.settings.schema import Run, Tower
+from regard.settings.setting import replaced
 
-ENCODER: dict[str, Any] = {"segments": 2, "activation": "gelu"}
+ENCODER: dict[str, Any] = {"embedding.segments": 2, "activation": "gelu"}
 MODELS: dict[tuple[str, str], dict[str, Any]] = {
     ("gpt2", "language"): {}, ("llama", "language"): {"kv_heads": 2, "activation": "swiglu", "tied": "none"},
     ("qwen3", "language"): {"kv_heads": 2, "activation": "swiglu", "bias": False},
-    ("bert", "encode"): ENCODER, ("bert", "classify"): ENCODER | {"head": "tanh"}, ("roberta", "tag"): ENCODER,
-    ("longformer", "tag"): ENCODER | {"window": 4}, ("electra", "mask"): ENCODER | {"embedding_width": 8},
-    ("distilbert", "classify"): {"head": "relu", "activation": "gelu"},
+    ("bert", "encode"): ENCODER, ("bert", "classify"): ENCODER | {"head.hidden": "tanh"}, ("roberta", "tag"): ENCODER,
+    ("longformer", "tag"): ENCODER | {"window": 4}, ("electra", "mask"): ENCODER | {"embedding.width": 8},
+    ("distilbert", "classify"): {"head.hidden": "relu", "activation": "gelu"},
 }
 ODD: list[object] = [None, True, False, 0, -1, 1.5, 1e308, float("nan"), 10**9, 2**63, 10**30, "", "x", "64", "\ud800",
                      [], [[]], [["x"]], ["a", "b"], {}, {"x": {}}]
@@ -54,7 +55,8 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("published")
     for (name, kind), settings in MODELS.items():
         family = FAMILIES[name]
-        tower = replace(family.keys.base, width=16, heads=4, depth=1, ffn_width=24, max_positions=40, **settings)
+        sizes = {"width": 16, "heads": 4, "depth": 1, "ffn_width": 24, "max_positions": 40}
+        tower = replaced(family.keys.base, sizes | settings)
         labels = ("a", "b", "c") if kind in ("classify", "tag") else ()
         shape = Shape(tower=tower, vocabulary=320, kind=kind, labels=len(labels), pad=family.pad)
         tokens = train(["the theory"] * 3, kind="bpe", vocabulary=300, mask=kind != "language")

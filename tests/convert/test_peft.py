@@ -40,7 +40,7 @@ def adapted(data: Path, folder: Path, preset: str, *, on: str = "q,v", more: tup
     ("bert-base", "q,v", ()),
     ("roberta-base", "q,k,v,out,up,down", ()),
     ("distilbert", "q,down", ()),
-    ("electra-small", "v,out", ("model.embedding_width=8",)),
+    ("electra-small", "v,out", ("model.embedding.width=8",)),
 ])
 def test_peft_opens_the_adapters_on_the_base_with_the_same_logits(
     data: Path, tmp_path: Path, preset: str, on: str, more: tuple[str, ...]

@@ -15,6 +15,7 @@ from regard.convert.rules import Rule, Table
 from regard.models.decoder import Decoder
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
+from regard.settings.setting import replaced
 
 families = pytest.mark.parametrize("name", WRITERS)
 
@@ -46,7 +47,7 @@ def test_a_config_leads_back_to_its_tower(name: str, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("change", [
-    {"qk_norm": True, "bias": True}, {"window": 5}, {"norm_place": "post"}, {"scale_embedding": True},
+    {"qk_norm": True, "bias": True}, {"window": 5}, {"norm_place": "post"}, {"embedding.scaled": True},
     {"temperature": 2.0}, {"position_width": 2}, {"positions": "alibi"}, {"score": "additive"},
 ])
 @families
@@ -54,7 +55,7 @@ def test_a_config_leads_back_to_its_tower(name: str, data: st.DataObject) -> Non
 @given(data=st.data())
 def test_a_tower_with_more_than_a_family_has_is_of_none(name: str, change: dict[str, object],
                                                         data: st.DataObject) -> None:
-    tower = replace(data.draw(towers(name)), **change)
+    tower = replaced(data.draw(towers(name)), change)
     assert family_of(language(tower)) is None
     assert any(f"model.{setting}=" in why_none(language(tower)) for setting in change)
 

@@ -141,7 +141,7 @@ def test_an_encoder_has_the_language_models_tensors_and_its_own_above_them() -> 
 
 
 def test_narrower_tokens_are_widened_for_both_ways() -> None:
-    tower = replace(TOWER, embedding_width=6)
+    tower = replace(TOWER, embedding=replace(TOWER.embedding, width=6))
     assert writer(tower).hindsight(text()).shape == (2, LENGTH, 6)
     model = reader(tower)
     assert model(model.embed(text())).shape == (2, LENGTH, 16)

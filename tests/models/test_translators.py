@@ -25,11 +25,11 @@ from regard.nn.mask import Mask
 from regard.nn.score import SCORES
 from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
-from regard.settings.schema import Recurrence, Tower
+from regard.settings.schema import Embedding, Recurrence, Tower
 
 WIDTH, VOCABULARY, START, END = 8, 6, 1, 2
 TINY = Tower(recurrent=Recurrence(cell="gru"), width=WIDTH, depth=1, heads=1, positions="none",
-             scale_embedding=False, dropout=0.0)
+             embedding=Embedding(scaled=False), dropout=0.0)
 NAMES = ["sutskever", "bahdanau", "luong"]
 LOOK = ["bahdanau", "luong"]
 
@@ -180,7 +180,7 @@ PAPERS: dict[str, Callable[[Tower, Numbers, Tensor, Tensor], tuple[list[Tensor],
 
 TOWERS = [
     *(replace(reading(TINY, direction="bidirectional"), score=score) for score in SCORES),
-    replace(reading(TINY, direction="backward"), score="additive", embedding_width=4),
+    replace(reading(TINY, direction="backward"), score="additive", embedding=Embedding(scaled=False, width=4)),
     replace(TINY, score="additive", tied="none"),
     *(replace(reading(TINY, cell=cell, context="output", direction="bidirectional", input_feeding=feeding), score=score,
               depth=depth)
@@ -188,10 +188,11 @@ TOWERS = [
           itertools.product(SCORES, [False, True]), itertools.cycle([(1, "lstm"), (2, "gru"), (3, "elman")]),
           strict=False)),
     replace(reading(TINY, cell="lstm", context="output", direction="backward", input_feeding=True), score="bilinear",
-            depth=2, embedding_width=4),
+            depth=2, embedding=Embedding(scaled=False, width=4)),
 ]
 BOTTLENECKS = [
-    replace(reading(TINY, cell=cell, context="fixed", direction=direction), depth=depth, embedding_width=narrow)
+    replace(reading(TINY, cell=cell, context="fixed", direction=direction), depth=depth,
+            embedding=Embedding(scaled=False, width=narrow))
     for cell, depth, direction, narrow in [("lstm", 2, "backward", None), ("gru", 1, "forward", None),
                                            ("elman", 3, "bidirectional", None), ("lstm", 1, "bidirectional", 4)]]
 
@@ -199,7 +200,7 @@ BOTTLENECKS = [
 def named(tower: Tower) -> str:
     how = recurrent(tower)
     words = [how.context, how.cell, str(tower.depth), how.direction, tower.score, tower.tied]
-    return " ".join([*words, *(["fed"] if how.input_feeding else []), *(["narrow"] if tower.embedding_width else [])])
+    return " ".join([*words, *(["fed"] if how.input_feeding else []), *(["narrow"] if tower.embedding.width else [])])
 
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from regard.settings.errors import UserError
 from regard.settings.load import ADAPTED, differences, from_json, load, to_json
 from regard.settings.presets import PRESETS, base
-from regard.settings.schema import Recurrence, Run, Tower, Train
+from regard.settings.schema import Head, Recurrence, Run, Tower, Train
 from regard.settings.setting import COARSEST, FINEST, SECTIONS, SETTINGS, of, written
 from wording import says
 
@@ -109,7 +109,7 @@ def test_any_run_survives_being_saved(run: Run) -> None:
 def test_a_run_written_as_overrides_is_that_run(run: Run) -> None:
     # Text that override syntax cannot say: none, commas, and spaces at its ends.
     data = replace(run.data, source=None, target="de", paths=("a b", "c=d"))
-    run = replace(run, task="translate", data=data, model=replace(run.model, score="dot", head="linear"),
+    run = replace(run, task="translate", data=data, model=replace(run.model, score="dot", head=Head()),
                   tokens=replace(run.tokens, file="gpt2"), search=replace(run.search, stop=("a b",)),
                   train=replace(run.train, start="bert", lora_on=("q",)))
     absent = [path for path in SECTIONS if of(run, path) is None]
@@ -428,16 +428,20 @@ def test_every_preset_is_called_by_its_name_and_fits_together() -> None:
         assert preset().preset == name
 
 
-@pytest.mark.parametrize("task", ["tag", "mask", "translate", "language", "detect"])
-def test_a_head_is_refused_where_the_task_has_none_to_choose(task: str) -> None:
+@pytest.mark.parametrize(("task", "part"), [
+    *((task, "hidden=gelu") for task in ("tag", "mask", "translate", "language", "detect")),
+    *((task, part) for task in ("translate", "language") for part in ("pool=mean", "normalize=true"))])
+def test_a_part_of_a_head_is_refused_where_the_task_does_not_read_it(task: str, part: str) -> None:
     plain = base(task, built_in=False)
-    with pytest.raises(UserError, match=rf"^model\.head=gelu: has no effect on {task};.* remove it$"):
-        load(None, ["model.head=gelu"], base=plain)
-    load(None, ["model.head=linear"], base=plain)
+    with pytest.raises(UserError, match=rf"^model\.head\.{part}: has no effect on {task}; only .* use it; remove it$"):
+        load(None, [f"model.head.{part}"], base=plain)
+    load(None, ["model.head.hidden=none"], base=plain)
     if task in ("tag", "mask"):
-        load(None, ["model.preset=bert-base"], base=plain)  # whose head is of other tasks
+        load(None, ["model.preset=bert-base"], base=plain)  # whose hidden layer is of other tasks
 
 
-def test_a_head_is_what_a_classifier_asks_for() -> None:
+def test_a_classifier_has_the_head_that_it_is_asked_for() -> None:
     for task in ("classify", "encode"):
-        assert load(None, ["model.head=gelu"], base=base(task, built_in=False)).model.head == "gelu"
+        assert load(None, ["model.head.hidden=gelu"], base=base(task, built_in=False)).model.head.hidden == "gelu"
+    for task in ("classify", "encode", "tag", "mask", "detect"):
+        assert load(None, ["model.head.pool=mean"], base=base(task, built_in=False)).model.head.pool == "mean"

@@ -20,6 +20,10 @@ from regard.settings.setting import SETTINGS
     ("train.keep", "train.keep: no such setting; did you mean train.keep_checkpoints?"),
     ("train.clip_grad", "train.clip_grad: no such setting; did you mean train.grad_clip?"),
     ("train.learing_rate", "train.learing_rate: no such setting; did you mean train.learning_rate?"),
+    ("recurrent.cell", "recurrent.cell: no such setting; did you mean model.recurrent.cell?"),
+    ("embedding.width", "embedding.width: no such setting; did you mean model.embedding.width?"),
+    ("model.pool", "model.pool: no such setting; did you mean model.head.pool?"),
+    ("model.embeding.width", "model.embeding.width: no such setting; did you mean model.embedding.width?"),
     ("sed", "sed: no such setting; did you mean seed?"),
     ("search.xyz", "search.xyz: no such setting; search has beam, best, length_penalty, max_tokens, "),
     ("xyz", "xyz: no such setting; there are task, seed, device and the sections "

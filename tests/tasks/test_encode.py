@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,9 +34,9 @@ SENTENCES = Path(__file__).parents[3] / "shared" / "data" / "sst2"
 
 @pytest.fixture
 def encoder(tmp_path: Path) -> Callable[..., Predictor]:
-    def made(**settings: object) -> Predictor:
+    def made(**head: Any) -> Predictor:
         tower = replace(PRESETS["bert-base"](), width=24, heads=3, depth=2, max_positions=64)
-        run = Run(task="encode", model=replace(tower, **settings), data=Data(max_tokens=32))  # type: ignore[arg-type]
+        run = Run(task="encode", model=replace(tower, head=replace(tower.head, **head)), data=Data(max_tokens=32))
         tokens = train(TEXTS, kind="bpe", vocabulary=300, mask=True)
         model = EncoderOnly(run.model, vocabulary=320)
         initialize(model, seed=0)

@@ -44,7 +44,7 @@ CASES = {
     "pre-norm": (SMALL, WHOLE),
     "post-norm": (replace(SMALL, norm_place="post"), HALF),
     "gated": (replace(SMALL, activation="swiglu", norm="rms", positions="rotary", bias=False, tied="none"), HALF),
-    "shared keys": (replace(SMALL, hidden_dropout=0.1, activation="gelu", kv_heads=1, dropout=0.0), WHOLE),
+    "shared keys": (replace(SMALL, ffn_dropout=0.1, activation="gelu", kv_heads=1, dropout=0.0), WHOLE),
 }
 
 

@@ -96,7 +96,7 @@ def test_a_run_starts_with_the_body_and_the_tokens_of_another(
 
 def test_the_shape_comes_from_the_source_and_can_be_changed(data: Path, source: Path, tmp_path: Path) -> None:
     assert tuned(data, source).model == load(source / "run.json").model
-    shallow = tuned(data, source, "model.depth=1", "model.pool=mean", "model.head=linear")
+    shallow = tuned(data, source, "model.depth=1", "model.head.pool=mean", "model.head.hidden=none")
     train(shallow, tmp_path, quiet=True)
     kept = {name for name in tensors(tmp_path) if ".blocks." in name}
     assert all(".blocks.0." in name for name in kept)

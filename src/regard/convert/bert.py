@@ -4,7 +4,7 @@ from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.convert.shape import Shape
-from regard.settings.schema import Tower
+from regard.settings.schema import Embedding, Tower
 
 __all__ = ["ACTIVATIONS", "BERT", "CONSTANTS", "KEYS", "SILENT", "body", "lacks", "own"]
 
@@ -16,11 +16,11 @@ SILENT = frozenset({
     "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
 })  # fmt: skip
 KEYS = Keys(
-    base=Tower(norm="layer", norm_place="post", bias=True, positions="learned", scale_embedding=False,
-               embedding_norm=True, tied="output"),
+    base=Tower(norm="layer", norm_place="post", bias=True, positions="learned", tied="output",
+               embedding=Embedding(scaled=False, norm=True)),
     same={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
-          "intermediate_size": "ffn_width", "max_position_embeddings": "max_positions", "type_vocab_size": "segments",
-          "layer_norm_eps": "norm_epsilon", "hidden_dropout_prob": "dropout",
+          "intermediate_size": "ffn_width", "max_position_embeddings": "max_positions",
+          "type_vocab_size": "embedding.segments", "layer_norm_eps": "norm_epsilon", "hidden_dropout_prob": "dropout",
           "attention_probs_dropout_prob": "attention_dropout"},
     words={"hidden_act": ("activation", ACTIVATIONS)},
     twins={},
@@ -35,7 +35,7 @@ CONSTANTS = r"(\w+\.)?embeddings\.(position_ids|token_type_ids)"  # numbers from
 
 def lacks(tower: Tower) -> list[str]:
     """It reads a segment of every token."""
-    return ["segments"] if tower.segments == 0 else []
+    return ["embedding.segments"] if tower.embedding.segments == 0 else []
 
 
 def own(shape: Shape, prefix: str) -> str:
@@ -73,7 +73,7 @@ def rules(shape: Shape) -> list[Rule]:
         Rule("words.output.bias", ("cls.predictions.bias",)),
     ]
     heads = {
-        "encode": pooler if shape.tower.head != "linear" else [],
+        "encode": pooler if shape.tower.head.hidden != "none" else [],
         "mask": words,
         "sentences": [*words, *pooler, *linear("head.output", "cls.seq_relationship", bias=True)],
         "classify": [*pooler, *linear("head.output", "classifier", bias=True)],
@@ -89,9 +89,9 @@ BERT = Family(
     name="bert", preset="bert-base", keys=KEYS, rules=rules, prefix="bert.", outside=("cls.", "classifier."),
     constants=CONSTANTS, lacks=lacks,
     heads={
-        "encode": Head("BertModel", has={"head": ("tanh", "linear")}),
+        "encode": Head("BertModel", has={"head.hidden": ("tanh", "none")}),
         "mask": Head("BertForMaskedLM", has=GELU, copies=OUTPUT, unread=POOLER),
         "sentences": Head("BertForPreTraining", has=GELU, copies=OUTPUT),
-        "classify": Head("BertForSequenceClassification", has={"head": ("tanh",), "pool": ("first",)}),
+        "classify": Head("BertForSequenceClassification", has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
         "tag": Head("BertForTokenClassification", unread=POOLER),
     })

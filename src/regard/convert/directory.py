@@ -23,7 +23,7 @@ from regard.models.electra import smaller
 from regard.settings.errors import UserError
 from regard.settings.opening import own_folder, refuse_irregular
 from regard.settings.schema import Tower
-from regard.settings.setting import shown
+from regard.settings.setting import of, shown
 
 __all__ = ["Published", "pad_of", "read_config", "read_directory", "read_llama2c", "read_tensors", "refuse_sizes",
            "vocabulary_of", "write_directory"]
@@ -137,7 +137,7 @@ def write_directory(folder: Path, published: Published) -> None:
 
 def _tell_tokenizer(place: Path, published: Published) -> None:
     """Where texts are cut, and whether the model asks for segments: transformers leaves both to the tokenizer."""
-    inputs = ["input_ids", *(["token_type_ids"] if published.tower.segments > 1 else []), "attention_mask"]
+    inputs = ["input_ids", *(["token_type_ids"] if published.tower.embedding.segments > 1 else []), "attention_mask"]
     longest = published.longest or published.tower.max_positions
     write_json(place, {**read_json(place), "model_input_names": inputs, "model_max_length": longest})
 
@@ -155,7 +155,7 @@ def share_of(generator: Shape, tower: Tower, *, origin: str) -> float:
     there, here = generator.canonical, canonical(tower)
     # Heads are whole, and so is the hidden width: of a share that was rounded the one or the other says more.
     for share in (there.width / here.width, (there.ffn_width or 1) / (here.ffn_width or 1)):
-        narrow = replace(canonical(smaller(tower, share)), head=there.head, pool=there.pool, normalize=there.normalize)
+        narrow = replace(canonical(smaller(tower, share)), head=there.head)
         if generator.kind == "mask" and share <= 1 and there == narrow:
             return share
     raise UserError(f"{origin}: is no generator for the model beside it: regard has those that are as deep and "
@@ -190,13 +190,13 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
                         f"{len(tensors):,} tensors, too few for so many blocks")
     longest = max((max(tensor.shape) for tensor in tensors.values() if tensor.ndim and tensor.numel()), default=0)
     sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "kv_heads": whole.kv_heads or 1,
-             "ffn_width": whole.ffn_width or 1, "segments": whole.segments,
-             "embedding_width": whole.embedding_width or 1,
+             "ffn_width": whole.ffn_width or 1, "embedding.segments": whole.embedding.segments,
+             "embedding.width": whole.embedding.width or 1,
              "max_positions": whole.max_positions * (whole.positions == "learned")}
     for name, size in {**sizes, "vocabulary": vocabulary}.items():
         if size > max(2 * longest, cheap):
             said = key.get(name, "vocab_size" if name == "vocabulary" else f"model.{name}")
-            value = getattr(tower, name, vocabulary) or size
+            value = size if name == "vocabulary" else of(tower, name) or size
             raise UserError(f"{origin}: {said}={shown(value)}: too large for its files, in which the longest side of "
                             f"a tensor is {longest:,}")
 

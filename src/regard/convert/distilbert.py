@@ -5,13 +5,13 @@ from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.convert.shape import Shape
-from regard.settings.schema import Tower
+from regard.settings.schema import Embedding, Tower
 
 __all__ = ["DISTILBERT"]
 
 KEYS = Keys(
     base=Tower(norm="layer", norm_place="post", norm_epsilon=1e-12, bias=True, positions="learned",
-               scale_embedding=False, embedding_norm=True, tied="output"),
+               tied="output", embedding=Embedding(scaled=False, norm=True)),
     same={"dim": "width", "n_layers": "depth", "n_heads": "heads", "hidden_dim": "ffn_width",
           "max_position_embeddings": "max_positions", "dropout": "dropout", "attention_dropout": "attention_dropout"},
     words={"activation": ("activation", bert.ACTIVATIONS)},
@@ -56,9 +56,10 @@ DISTILBERT = Family(
     name="distilbert", preset="distilbert", keys=KEYS, rules=rules, prefix="distilbert.",
     outside=("vocab_", "pre_classifier.", "classifier."), constants=bert.CONSTANTS,
     heads={
-        "encode": Head("DistilBertModel", has={"head": ("linear",)}),
+        "encode": Head("DistilBertModel", has={"head.hidden": ("none",)}),
         "mask": Head("DistilBertForMaskedLM", has={"activation": ("gelu",)},
                      copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}),
-        "classify": Head("DistilBertForSequenceClassification", has={"head": ("relu",), "pool": ("first",)}),
+        "classify": Head("DistilBertForSequenceClassification",
+                         has={"head.hidden": ("relu",), "head.pool": ("first",)}),
         "tag": Head("DistilBertForTokenClassification"),
     })

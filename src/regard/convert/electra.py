@@ -21,7 +21,7 @@ __all__ = ["ELECTRA", "GENERATOR"]
 GENERATOR = "generator/"
 TOKENS = 128  # numbers of a token, where a config does not say it
 KEYS = replace(
-    bert.KEYS, same={**bert.KEYS.same, "embedding_size": "embedding_width"},
+    bert.KEYS, same={**bert.KEYS.same, "embedding_size": "embedding.width"},
     absent={**bert.KEYS.absent, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024,
             "embedding_size": None},
     silent=bert.SILENT | {"generator_size", "summary_activation", "summary_last_dropout", "summary_type",
@@ -39,11 +39,11 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lacks(tower: Tower) -> list[str]:
-    return [*bert.lacks(tower), *(["embedding_width"] if tower.embedding_width == tower.width else [])]
+    return [*bert.lacks(tower), *(["embedding.width"] if tower.embedding.width == tower.width else [])]
 
 
 def body(tower: Tower, theirs: str, ours: str = "encoder.") -> list[Rule]:
-    widen = linear(f"{ours}widen", f"{theirs}embeddings_project", bias=True) if tower.embedding_width else []
+    widen = linear(f"{ours}widen", f"{theirs}embeddings_project", bias=True) if tower.embedding.width else []
     return [*bert.body(tower, theirs, ours=ours), *widen]
 
 
@@ -82,9 +82,9 @@ ELECTRA = Family(
     outside=("generator_", "discriminator_predictions.", "classifier.", GENERATOR), constants=bert.CONSTANTS,
     plain=plain, spelled=spelled, lacks=lacks,
     heads={
-        "encode": Head("ElectraModel", has={"head": ("linear",)}),
+        "encode": Head("ElectraModel", has={"head.hidden": ("none",)}),
         "mask": Head("ElectraForMaskedLM", copies={"generator_lm_head.weight": TABLE}),
-        "classify": Head("ElectraForSequenceClassification", has={"head": ("gelu",), "pool": ("first",)}),
+        "classify": Head("ElectraForSequenceClassification", has={"head.hidden": ("gelu",), "head.pool": ("first",)}),
         "tag": Head("ElectraForTokenClassification"),
         "detect": Head("ElectraForPreTraining", has={"activation": ("gelu",)},
                        copies={f"{GENERATOR}generator_lm_head.weight": TABLE},

@@ -41,7 +41,8 @@ def why_none(shape: Shape) -> str:
         return f"regard knows no family of models that {shape.kind}"
     family = min(there, key=lambda family: len(family.unsaid(shape)))
     settings = [f"model.{name}={written(of(shape.tower, name))}" for name in family.unsaid(shape)]
-    hint = "; trained with --set model.pool=first it is one of them" if family.unsaid(shape) == ["pool"] else ""
+    only_pool = family.unsaid(shape) == ["head.pool"]
+    hint = "; trained with --set model.head.pool=first it is one of them" if only_pool else ""
     return f"{family.name}, the nearest family, does not have {', '.join(settings)}{hint}"
 
 

@@ -19,10 +19,11 @@ __all__ = ["Family", "Head"]
 
 # Settings that do not act on the tensors and logits of a kind of model: no config needs a word for them.
 IDLE = {
-    "language": ("pool", "normalize", "head"), "encode": ("tied", "pool", "normalize"),
-    "classify": ("tied", "normalize"),
-    "tag": ("tied", "pool", "normalize", "head"), "detect": ("tied", "pool", "normalize", "head"),
-    "mask": ("pool", "normalize", "head"), "sentences": ("pool", "normalize", "head"),
+    "language": ("head.hidden", "head.pool", "head.normalize"), "encode": ("tied", "head.pool", "head.normalize"),
+    "classify": ("tied", "head.normalize"), "tag": ("tied", "head.hidden", "head.pool", "head.normalize"),
+    "detect": ("tied", "head.hidden", "head.pool", "head.normalize"),
+    "mask": ("head.hidden", "head.pool", "head.normalize"),
+    "sentences": ("head.hidden", "head.pool", "head.normalize"),
 }
 # transformers once called the weight of a norm gamma, and its bias beta.
 LEGACY = {"gamma": "weight", "beta": "bias"}
@@ -97,7 +98,7 @@ class Family:
                 raise UserError(f"{origin}: {name}={shown(of(tower, name))}: for {self.heads[kind].architecture} "
                                 f"regard has {', '.join(map(shown, values))} alone")
         if kind == "encode" and not any(re.search(r"(^|\.)pooler\.", name) for name in names):
-            tower = replace(tower, head="linear")
+            tower = replaced(tower, {"head.hidden": "none"})
         return tower
 
     def config(self, shape: Shape) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.convert.shape import Shape
-from regard.settings.schema import Tower
+from regard.settings.schema import Embedding, Tower
 
 __all__ = ["GPT2"]
 
 KEYS = Keys(
-    base=Tower(norm="layer", norm_place="pre", bias=True, positions="learned", scale_embedding=False),
+    base=Tower(norm="layer", norm_place="pre", bias=True, positions="learned", embedding=Embedding(scaled=False)),
     same={"n_embd": "width", "n_layer": "depth", "n_head": "heads", "n_inner": "ffn_width",
           "n_positions": "max_positions", "layer_norm_epsilon": "norm_epsilon", "resid_pdrop": "dropout",
           "attn_pdrop": "attention_dropout"},

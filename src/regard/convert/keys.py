@@ -114,7 +114,7 @@ def canonical(tower: Tower) -> Tower:
         kv_heads=tower.kv_heads or heads, head_width=tower.head_width or width // heads,
         ffn_width=tower.ffn_width or 4 * width, tied="none" if tower.tied == "none" else "output",
         position_base=tower.position_base if turned else default.position_base,
-        dropout=0.0, attention_dropout=0.0, hidden_dropout=0.0)
+        dropout=0.0, attention_dropout=0.0, ffn_dropout=0.0)
 
 
 def _unlike(a: Any, b: Any, prefix: str = "") -> Iterator[str]:

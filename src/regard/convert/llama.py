@@ -7,12 +7,12 @@ from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.convert.shape import Shape
-from regard.settings.schema import Tower
+from regard.settings.schema import Embedding, Tower
 
 __all__ = ["COPIES", "KEYS", "LLAMA", "plain", "rules", "spelled"]
 
 KEYS = Keys(
-    base=Tower(norm="rms", norm_place="pre", positions="rotary", scale_embedding=False, dropout=0.0),
+    base=Tower(norm="rms", norm_place="pre", positions="rotary", embedding=Embedding(scaled=False), dropout=0.0),
     same={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
           "num_key_value_heads": "kv_heads", "head_dim": "head_width", "intermediate_size": "ffn_width",
           "max_position_embeddings": "max_positions", "rms_norm_eps": "norm_epsilon", "rope_theta": "position_base",

@@ -37,7 +37,7 @@ def rules(shape: Shape, prefix: str = "roberta.") -> list[Rule]:
         Rule("words.output.bias", ("lm_head.bias",)),
     ]
     heads = {
-        "encode": linear("head.hidden", f"{start}pooler.dense", bias=True) if shape.tower.head != "linear" else [],
+        "encode": linear("head.hidden", f"{start}pooler.dense", bias=True) if shape.tower.head.hidden != "none" else [],
         "mask": words,
         "classify": [*linear("head.hidden", "classifier.dense", bias=True),
                      *linear("head.output", "classifier.out_proj", bias=True)],
@@ -51,10 +51,10 @@ def heads(name: str, prefix: str) -> dict[str, Head]:
     output = {"lm_head.decoder.weight": f"{prefix}.embeddings.word_embeddings.weight",
               "lm_head.decoder.bias": "lm_head.bias"}
     return {
-        "encode": Head(f"{name}Model", has={"head": ("tanh", "linear")}),
+        "encode": Head(f"{name}Model", has={"head.hidden": ("tanh", "none")}),
         "mask": Head(f"{name}ForMaskedLM", copies=output, unread=pooler),
         "classify": Head(f"{name}ForSequenceClassification", unread=pooler,
-                         has={"head": ("tanh",), "pool": ("first",)}),
+                         has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
         "tag": Head(f"{name}ForTokenClassification", unread=pooler),
     }
 

@@ -22,7 +22,7 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
     """The shape with what they say of vectors, and how many tokens of a text are read; nothing where there are none."""
     if not (folder / "modules.json").is_file():
         return shape, None
-    pool, normalize = shape.tower.pool, False
+    pool, normalize = shape.tower.head.pool, False
     for number, module in enumerate(read_list(folder / "modules.json")):
         kind = str(module.get("type") if isinstance(module, dict) else module).rpartition(".")[2]
         if kind == "Pooling":
@@ -34,7 +34,8 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
     _refuse_changes(folder)
     longest = _said(folder / "sentence_bert_config.json").get("max_seq_length")
     good = isinstance(longest, int) and 2 <= longest <= shape.tower.max_positions
-    return replace(shape, tower=replace(shape.tower, pool=pool, normalize=normalize)), longest if good else None
+    head = replace(shape.tower.head, pool=pool, normalize=normalize)
+    return replace(shape, tower=replace(shape.tower, head=head)), longest if good else None
 
 
 def _refuse_changes(folder: Path) -> None:
@@ -65,11 +66,12 @@ def _pool(place: Path) -> Pool:
 
 def write(folder: Path, tower: Tower, *, longest: int) -> None:
     modules = [_module(0, "", "Transformer"), _module(1, "1_Pooling", "Pooling")]
-    modules += [_module(2, "2_Normalize", "Normalize")] if tower.normalize else []
+    modules += [_module(2, "2_Normalize", "Normalize")] if tower.head.normalize else []
     own_folder(folder / "1_Pooling")
     write_json(folder / "modules.json", modules)
     write_json(folder / "1_Pooling" / "config.json",
-               {"word_embedding_dimension": tower.width, **{key: pool == tower.pool for key, pool in POOLS.items()}})
+               {"word_embedding_dimension": tower.width,
+                **{key: pool == tower.head.pool for key, pool in POOLS.items()}})
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
 
 

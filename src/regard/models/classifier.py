@@ -22,9 +22,9 @@ class Classifier(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int, labels: int) -> None:
         super().__init__()
-        self.pool = tower.pool
+        self.pool = tower.head.pool
         self.encoder = encoder(tower, vocabulary=vocabulary)
-        self.head = Labels(tower.width, labels, kind=tower.head, dropout=tower.dropout)
+        self.head = Labels(tower.width, labels, hidden=tower.head.hidden, dropout=tower.dropout)
 
     def forward(
         self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),

@@ -24,7 +24,7 @@ class Detector(nn.Module):
     def __init__(self, tower: Tower, *, vocabulary: int, generator: float | None) -> None:
         super().__init__()
         self.encoder = encoder(tower, vocabulary=vocabulary)
-        self.head = Labels(tower.width, 1, kind="gelu")
+        self.head = Labels(tower.width, 1, hidden="gelu")
         self.generator: MaskedLM | None = None
         if generator is not None:
             self.generator = MaskedLM(smaller(tower, generator), vocabulary=vocabulary)
@@ -50,10 +50,11 @@ class Detector(nn.Module):
 
 def smaller(tower: Tower, share: float) -> Tower:
     """The generator's: as deep, and so much narrower, its token vectors as wide as the detector's."""
+    embedding = replace(tower.embedding, width=input_width(tower))
     if tower.recurrent is not None:  # no heads to leave out; half of the width is for each way
-        return replace(tower, width=2 * max(1, round(tower.width * share / 2)), embedding_width=input_width(tower))
+        return replace(tower, width=2 * max(1, round(tower.width * share / 2)), embedding=embedding)
     heads = max(1, round(tower.heads * share))
     head = tower.head_width or tower.width // tower.heads
     hidden = round((tower.ffn_width or 4 * tower.width) * share)
     return replace(tower, width=heads * head, heads=heads, kv_heads=None, head_width=head,
-                   ffn_width=max(1, hidden), embedding_width=input_width(tower))
+                   ffn_width=max(1, hidden), embedding=embedding)

@@ -80,7 +80,7 @@ class Over(nn.Module):
 
     def __init__(self, tower: Tower, vocabulary: int) -> None:
         super().__init__()
-        self.own = Tokens(vocabulary, tower.width, scaled=tower.scale_embedding)
+        self.own = Tokens(vocabulary, tower.width, scaled=tower.embedding.scaled)
         self.mix = Mix(1 + tower.depth)
         assert tower.recurrent is not None
         self.reader = Recurrent(tower.recurrent.cell, tower.width, inputs=3 * tower.width, direction="bidirectional",

@@ -29,11 +29,11 @@ class Encoder(nn.Module):
         self.ordered = tower.recurrent is not None
         self.tokens = tokens(tower, vocabulary)
         self.positions = input_positions(tower)
-        self.segments = Segments(tower.segments, width) if tower.segments else None
-        self.input_norm = nn.Identity() if not tower.embedding_norm else Norm(
+        self.segments = Segments(tower.embedding.segments, width) if tower.embedding.segments else None
+        self.input_norm = nn.Identity() if not tower.embedding.norm else Norm(
             width, kind=tower.norm, epsilon=tower.norm_epsilon, bias=tower.bias)
         self.dropout = Dropout(tower.dropout)
-        self.widen = nn.Identity() if tower.embedding_width is None else nn.Linear(width, tower.width)
+        self.widen = nn.Identity() if tower.embedding.width is None else nn.Linear(width, tower.width)
         self.blocks = blocks(tower, tower.depth, causal=False)
         # Post-norm blocks end in a norm of their own.
         self.norm = norm(tower) if tower.norm_place == "pre" and tower.recurrent is None else nn.Identity()

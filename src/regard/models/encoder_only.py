@@ -20,7 +20,7 @@ class EncoderOnly(nn.Module):
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__()
         self.encoder = encoder(tower, vocabulary=vocabulary)
-        hidden = None if tower.head == "linear" else nn.Linear(tower.width, tower.width)
+        hidden = None if tower.head.hidden == "none" else nn.Linear(tower.width, tower.width)
         self.head = None if hidden is None else nn.ModuleDict({"hidden": hidden})
 
     def forward(

@@ -21,7 +21,7 @@ class MaskedLM(nn.Module):
         self.words = Words(tower.width, input_width(tower), vocabulary, epsilon=tower.norm_epsilon)
         if tower.tied != "none":
             self.words.output.weight = self.encoder.tokens.table.weight
-        self.head = Labels(tower.width, 2, kind="tanh", dropout=tower.dropout) if sentences else None
+        self.head = Labels(tower.width, 2, hidden="tanh", dropout=tower.dropout) if sentences else None
 
     def forward(
         self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),

@@ -129,11 +129,11 @@ class RecurrentDecoder(Writes):
                             "remove it")
         self.tokens = tokens(tower, vocabulary)
         self.dropout = Dropout(tower.dropout)
-        self.widen = nn.Identity() if tower.embedding_width is None else nn.Linear(input_width(tower), tower.width)
+        self.widen = nn.Identity() if tower.embedding.width is None else nn.Linear(input_width(tower), tower.width)
         self.blocks = self.stack(tower)
         self.sizes = self.kept(tower)
         self.start = None if memory_width is None else nn.Linear(memory_width, sum(self.sizes))
-        self.narrow = nn.Identity() if tower.embedding_width is None else nn.Linear(tower.width, input_width(tower))
+        self.narrow = nn.Identity() if tower.embedding.width is None else nn.Linear(tower.width, input_width(tower))
         self.output = nn.Linear(input_width(tower), vocabulary, bias=False)
         if tower.tied != "none":
             self.output.weight = self.tokens.table.weight

@@ -13,12 +13,12 @@ __all__ = ["blocks", "input_positions", "input_width", "tokens"]
 
 def tokens(tower: Tower, vocabulary: int) -> Tokens:
     """Token vectors, narrower than the tower where a position is concatenated to them."""
-    return Tokens(vocabulary, input_width(tower) - (tower.position_width or 0), scaled=tower.scale_embedding)
+    return Tokens(vocabulary, input_width(tower) - (tower.position_width or 0), scaled=tower.embedding.scaled)
 
 
 def input_width(tower: Tower) -> int:
     """Of the sum of tokens and positions, before it is widened for the blocks."""
-    return tower.embedding_width or tower.width
+    return tower.embedding.width or tower.width
 
 
 def input_positions(tower: Tower) -> Positions:

@@ -46,7 +46,7 @@ class Block(nn.Module):
             self.cross_norm = norm(tower)
         self.feed_forward = FeedForward(
             tower.width, tower.ffn_width or 4 * tower.width, activation=tower.activation, bias=tower.bias,
-            dropout=tower.hidden_dropout)
+            dropout=tower.ffn_dropout)
         self.feed_forward_norm = norm(tower)
         self.dropout = Dropout(tower.dropout)
 

@@ -35,9 +35,9 @@ class Words(nn.Module):
 class Labels(nn.Module):
     """A vector to the logits of labels, by one linear layer or by a small MLP."""
 
-    def __init__(self, width: int, labels: int, *, kind: str = "linear", dropout: float = 0.0) -> None:
+    def __init__(self, width: int, labels: int, *, hidden: str = "none", dropout: float = 0.0) -> None:
         super().__init__()
-        self.activation = HIDDEN.get(kind)
+        self.activation = HIDDEN.get(hidden)
         self.hidden = nn.Linear(width, width) if self.activation is not None else nn.Identity()
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(width, labels)

@@ -23,7 +23,10 @@ from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, checked, none_
 __all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of",
            "to_json"]
 
-HAVE_HEADS = ("classify", "encode")  # tasks that heed model.head
+VECTOR = ("model.head.pool", "model.head.normalize")
+# What each task reads of the head; a vector of a text is what `regard embed` gives for all of them.
+READ = {"classify": ("model.head.hidden", *VECTOR), "encode": ("model.head.hidden", *VECTOR), "tag": VECTOR,
+        "mask": VECTOR, "detect": VECTOR}
 ADAPTED = ("q", "k", "v", "out", "up", "down")  # of a block
 FORMAT = 2  # of run.json; raised when a file of one version would be misread by another
 
@@ -239,11 +242,12 @@ def part(path: str, old: Any, given: Mapping[str, Any]) -> Any:
 
 
 def check_head(run: Run, given: Mapping[str, Any]) -> None:
-    """Refuse a head that the task would ignore. A preset's head is fine: the user did not ask for it."""
-    head = given.get("model.head", "linear")
-    if head != "linear" and run.task not in HAVE_HEADS:
-        raise UserError(f"model.head={head}: has no effect on {run.task}; only {' and '.join(HAVE_HEADS)} use it; "
-                        "remove it")
+    """Refuse a part of a head that somebody asks for and the task does not read. One of a preset has no effect."""
+    for path, value in given.items():
+        if path.startswith("model.head.") and path not in READ.get(run.task, ()) and value != SETTINGS[path].default:
+            tasks = [task for task, read in READ.items() if path in read]
+            raise UserError(f"{path}={written(value)}: has no effect on {run.task}; only {', '.join(tasks[:-1])} and "
+                            f"{tasks[-1]} use it; remove it")
 
 
 def check_heads(model: Tower) -> None:

@@ -34,7 +34,8 @@ def nearest(path: str) -> list[str]:
     """The settings and sections with the nearest names: usually one, several if they are equally near.
 
     The last part of the name counts twice, or all of model.* would be near to model.xyz. A name without a section
-    usually lacks it by mistake, so settings without a section gain little from it.
+    usually lacks it by mistake, so settings without a section gain little from it. Of equal names, the one in fewer
+    sections is nearer.
     """
     section, _, name = path.rpartition(".")
     scores = {}
@@ -42,7 +43,7 @@ def nearest(path: str) -> list[str]:
         its_section, _, its_name = candidate.rpartition(".")
         alike = name_likeness(name, its_name)
         if alike > 0.55:
-            scores[candidate] = alike + section_likeness(section, its_section)
+            scores[candidate] = alike + section_likeness(section, its_section) - 0.2 * its_section.count(".")
     best = max(scores.values(), default=0.0)
     return [candidate for candidate, score in scores.items() if score > best - 0.1][:3]
 
@@ -50,6 +51,8 @@ def nearest(path: str) -> list[str]:
 def section_likeness(a: str, b: str) -> float:
     if a == b:
         return 0.5 if a else 0.11
+    if b.endswith(f".{a}") or likeness(a, b) > 0.8:  # recurrent.cell lacks its model; a letter is missing
+        return 0.49
     return 0.3 * likeness(a, b)
 
 

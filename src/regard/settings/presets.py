@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from regard.settings.schema import Data, Recurrence, Run, Tokens, Tower, Train
+from regard.settings.schema import Data, Embedding, Head, Recurrence, Run, Tokens, Tower, Train
 
 __all__ = ["FAMILIES", "KINDS", "PRESETS", "base", "tuned"]
 
@@ -27,7 +27,7 @@ def transformer_tiny() -> Tower:
 def gpt1() -> Tower:
     """Radford et al. 2018, 4.1. Their GELU is the approximation by tanh, as in what followed."""
     return Tower(preset="gpt1", width=768, depth=12, heads=12, activation="gelu-tanh", norm_place="post",
-                 positions="learned", max_positions=512, scale_embedding=False, attention_dropout=0.1)
+                 positions="learned", max_positions=512, embedding=Embedding(scaled=False), attention_dropout=0.1)
 
 
 def gpt2() -> Tower:
@@ -59,15 +59,15 @@ def modern_small() -> Tower:
     matrix, which at this size is a third of the model.
     """
     return Tower(preset="modern-small", width=768, depth=12, heads=12, kv_heads=3, ffn_width=2048,
-                 activation="swiglu", norm="rms", positions="rotary", qk_norm=True, bias=False, scale_embedding=False,
-                 dropout=0.0)
+                 activation="swiglu", norm="rms", positions="rotary", qk_norm=True, bias=False, dropout=0.0,
+                 embedding=Embedding(scaled=False))
 
 
 def bert_base() -> Tower:
     """Devlin et al. 2019, section 3. What stands for a text goes through a hidden layer, their "pooler"."""
     return Tower(preset="bert-base", width=768, depth=12, heads=12, activation="gelu", norm_place="post",
-                 norm_epsilon=1e-12, positions="learned", max_positions=512, scale_embedding=False, segments=2,
-                 embedding_norm=True, attention_dropout=0.1, head="tanh")
+                 norm_epsilon=1e-12, positions="learned", max_positions=512, attention_dropout=0.1,
+                 embedding=Embedding(scaled=False, norm=True, segments=2), head=Head(hidden="tanh"))
 
 
 def bert_large() -> Tower:
@@ -76,7 +76,8 @@ def bert_large() -> Tower:
 
 def roberta_base() -> Tower:
     """Liu et al. 2019: BERT without its second sentence."""
-    return replace(bert_base(), preset="roberta-base", segments=1, norm_epsilon=1e-5)
+    plain = bert_base()
+    return replace(plain, preset="roberta-base", norm_epsilon=1e-5, embedding=replace(plain.embedding, segments=1))
 
 
 def roberta_large() -> Tower:
@@ -85,17 +86,20 @@ def roberta_large() -> Tower:
 
 def distilbert() -> Tower:
     """Sanh et al. 2019: half of BERT's blocks, and no segments."""
-    return replace(bert_base(), preset="distilbert", depth=6, segments=0, head="relu")
+    plain = bert_base()
+    return replace(plain, preset="distilbert", depth=6, embedding=replace(plain.embedding, segments=0),
+                   head=Head(hidden="relu"))
 
 
 def electra_small() -> Tower:
     """Clark et al. 2020, table 6. Its tokens are narrower than its blocks."""
-    return replace(bert_base(), preset="electra-small", width=256, heads=4, ffn_width=1024, embedding_width=128,
-                   head="gelu")
+    plain = electra_base()
+    return replace(plain, preset="electra-small", width=256, heads=4, ffn_width=1024,
+                   embedding=replace(plain.embedding, width=128))
 
 
 def electra_base() -> Tower:
-    return replace(bert_base(), preset="electra-base", head="gelu")
+    return replace(bert_base(), preset="electra-base", head=Head(hidden="gelu"))
 
 
 def longformer_base() -> Tower:
@@ -106,7 +110,7 @@ def longformer_base() -> Tower:
 def elman() -> Tower:
     """Elman 1990: one layer, one way. The sizes of recurrent presets are those for some ten thousand sentences."""
     return Tower(preset="elman", recurrent=Recurrence(cell="elman"), width=256, depth=1, heads=1, positions="none",
-                 scale_embedding=False, pool="mean", dropout=0.3)
+                 embedding=Embedding(scaled=False), head=Head(pool="mean"), dropout=0.3)
 
 
 def gru() -> Tower:
@@ -129,7 +133,7 @@ def sutskever() -> Tower:
 
     Its token vectors are scaled: of weak ones too little is left in that vector for the decoder to learn to use it.
     """
-    return replace(lstm(), preset="sutskever", width=512, scale_embedding=True,
+    return replace(lstm(), preset="sutskever", width=512, embedding=Embedding(scaled=True),
                    recurrent=Recurrence(cell="lstm", direction="backward", context="fixed"))
 
 
@@ -145,7 +149,7 @@ def luong() -> Tower:
     Scaled as well: it learns the phrase book in half of the steps.
     """
     return replace(
-        lstm(), preset="luong", width=512, score="bilinear", scale_embedding=True,
+        lstm(), preset="luong", width=512, score="bilinear", embedding=Embedding(scaled=True),
         recurrent=Recurrence(cell="lstm", direction="bidirectional", context="output", input_feeding=True))
 
 
@@ -247,8 +251,8 @@ def standard_library() -> Run:
 def reader(task: str, *, built_in: bool) -> Run:
     """A small encoder of BERT's making, but with norms before its parts, and so trained without care."""
     own = replace(bert_base(), preset=None, width=256, depth=4, heads=4, norm_place="pre", norm_epsilon=1e-5,
-                  positions="rotary", embedding_norm=False, attention_dropout=0.0,
-                  pool="mean" if task == "classify" else "first")
+                  positions="rotary", attention_dropout=0.0, embedding=Embedding(scaled=False, segments=2),
+                  head=Head(hidden="tanh", pool="mean" if task == "classify" else "first"))
     train = Train(batch_tokens=4_096, schedule="stable-decay", decay=0.5, warmup=100, weight_decay=0.01, epsilon=1e-8,
                   label_smoothing=0.0)
     plain = Run(task=task, model=own, train=train)

@@ -8,7 +8,7 @@ that a model may lack.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Data", "Masking", "Recurrence", "Run", "Search", "Tokens", "Tower", "Train"]
+__all__ = ["Data", "Embedding", "Head", "Masking", "Recurrence", "Run", "Search", "Tokens", "Tower", "Train"]
 
 
 def setting(default: Any, doc: str, *, least: float | None = None, most: float | None = None,
@@ -72,6 +72,28 @@ class Recurrence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """How tokens become the vectors that the first block reads."""
+
+    width: int | None = setting(
+        None, "width of an encoder's token vectors, projected to the width of the blocks; absent: that width", least=1)
+    scaled: bool = setting(True, "multiply token vectors by √width (Vaswani et al. 2017)")
+    norm: bool = setting(False, "normalize the sum of an encoder's input embeddings, as in BERT")
+    segments: int = setting(0, "number of segment embeddings of an encoder, such as BERT's two; 0: none", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """How labels, or one vector of a text, are read from an encoder's states."""
+
+    hidden: Literal["none", "tanh", "gelu", "relu"] = setting(
+        "none", "activation of a hidden layer before the output layer for labels; none: no hidden layer")
+    pool: Literal["first", "mean"] = setting(
+        "first", "the vector of a whole text: the state of its first token, or the mean of all states")
+    normalize: bool = setting(False, "scale text vectors to length 1, so that their dot product is the cosine")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tower:
     """A stack of blocks. An encoder-decoder is two towers of these settings."""
 
@@ -112,19 +134,11 @@ class Tower:
     tied: Literal["all", "output", "none"] = setting(
         "all", "share the embedding matrix. all: input, output and both languages; output: the decoder's input and "
                "output")
-    scale_embedding: bool = setting(True, "multiply token vectors by √width (Vaswani et al. 2017)")
-    embedding_width: int | None = setting(
-        None, "width of an encoder's token vectors, projected to the width of the blocks; absent: that width", least=1)
-    embedding_norm: bool = setting(False, "normalize the sum of an encoder's input embeddings, as in BERT")
-    segments: int = setting(0, "number of segment embeddings of an encoder, such as BERT's two; 0: none", least=0)
-    pool: Literal["first", "mean"] = setting(
-        "first", "the vector of a whole text: the state of its first token, or the mean of all states")
-    normalize: bool = setting(False, "scale text vectors to length 1, so that their dot product is the cosine")
-    head: Literal["linear", "tanh", "gelu", "relu"] = setting(
-        "linear", "the output layers for labels: a linear layer, or a hidden layer with this activation before it")
+    embedding: Embedding = field(default_factory=Embedding)
+    head: Head = field(default_factory=Head)
     dropout: float = setting(0.1, "dropout on the output of each sublayer and on the embeddings", least=0, below=1)
     attention_dropout: float = setting(0.0, "dropout on the attention weights", least=0, below=1)
-    hidden_dropout: float = setting(0.0, "dropout inside the feed-forward", least=0, below=1)
+    ffn_dropout: float = setting(0.0, "dropout inside the feed-forward", least=0, below=1)
 
 
 @dataclass(frozen=True, kw_only=True)

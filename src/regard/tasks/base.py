@@ -280,9 +280,10 @@ def loss_per_token(task: Task[B], model: nn.Module, batches: Iterable[B]) -> flo
 def _refuse_reader(run: Run) -> None:
     """What an encoder by itself has would be left out in silence."""
     plain, tower = Tower(), run.model
-    for name in ("segments", "embedding_norm", "embedding_width", "global_projections"):
-        if (value := getattr(tower, name)) != getattr(plain, name):
-            raise UserError(f"model.{name}={written(value)}: of an encoder alone, which {run.task} does not train")
+    for name in ("embedding.segments", "embedding.norm", "embedding.width", "global_projections"):
+        if (value := of(tower, name)) != of(plain, name):
+            raise UserError(f"model.{name}={written(value)}: only an encoder uses this, and {run.task} "
+                            "trains none; remove it")
 
 
 def no_such_split(split: str, there: Sequence[str]) -> UserError:

@@ -50,8 +50,8 @@ class Encode(Task[Batch]):
     # Texts -> vectors
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        return vectors(model, self._rows(texts), pad=self.tokens.pad, pool=self.run.model.pool,
-                       normalize=self.run.model.normalize)
+        return vectors(model, self._rows(texts), pad=self.tokens.pad, pool=self.run.model.head.pool,
+                       normalize=self.run.model.head.normalize)
 
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """Each vector as JSON."""

@@ -234,7 +234,8 @@ class Labelled(Task[LabelBatch]):
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
         tower = self.run.model
-        return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=tower.pool, normalize=tower.normalize)
+        return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=tower.head.pool,
+                       normalize=tower.head.normalize)
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,

@@ -124,7 +124,7 @@ class Fill(MaskedText):
         return asked
 
     def _segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"] | None:
-        return self.segments(tokens) if self.run.model.segments > 1 else None
+        return self.segments(tokens) if self.run.model.embedding.segments > 1 else None
 
     @torch.no_grad()
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:

@@ -66,8 +66,9 @@ class MaskedText(TokenStream[MaskedBatch]):
                             f"{MIN_ROW_TOKENS} tokens")
         if how.hidden + how.replaced > 1:
             raise UserError(f"masking.hidden={how.hidden} and masking.replaced={how.replaced} are more than all")
-        if how.next_sentence and run.model.segments < 2:
-            raise UserError(f"masking.next_sentence: two sentences want model.segments=2, not {run.model.segments}")
+        if how.next_sentence and run.model.embedding.segments < 2:
+            raise UserError("masking.next_sentence: two sentences need model.embedding.segments=2, not "
+                            f"{run.model.embedding.segments}")
         self._spans: dict[str, NDArray[np.int64]] = {}
 
     def corpus(self, found: Sequence[Found]) -> Corpus:
@@ -223,8 +224,8 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
         rows = rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
-        return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.pool,
-                       normalize=self.run.model.normalize)
+        return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.head.pool,
+                       normalize=self.run.model.head.normalize)
 
     def checked_rows(self) -> list[list[int]]:
         """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""

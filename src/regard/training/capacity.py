@@ -22,8 +22,8 @@ BLOCK = 30_000  # bytes that the Python objects of a block take at the least
 UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
 # What a model grows with, and a usual value, by which the setting that is to blame is found.
 GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.ffn_width": 1024,
-          "model.heads": 8, "model.head_width": 64, "model.max_positions": 1024, "model.embedding_width": 256,
-          "model.segments": 2, "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora_rank": 8}
+          "model.heads": 8, "model.head_width": 64, "model.max_positions": 1024, "model.embedding.width": 256,
+          "model.embedding.segments": 2, "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora_rank": 8}
 BLAMED = 100  # times its usual value
 
 

@@ -15,7 +15,7 @@ SUMMED_UP = {"classify", "encode"}  # tasks that make one vector of a text, as t
 # What decides the weights of a body, or how they are read.
 SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv_heads", "head_width", "ffn_width",
          "activation", "norm", "norm_place", "bias", "score", "positions", "position_width", "qk_norm",
-         "global_projections", "embedding_width", "embedding_norm", "scale_embedding", "segments", "tied")
+         "global_projections", "embedding.width", "embedding.norm", "embedding.scaled", "embedding.segments", "tied")
 
 
 def begun(plain: Run, source: Path, *, tune: str) -> Run:
@@ -41,7 +41,7 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
     model = backbone.tower
     if backbone.task not in SUMMED_UP:  # how a text becomes one vector was not learned there
         usual = plain.model if model.preset is None else PRESETS[model.preset]()
-        model = replace(model, pool=usual.pool, head=usual.head)
+        model = replace(model, head=usual.head)
     return tuned(plain, model, start=str(source), tokens=str(backbone.tokens), longest=backbone.longest, tune=tune,
                  has_new_layer=reads and writes)
 
