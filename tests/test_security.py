@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1]
 
 def test_every_promise_of_security_names_its_test() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    promised = text.partition("\n## What is promised\n")[2].partition("\n## ")[0]
+    promised = text.partition("\n## Guarantees\n")[2].partition("\n## ")[0]
     promises = re.split(r"^- ", promised, flags=re.MULTILINE)[1:]
     assert promises
     for promise in promises:
@@ -18,8 +18,8 @@ def test_every_promise_of_security_names_its_test() -> None:
             assert re.search("^def test_", (ROOT / test).read_text(encoding="utf-8"), re.MULTILINE), test
 
 
-def test_security_says_how_to_report_and_what_is_not_promised() -> None:
+def test_security_says_how_to_report_and_what_is_not_guaranteed() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert "## Reporting" in text
     assert "Report a vulnerability" in text
-    assert "## What is not promised" in text
+    assert "## Not guaranteed" in text
