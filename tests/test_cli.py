@@ -222,7 +222,7 @@ def test_a_folder_that_holds_another_run_is_left_alone_and_the_difference_shown(
     shutil.copytree(trained, "mine")
     changed = [*TINY_OPTIONS, "--set", "model.width=32", "--set", "train.grad_clip=none"]
     message = refused("train", "--data", pairs, "--out", "mine", *changed)
-    assert "mine holds another run" in message
+    assert "mine holds a run with other settings" in message
     assert "model.width: 16 → 32" in message
     assert "train.grad_clip: 1.0 → none" in message
     assert message.count("→") == 2
@@ -234,7 +234,7 @@ def test_a_run_that_is_only_to_be_longer_is_told_how(pairs: Path, trained: Path)
     shutil.copytree(trained, "mine")
     steps = load(trained / "run.json").train.steps
     message = refused("train", "--data", pairs, "--out", "mine", *TINY_OPTIONS, "--set", f"train.steps={steps + 5}")
-    assert f"\nGo on with it by --set train.steps={steps} --extend 5, or choose another place with --out" in message
+    assert f"\nResume it with --set train.steps={steps} --extend 5, or choose another place with --out" in message
 
 
 def test_the_command_that_began_a_lengthened_run_goes_on_with_it(pairs: Path) -> None:
@@ -254,12 +254,12 @@ def test_the_command_that_began_a_lengthened_run_goes_on_with_it(pairs: Path) ->
     hold(more)
     outcome = run(*command)
     assert outcome.code == 0, outcome.err
-    assert f"has ended, after {more:,} steps; --set train.steps={more} --extend N goes on" in outcome.err
+    assert f"has ended, after {more:,} steps; --set train.steps={more} --extend N trains" in outcome.err
     assert "model.width: 16 → 32\nChoose another" in refused(*command, "--set", "model.width=32")
     message = refused(*command, "--set", f"train.steps={steps}")
-    assert f"train.steps: {more} → {steps}\nGo on with it by --set train.steps={more}, and for N steps more" in message
+    assert f"train.steps: {more} → {steps}\nResume it with --set train.steps={more}, for N more steps" in message
     hold(5)
-    assert f"Go on with it by --set train.steps=5 --extend {steps - 5}, or choose" in refused(*command)
+    assert f"Resume it with --set train.steps=5 --extend {steps - 5}, or choose" in refused(*command)
 
 
 def test_a_run_json_that_is_broken_is_named_with_the_place(pairs: Path) -> None:

@@ -265,7 +265,7 @@ def test_a_checkpoint_of_a_run_with_other_settings_is_refused_with_what_differs(
         train(settings(data, "seed=7", "train.learning_rate=0.5"), tmp_path / "other", quiet=True)
     put_newest(begun, Checkpoint.all(tmp_path / "other")[0])
     told = refusal(lambda: train(settings(data), begun, quiet=True))
-    assert "step-00000002 is of another run. What differs:" in told
+    assert "step-00000002 is of a run with other settings:" in told
     assert "seed: 7 → 0" in told
     assert "train.learning_rate: 0.5 → " in told
 
@@ -278,7 +278,7 @@ def test_the_model_is_not_made_of_another_runs_checkpoint(whole: Path, data: Pat
     shutil.rmtree(older.folder)
     shutil.copytree(whole / "checkpoints" / older.folder.name, older.folder)
     (tmp_path / "run" / "model.safetensors").unlink()
-    assert "step-00000002 is of another run" in refusal(lambda: train(run, tmp_path / "run", quiet=True))
+    assert "step-00000002 is of a run with other settings" in refusal(lambda: train(run, tmp_path / "run", quiet=True))
 
 
 def widened(tensors: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:

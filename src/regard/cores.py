@@ -1,8 +1,8 @@
 """How many threads a CPU's free cores are worth, and how those threads wait for each other.
 
-The threads of an operation meet at its end. Those that are there first keep turning, which is right while each has a
-core: the next operation begins at once. Where other processes want the cores, too, they take the very time that the
-last one needs: a step of 0.07 s was seen to take 10 s.
+The threads of an operation meet at its end. The first ones spin, which is right while each has a core: the next
+operation begins at once. If other processes need the cores, too, spinning takes the time that the last thread
+needs: a step of 0.07 s was seen to take 10 s.
 """
 
 import os
@@ -41,7 +41,7 @@ def threads_for(most: int, *, cores: int, others: float, quota: float) -> int:
     A thread that shares its core with another process gets half of it, and the others wait for it: a step takes about
     as long as with half of the threads. So fewer threads pay while more than half of the cores are free. With less,
     they were slower (docs/results.md), and a run that keeps them for life is slower still when the cores are free
-    again. A `quota` of control groups, in cores, is nobody else's: others take from it only what is no longer there.
+    again. A `quota` of control groups, in cores, is not shared: the load of others is not subtracted from it.
 
     >>> [threads_for(8, cores=8, others=busy, quota=8) for busy in (0, 0.4, 0.6, 3, 4, 20)]
     [8, 8, 7, 5, 8, 8]
@@ -53,7 +53,7 @@ def threads_for(most: int, *, cores: int, others: float, quota: float) -> int:
 
 
 def quota(membership: Path, root: Path) -> float:
-    """How many cores' time the control groups of a process allow it: the least of its own and those above it."""
+    """The cores that the control groups allow a process: the smallest limit of its own group and those above it."""
     try:
         lines = [line.split(":", 2) for line in _text(membership).splitlines()]
     except (OSError, ValueError):  # a path need not be UTF-8
@@ -89,7 +89,7 @@ def choose_threads(most: int) -> int:
     """For a run that begins on this machine now; torch would take `most`."""
     if is_chosen() or most == 1:
         return most
-    # What is busy for a moment is not to slow down the whole run: the calmest moment counts.
+    # A moment's load must not slow down the whole run: the calmest moment counts.
     allowed, calmest = len(_own()), float("inf")
     for _ in range(MOMENTS):
         before = Reading.now()
@@ -103,7 +103,7 @@ def choose_threads(most: int) -> int:
 
 @contextmanager
 def threads_kept() -> Iterator[None]:
-    """What is chosen inside is undone after it: the program that asks may have other work."""
+    """Restore the number of threads on exit: the calling program may have other work."""
     before = torch.get_num_threads()
     try:
         yield
@@ -196,7 +196,7 @@ class Waiting:
         if self.parked:
             return
         self.release.clear()
-        # Each has as many threads as an operation, one of which is counted already.
+        # Each has as many threads as an operation; one of them is already counted.
         for _ in range((self.free - self.threads) // (self.threads - 1) + 1):
             there = threading.Event()
             self.parked.append(threading.Thread(target=self._park, args=(there,), name="parked", daemon=True))

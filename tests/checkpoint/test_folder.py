@@ -341,8 +341,8 @@ def test_the_next_older_is_taken_and_said_if_it_is_not(tmp_path: Path) -> None:
     assert found.step == 400
     assert said == [
         f"{folders[600] / 'optimizer.safetensors'}: its SHA-256 is not the one in MANIFEST.json; "
-        "going on from step 400 instead",
-        f"{folders[500] / MANIFEST}: No such file or directory; going on from step 400 instead"]
+        "resuming from step 400 instead",
+        f"{folders[500] / MANIFEST}: No such file or directory; resuming from step 400 instead"]
 
 
 def test_a_run_with_no_whole_checkpoint_starts_anew_and_says_so(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_a_run_with_no_whole_checkpoint_starts_anew_and_says_so(tmp_path: Path) 
     flip(model, 9)
     said: list[str] = []
     assert newest(tmp_path, say=said.append) is None
-    assert said == [f"{model}: its SHA-256 is not the one in MANIFEST.json; starting anew"]
+    assert said == [f"{model}: its SHA-256 is not the one in MANIFEST.json; starting from the first step"]
 
 
 # Pruning.

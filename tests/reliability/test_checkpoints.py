@@ -98,7 +98,7 @@ def test_any_harm_to_a_checkpoint_is_named_and_the_older_one_taken(run: Path) ->
         (line,) = said
         assert line.startswith(str(newer)), (what, line)
         assert any(name in line for name in blamed), (what, line)
-        assert line.endswith("; going on from step 400 instead"), (what, line)
+        assert line.endswith("; resuming from step 400 instead"), (what, line)
         assert "\n" not in line, (what, line)
         shutil.rmtree(newer)
         newer.mkdir()

@@ -63,7 +63,7 @@ def test_a_stopped_process_is_noticed_by_those_that_wait_for_it(two: Callable[..
     assert other.returncode == 1
     assert said.splitlines()[-1] == (
         f"regard: rank {rank} (process {processes[rank].pid} on {socket.gethostname()}) has been silent for 2 s, and "
-        "train.timeout is 2 s. End that process if it is still there, and start the same command again: it goes on "
+        "train.timeout is 2 s. End that process if it is still there, and start the same command again: it resumes "
         "from the newest checkpoint")
 
 

@@ -143,7 +143,7 @@ def suffer(job: Job, folder: Path, events: Sequence[Event], dice: random.Random)
         event(process, dice)
         inside += is_saving(folder)
         if process.count("step"):
-            assert (f"going on from step {expected:,} of" in process.said) == (expected > 0)
+            assert (f"resuming from step {expected:,} of" in process.said) == (expected > 0)
     return inside
 
 
@@ -290,7 +290,7 @@ def test_a_run_can_be_stopped_in_any_step(job: Job, whole: Path, fresh: Path, nu
     assert outcome.code == CODES[number]
     assert_stopped(outcome.said, fresh)
     assert "stopped after step 6 of 16" in outcome.said
-    assert "going on from step 6 of 16" in job.here(fresh).said
+    assert "resuming from step 6 of 16" in job.here(fresh).said
     assert_same(fresh, whole)
 
 
@@ -322,7 +322,7 @@ def test_a_run_can_be_stopped_while_it_is_scored(job: Job, whole: Path, ended: P
     with signalled(type(make(job.run)), "score"):
         outcome = job.here(ended)
     assert outcome.code == 75
-    assert outcome.said.endswith("regard: stopped before the scores were known; the same command goes on from there\n")
+    assert outcome.said.endswith("regard: stopped before the scores were known; the same command resumes from there\n")
     assert [line["split"] for line in lines(ended) if line["kind"] == "score"] == list(read_json(whole / "scores.json"))
     assert job.here(ended).code == 0
     assert_same(ended, whole)
@@ -450,7 +450,7 @@ def assert_lengthened(folder: Path, whole: Path, longer: Path) -> None:
 def test_a_lengthened_run_ends_as_one_that_was_as_long_from_the_start(
     job: Job, whole: Path, longer: Path, ended: Path
 ) -> None:
-    assert "going on from step 16 of 24" in job.here(ended, "--extend", "8").said
+    assert "resuming from step 16 of 24" in job.here(ended, "--extend", "8").said
     assert_lengthened(ended, whole, longer)
     before = contents(ended)
     again = job.here(ended, "--extend", "8")
@@ -499,7 +499,7 @@ def test_other_settings_are_refused_with_the_difference(job: Job, ended: Path) -
     before = contents(ended)
     outcome = job.but("train.learning_rate=0.5", "seed=3").here(ended)
     assert outcome.code == 2
-    assert "holds another run. What differs:\n  seed: 0 → 3\n  train.learning_rate: " in outcome.said
+    assert "holds a run with other settings:\n  seed: 0 → 3\n  train.learning_rate: " in outcome.said
     assert contents(ended) == before
 
 
@@ -540,8 +540,8 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(job: Job, whole: Pa
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     said = job.here(stopped).said
-    assert f"{path}: its SHA-256 is not the one in MANIFEST.json; going on from step 8 instead\n" in said
-    assert "going on from step 8 of 16\n" in said
+    assert f"{path}: its SHA-256 is not the one in MANIFEST.json; resuming from step 8 instead\n" in said
+    assert "resuming from step 8 of 16\n" in said
     assert_same(stopped, whole)
 
 
@@ -550,5 +550,5 @@ def test_a_run_without_a_whole_checkpoint_starts_anew(job: Job, whole: Path, sto
     checkpoints = Checkpoint.all(stopped)
     for damaged in checkpoints:
         (damaged.folder / "state.json").unlink()
-    assert job.here(stopped).said.count("; starting anew\n") == len(checkpoints)
+    assert job.here(stopped).said.count("; starting from the first step\n") == len(checkpoints)
     assert_same(stopped, whole)

@@ -170,7 +170,7 @@ def test_too_many_in_a_row_end_the_run_and_the_last_good_checkpoint_goes_on(
     assert outcome.said.count("regard: ") == 1
     assert "regard: 4 updates in a row had a gradient that is not finite, the last at step 12;" in outcome.said
     assert [checkpoint.verify() for checkpoint in Checkpoint.all(fresh)] == [None]
-    assert "going on from step 8 of 64\n" in job.here(fresh).said
+    assert "resuming from step 8 of 64\n" in job.here(fresh).said
     assert_same(fresh, clean)
 
 
@@ -221,7 +221,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_named_with_what_to_lower(
     shapes = r"\w+ \d+(×\d+)*(, \w+ \d+(×\d+)*)*"
     assert re.search(rf"\nregard: a batch \({shapes}\) does not fit into memory; lower train\.batch_tokens=256, "
                      r"raise train\.accumulate=2, or set train\.activation_checkpointing=true\n$", outcome.said)
-    assert "going on from step 8 of 10\n" in job.here(fresh).said
+    assert "resuming from step 8 of 10\n" in job.here(fresh).said
 
 
 def test_too_little_memory_for_a_validation_or_a_score_is_named_with_what_to_lower(job: Job, fresh: Path) -> None:

@@ -57,11 +57,11 @@ def test_a_run_that_was_deleted_is_saved_again_and_the_same_command_goes_on(
     assert outcome.code == code, outcome.said
     assert outcome.said.endswith(
         f"regard: {folder} was deleted or moved during the training; step {saved} of 16 is saved there, and the same "
-        "command goes on from it\n")
+        "command resumes from it\n")
     assert [each.step for each in Checkpoint.all(folder)] == [saved]
     again = JOB.here(folder)
     assert again.code == 0, again.said
-    assert f"going on from step {saved} of 16" in again.said
+    assert f"resuming from step {saved} of 16" in again.said
     assert (folder / "scores.json").exists()
     if step == 6:
         whole = tmp_path / "whole"

@@ -87,7 +87,7 @@ def newest(run: Path, *, say: Callable[[str], None]) -> Checkpoint | None:
             break
         refused.append(wrong)
     for wrong in refused:
-        say(f"{wrong}; {f'going on from step {found.step} instead' if found else 'starting anew'}")
+        say(f"{wrong}; {f'resuming from step {found.step} instead' if found else 'starting from the first step'}")
     return found
 
 

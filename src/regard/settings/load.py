@@ -109,7 +109,7 @@ def conflicts(saved: Run, run: Run) -> list[str]:
 
 
 def refuse_another(saved: Path, run: Run) -> None:
-    """A folder holds one run: with other settings it is not gone on with, and not written over."""
+    """Refuse to resume or overwrite a folder with another run."""
     if not saved.exists():
         return
     other = load(saved)
@@ -117,10 +117,10 @@ def refuse_another(saved: Path, run: Run) -> None:
         steps, more = other.train.steps, run.train.steps - other.train.steps
         ways = "Choose"
         if len(changed) == 1 and more > 0:
-            ways = f"Go on with it by --set train.steps={steps} --extend {more}, or choose"
+            ways = f"Resume it with --set train.steps={steps} --extend {more}, or choose"
         elif len(changed) == 1 and more < 0:
-            ways = f"Go on with it by --set train.steps={steps}, and for N steps more by adding --extend N; or choose"
-        raise UserError(f"{saved.parent} holds another run. What differs:\n  " + "\n  ".join(changed)
+            ways = f"Resume it with --set train.steps={steps}, for N more steps also with --extend N; or choose"
+        raise UserError(f"{saved.parent} holds a run with other settings:\n  " + "\n  ".join(changed)
                         + f"\n{ways} another place with --out DIR, or delete that one.")
 
 
@@ -229,7 +229,7 @@ def changed(section: Any, given: Mapping[str, Any], prefix: str = "") -> Any:
 
 
 def part(path: str, old: Any, given: Mapping[str, Any]) -> Any:
-    """A section with what was given. One that is absent is made by its key setting."""
+    """A section with the given settings. A section that is absent is created by its key setting."""
     about, inside = SECTIONS[path], [name for name in given if name.startswith(f"{path}.")]
     if old is None or path in given:
         if not inside:

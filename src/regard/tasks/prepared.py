@@ -92,7 +92,7 @@ def _make(task: "Task[Any]", folder: Path, key: str, must_be: Mapping[str, manif
         for name, before in must_be.items():
             if not (new / name).is_file() or manifest.settled(new / name) != before:
                 raise UserError(f"{folder / name}: prepared again from the data, it is not what this run began with: "
-                                "the data or the versions have changed; train anew with --out DIR")
+                                "the data or the versions have changed; start a new run with --out DIR")
         for name in tokens:
             if (new / name).exists():
                 (new / name).replace(folder / name)
@@ -117,7 +117,7 @@ def _put(new: Path, folder: Path) -> None:
 
 
 def _changed(folder: Path) -> UserError:
-    return UserError(f"{folder}: the data has changed since this run began; train anew with --out DIR")
+    return UserError(f"{folder}: the data has changed since this run began; start a new run with --out DIR")
 
 
 def _about(folder: Path) -> dict[str, Any]:

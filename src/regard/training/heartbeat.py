@@ -105,8 +105,8 @@ def _sentence(rank: int, beat: str, seconds: float, limit: float) -> str:
     """
     >>> _sentence(1, "17 process 4711 on node3", seconds=62.5, limit=60)
     'rank 1 (process 4711 on node3) has been silent for 62 s, and train.timeout is 60 s. End that process if it is still
-    there, and start the same command again: it goes on from the newest checkpoint'
+    there, and start the same command again: it resumes from the newest checkpoint'
     """
     place = beat.partition(" ")[2]
     return (f"rank {rank} ({place}) has been silent for {int(seconds)} s, and train.timeout is {limit:g} s. End that "
-            "process if it is still there, and start the same command again: it goes on from the newest checkpoint")
+            "process if it is still there, and start the same command again: it resumes from the newest checkpoint")

@@ -61,7 +61,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
     """
     folder = Path(folder)
     if manifest.listed(folder, *manifest.SETTINGS) and (wrong := manifest.damage(folder, *manifest.SETTINGS)):
-        raise UserError(f"{wrong}; train anew with --out DIR, or put a copy of it there")
+        raise UserError(f"{wrong}; start a new run with --out DIR, or put a copy of it there")
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
     device = choose_device(run.device)  # one that is not there is refused before anything is written
@@ -110,7 +110,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         load_weights(model, weights, origin=str(folder))
         model.eval()
         log.say("scoring the answers to the validation and test data …")
-        with stop.at_once("stopped before the scores were known; the same command goes on from there"):
+        with stop.at_once("stopped before the scores were known; the same command resumes from there"):
             scores = _scores(task, model, log, run.search)
         manifest.forget(folder, *manifest.SCORES)
         write_json(folder / "scores.json", scores)
@@ -190,11 +190,11 @@ class Learning:
             world.wait()  # whoever left now would be taken for a failure, and the first be ended while it still writes
         if self.was_deleted:
             sentence = (f"{self.folder} was deleted or moved during the training; step {progress.step:,} of "
-                        f"{how.steps:,} is saved there, and the same command goes on from it")
+                        f"{how.steps:,} is saved there, and the same command resumes from it")
             raise Stopped(sentence, self.stop.exit_code if self.stop.asked else Failure.exit_code)
         if self.stopping:  # at the last step, too: what it is worth is not known yet
             raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {self.folder}; "
-                          "the same command goes on from there", self.stop.exit_code)
+                          "the same command resumes from there", self.stop.exit_code)
         if progress.step < how.steps:
             self.log.say(f"stopped: no better validation loss in {count(progress.waited, 'evaluation')}")
 
@@ -216,7 +216,7 @@ class Learning:
             if self.task.first:
                 log.say(visible(f"first example: {self.task.first}", get_terminal_size((100, 24)).columns))
         if self.progress.step:
-            log.say(f"going on from step {self.progress.step:,} of {how.steps:,}")
+            log.say(f"resuming from step {self.progress.step:,} of {how.steps:,}")
         if how.deterministic and self.device.type == "cuda" and not log.quiet:
             log.say(_price(self.run, self.device, self.precision))
 

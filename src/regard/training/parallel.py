@@ -98,7 +98,7 @@ def join(device: torch.device, *, timeout: float) -> Iterator[World]:
         if not isinstance(error, dist.DistError) and "gloo/transport" not in str(error):
             raise
         why = re.sub(r"^\[\S*\] ", "", str(error)).splitlines()[0].split(". ")[0]
-        raise Failure(f"another process of this run has ended or does not answer ({why}); the same command goes on "
+        raise Failure(f"another process of this run has ended or does not answer ({why}); the same command resumes "
                       "from the newest checkpoint") from error
     dist.destroy_process_group()  # not after an error: it would wait for the others
 

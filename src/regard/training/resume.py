@@ -83,7 +83,7 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
     checkpoint = found or next((c for c in Checkpoint.all(folder) if c.step == step), None)
     if checkpoint is None:
         raise Failure(f"{folder}: process {world.rank} does not see the checkpoint of step {step:,} that the first one "
-                      "goes on from: all machines need the same folder, on a file system they share")
+                      "resumes from: all machines need the same folder, on a file system they share")
     state = refuse_foreign(checkpoint, run)
     place = checkpoint.folder / "state.json"
     if on_cpu and not is_chosen():
@@ -92,10 +92,10 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
         _refuse_kinds(state["progress"], place)
         progress, changes = Progress(**state["progress"]), _changes(state, world)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # whole, but not of this kind
-        raise UserError(f"{place}: written by another version of regard ({error}); train anew with --out "
+        raise UserError(f"{place}: written by another version of regard ({error}); start a new run with --out "
                         "DIR") from error
     if wrong := progress.wrong(checkpoint.step, run.train.steps):
-        raise UserError(f"{place}: progress.{wrong}: the checkpoint is damaged; delete {checkpoint.folder} to go on "
+        raise UserError(f"{place}: progress.{wrong}: the checkpoint is damaged; delete {checkpoint.folder} to resume "
                         "from an older one")
     weights, averages = checkpoint.weights(), checkpoint.optimizer()
     refuse_unusable(named_tensors(model), weights, origin=checkpoint.folder / "model.safetensors")
@@ -123,7 +123,7 @@ def _refuse_kinds(kept: Any, place: Path) -> None:
         is_loss = value is None or (type(value) is float and math.isfinite(value))
         if not (is_loss if name == "best" else type(value) is int and 0 <= value < MOST_STEPS):
             raise UserError(f"{place}: progress.{name}={value!r}: wants {'a loss' if name == 'best' else 'a number'}; "
-                            f"delete {place.parent} to go on from an older one")
+                            f"delete {place.parent} to resume from an older one")
 
 
 def refuse_foreign(checkpoint: Checkpoint, run: Run) -> dict[str, Any]:
@@ -138,11 +138,11 @@ def refuse_foreign(checkpoint: Checkpoint, run: Run) -> dict[str, Any]:
     try:
         other = from_json(settings)
     except UserError as error:
-        raise UserError(f"{place}: settings: {error}; delete {checkpoint.folder} to go on from an older one") from None
+        raise UserError(f"{place}: settings: {error}; delete {checkpoint.folder} to resume from an older one") from None
     same = replace(other, train=replace(other.train, steps=run.train.steps, fsdp=run.train.fsdp))
     if changed := conflicts(same, run):
-        raise UserError(f"{checkpoint.folder} is of another run. What differs:\n  " + "\n  ".join(changed)
-                        + "\nDelete it to go on from an older one, or put this run's own checkpoint there.")
+        raise UserError(f"{checkpoint.folder} is of a run with other settings:\n  " + "\n  ".join(changed)
+                        + "\nDelete it to resume from an older one, or put this run's own checkpoint there.")
     return state
 
 
@@ -176,7 +176,7 @@ def refuse_unusable(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor],
     wrong += [f"{name}: {reason}" for name, tensor in tensors.items() if (reason := _unusable(name, tensor, most))]
     if wrong:
         named = "; ".join(sorted(wrong)[:8]).replace("torch.", "")
-        raise UserError(f"{origin} is damaged: {named}; delete {origin.parent} to go on from an older one")
+        raise UserError(f"{origin} is damaged: {named}; delete {origin.parent} to resume from an older one")
 
 
 def _unusable(name: str, tensor: Tensor, most: int | None) -> str | None:

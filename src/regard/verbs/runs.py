@@ -91,7 +91,7 @@ def chosen(run: Path | None) -> Path:
 
 
 def page_file(out: Path) -> Path:
-    """Where a page goes. What would keep it from going there is said before the work, not after it."""
+    """The path of the page. Refuse an impossible one before the work, not after it."""
     if out.is_dir() or not out.parent.is_dir():
         raise UserError(f"--out {out}: {'a folder, where a file is wanted' if out.is_dir() else 'no such folder'}")
     if out.suffix.lower() not in PAGES:
@@ -100,7 +100,7 @@ def page_file(out: Path) -> Path:
 
 
 def prepare_to_draw(file: Path) -> None:
-    """What would stop the picture is said before the work, not after it."""
+    """Refuse an impossible plot before the work, not after it."""
     if file.suffix.lower() not in PICTURES:
         raise UserError(f"--plot {file}: a picture ends in {', '.join(sorted(PICTURES))}")
     try:

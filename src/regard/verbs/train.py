@@ -53,7 +53,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     elif _is_first():
         steps = run.train.steps
         print_message(f"the run in {folder} has ended, after {count(steps, 'step')}; --set train.steps={steps} "
-                      "--extend N goes on for N more; to train anew, delete it or choose another place with --out DIR")
+                      "--extend N trains N more; to start again, delete it or choose another place with --out DIR")
     if not _is_first():
         return
     if json:
@@ -104,7 +104,7 @@ def _train(run: Run, folder: Path) -> dict[str, Any]:
     try:
         return train(run, folder)
     except KeyboardInterrupt:
-        print_message(f"\ninterrupted; if there is a checkpoint in {folder}, the same command goes on from it")
+        print_message(f"\ninterrupted; if there is a checkpoint in {folder}, the same command resumes from it")
         raise
 
 
@@ -173,7 +173,7 @@ def _scores(folder: Path) -> dict[str, Any] | None:
         has_checkpoint = any((folder / "checkpoints").glob("step-*"))
         if not has_checkpoint and (folder / "model.safetensors").exists():
             raise UserError(f"{wrong}; no checkpoint is left to mend the run from: put a copy of the file there, or "
-                            "train anew with --out DIR")
+                            "start a new run with --out DIR")
         if _is_first():
             way_on = "the run is mended from its newest checkpoint" if has_checkpoint else (
                 "neither its model nor a checkpoint is left: it is trained from the first step again")
