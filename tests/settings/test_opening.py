@@ -50,6 +50,22 @@ def test_a_link_is_followed_to_read_and_refused_to_write(tmp_path: Path) -> None
     assert not (tmp_path / "new").exists()
 
 
+def test_a_file_of_two_names_is_read_and_not_written(tmp_path: Path) -> None:
+    precious, link = tmp_path / "precious", tmp_path / "link"
+    precious.write_bytes(b"keep me")
+    os.link(precious, link)
+    for mode in ("wb", "ab", "r+b", "a+b"):
+        with pytest.raises(UserError, match="is one of 2 names of a file"), open(link, mode, opener=to_write):
+            pass
+    with open(link, "rb", opener=to_read) as file:
+        assert file.read() == b"keep me"
+    with replacing(link) as file:
+        file.write(b"new")
+    assert precious.read_bytes() == b"keep me"
+    with open(precious, "ab", opener=to_write) as file:  # it has one name again
+        file.write(b"!")
+
+
 def test_opening_to_write_is_as_ever_where_no_link_is(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with open(path, "w", opener=to_write, encoding="utf-8") as file:

@@ -1,6 +1,8 @@
 """A run may come from anywhere: what others have put into its folder leads no write out of it."""
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,33 @@ def test_a_planted_link_in_place_of_a_file_that_grows_is_refused(run: Run, tmp_p
     with pytest.raises(UserError, match=f"{name}: is a symbolic link"):
         train(run, tmp_path / "run", quiet=True)
     assert precious.read_bytes() == KEPT
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_a_hard_link_in_place_of_a_file_that_grows_is_refused_before_the_work(run: Run, tmp_path: Path, precious: Path,
+                                                                              name: str) -> None:
+    (tmp_path / "run").mkdir()
+    os.link(precious, tmp_path / "run" / name)
+    with pytest.raises(UserError, match=f"{name}: is one of 2 names of a file"):
+        train(run, tmp_path / "run", quiet=True)
+    assert precious.read_bytes() == KEPT
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.name != "lock"] == [name] * (name != "lock")
+
+
+def test_a_run_of_which_a_backup_has_the_files_goes_on_as_the_message_says_and_leaves_the_backup(
+    run: Run, tmp_path: Path
+) -> None:
+    folder, backup = tmp_path / "my run", tmp_path / "backup"
+    train(run, folder, quiet=True)
+    shutil.copytree(folder, backup, copy_function=os.link)  # cp -al
+    before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
+    for name in ("metrics.jsonl", "lock"):
+        with pytest.raises(UserError, match=f"{name}: is one of 2 names") as refused:
+            train(run, folder, quiet=True)
+        subprocess.run(str(refused.value).partition("put a copy in its place: ")[2], shell=True, check=True)
+    train(run, folder, quiet=True)
+    assert (folder / "metrics.jsonl").stat().st_size > (backup / "metrics.jsonl").stat().st_size
+    assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "data", "events", "adapter"])

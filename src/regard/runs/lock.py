@@ -47,6 +47,9 @@ def hold(folder: Path, say: Callable[[str], None] = lambda note: None, *, work: 
     for name in FOLDERS:  # before the work, not at the end of it
         if (folder / name).is_symlink():
             own_folder(folder / name)
+    if os.path.lexists(log := folder / "metrics.jsonl"):
+        with open(log, "ab", opener=to_write):  # a link there is refused
+            pass
     try:
         with _held(folder, say, work):
             absent = {name for name in PREPARED | BEGUN if not (folder / name).exists()}

@@ -7,6 +7,7 @@ The run directory itself may be a link, such as `runs/best`.
 
 import errno
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator
@@ -34,14 +35,14 @@ def to_read(path: str, flags: int) -> int:
 
 
 def to_write(path: str, flags: int) -> int:
-    """An opener for a file inside a run: it follows no link, and accepts only regular files.
+    """An opener for a file inside a run: it follows no link, and accepts only regular files that have no other name.
 
     For a new file the mode is "xb": the file must not exist yet. `replacing` uses it for a file that is written whole.
     """
     if not NO_LINK and os.path.islink(path):
         raise _linked(path)
     try:
-# Truncate only after the check.
+        # Truncate only after the checks.
         file = _regular(os.open(path, flags & ~os.O_TRUNC | NO_WAIT | NO_LINK, 0o666), path)
     except OSError as error:
         if os.path.islink(path):
@@ -49,6 +50,9 @@ def to_write(path: str, flags: int) -> int:
         if error.errno == errno.ENXIO:  # a socket, or a pipe that nothing reads
             raise _irregular(path, os.lstat(path).st_mode) from None
         raise
+    if (names := os.fstat(file).st_nlink) > 1:
+        os.close(file)
+        raise _hard_linked(path, names)
     if flags & os.O_TRUNC:
         os.ftruncate(file, 0)
     return file
@@ -111,3 +115,9 @@ def _irregular(path: str, mode: int) -> UserError:
 def _linked(path: str) -> UserError:
     return UserError(f"{path}: is a symbolic link, and regard does not write through links inside a run; replace it "
                      "with a copy of its target, or delete it (the run directory itself may be a link)")
+
+
+def _hard_linked(path: str, names: int) -> UserError:
+    own, new = shlex.quote(path), shlex.quote(f"{path}.copy")
+    return UserError(f"{path}: is one of {names} names of a file (hard links, as `cp -al` makes them), and what is "
+                     f"written here would be changed there; put a copy in its place: cp {own} {new} && mv {new} {own}")
