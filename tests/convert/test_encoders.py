@@ -244,9 +244,9 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
     ("bert", {"hidden_act": "mish"}, "hidden_act='mish'"), ("bert", {"num_attention_heads": 4}, "4 heads do not"),
     ("bert", {"embedding_size": 9}, "embedding_size=9: regard does not know it"),
     ("bert", {"tie_word_embeddings": False}, "tie_word_embeddings=false: regard has true alone"),
-    ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings=0: wants"),
+    ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings=0: must be"),
     ("longformer", {"attention_window": [4, 8]}, "attention_window=a list"),
-    ("longformer", {"attention_window": 5}, "attention_window=2.5: wants a whole number"),
+    ("longformer", {"attention_window": 5}, "attention_window=2.5: must be a whole number"),
     ("distilbert", {"n_layers": 0}, "n_layers=0"), ("electra", {"embedding_size": 0}, "embedding_size=0"),
 ])
 def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: dict[str, Any], said: str) -> None:

@@ -116,8 +116,8 @@ def test_an_output_that_is_tied_in_words_alone_is_refused() -> None:
     ("gpt2", {"add_cross_attention": True}, "add_cross_attention=true"),
     ("gpt2", {"activation_function": "mish"}, "activation_function='mish': regard has 'gelu_new'"),
     ("gpt2", {"embd_pdrop": 0.2}, "embd_pdrop=0.2: resid_pdrop is 0.1, and regard has one setting for both"),
-    ("gpt2", {"n_head": 7}, "7 heads do not divide"), ("gpt2", {"n_layer": 0}, "n_layer=0: wants a whole number"),
-    ("gpt2", {"n_embd": "20"}, "n_embd='20': wants a whole number"),
+    ("gpt2", {"n_head": 7}, "7 heads do not divide"), ("gpt2", {"n_layer": 0}, "n_layer=0: must be a whole number"),
+    ("gpt2", {"n_embd": "20"}, "n_embd='20': must be a whole number"),
     ("gpt2", {"quantization_config": {"bits": 4}}, "quantization_config=a table: regard does not know it"),
     ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "factor=2.0: regard does not know it"),
     ("llama", {"rope_parameters": {"rope_type": "dynamic"}}, "rope_type='dynamic': regard has 'default' alone"),
@@ -128,7 +128,7 @@ def test_an_output_that_is_tied_in_words_alone_is_refused() -> None:
     ("qwen3", {"use_sliding_window": True}, "use_sliding_window=true"),
     ("qwen3", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types=a list"),
     ("qwen3", {"attention_bias": True}, "attention_bias=true: regard has false alone"),
-    ("llama", {"hidden_act": ["silu"]}, "hidden_act=a list"), ("llama", {"rope_theta": 1}, "rope_theta=1: wants"),
+    ("llama", {"hidden_act": ["silu"]}, "hidden_act=a list"), ("llama", {"rope_theta": 1}, "rope_theta=1: must be"),
 ])
 def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as caught:
