@@ -47,10 +47,10 @@ RecipeOption = Annotated[Path | None, typer.Option("--recipe", help="Settings fr
 SetOption = Annotated[list[str] | None, typer.Option(
     "--set", help="One setting, for example --set model.width=512. `regard settings` lists all settings.")]
 FromOption = Annotated[Path | None, typer.Option(
-    "--from", metavar="DIR", help="Start from a trained model: a run or a Hugging Face directory (train.start). "
+    "--from", metavar="DIR", help="Start from a trained model: a run or a Hugging Face directory (train.init_from). "
                                   "Its backbone and its tokenizer are kept; the head is new.")]
 TuneOption = Annotated[Literal["all", "head", "lora"] | None, typer.Option(
-    "--tune", help="With --from: which weights learn (train.tune): all; only the head; or the head and low-rank "
+    "--tune", help="With --from: which weights learn (train.trainable): all; only the head; or the head and low-rank "
                    "adapters (LoRA).")]
 VerifyOption = Annotated[bool, typer.Option(
     "--verify/--no-verify", help="Check the run's files against its MANIFEST.json first; about a second per GB.")]
@@ -363,7 +363,7 @@ def wrong(
 
 def _settings(given: list[str] | None, start: Path | None, tune: str | None) -> list[str]:
     """The given settings, followed by those that --from and --tune abbreviate."""
-    short = {"train.start": start, "train.tune": tune}
+    short = {"train.init_from": start, "train.trainable": tune}
     return [*(given or []), *(f"{path}={value}" for path, value in short.items() if value is not None)]
 
 

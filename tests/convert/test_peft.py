@@ -28,8 +28,8 @@ def adapted(data: Path, folder: Path, preset: str, *, on: str = "q,v", more: tup
     """A run of two labels, and one with adapters that starts from its model; gives the place of both."""
     first = settled("classify", [data], None, None, None, [f"model.preset={preset}", *TINY, *more])
     train(first, folder / "base", quiet=True)
-    how = [*TINY[5:6], *TINY[7:], f"train.start={folder / 'base'}", "train.tune=lora", f"train.lora_on={on}",
-           "train.learning_rate=0.02", "train.warmup=1", "train.steps=6"]
+    how = [*TINY[5:6], *TINY[7:], f"train.init_from={folder / 'base'}", "train.trainable=lora",
+           f"train.lora.targets={on}", "train.learning_rate=0.02", "train.warmup=1", "train.steps=6"]
     train(settled("classify", [data], None, None, None, how), folder / "tuned", quiet=True)
     return folder
 
@@ -78,7 +78,7 @@ def test_a_model_of_no_family_has_its_adapters_merged_alone(
 ) -> None:
     train(settled("classify", [data], None, None, None, TINY), tmp_path / "base", quiet=True)
     run = settled("classify", [data], None, None, None,
-                  [*TINY[5:6], *TINY[7:], f"train.start={tmp_path / 'base'}", "train.tune=lora"])
+                  [*TINY[5:6], *TINY[7:], f"train.init_from={tmp_path / 'base'}", "train.trainable=lora"])
     train(run, tmp_path / "tuned")
     assert "no family that PEFT knows has such a model" in capsys.readouterr().err
     assert not (tmp_path / "tuned" / "adapter").exists()

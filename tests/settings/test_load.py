@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.settings.errors import UserError
-from regard.settings.load import ADAPTED, differences, from_json, load, to_json
+from regard.settings.load import differences, from_json, load, to_json
 from regard.settings.presets import PRESETS, base
 from regard.settings.schema import Head, Recurrence, Run, Tower, Train
 from regard.settings.setting import COARSEST, FINEST, SECTIONS, SETTINGS, of, written
@@ -41,8 +41,9 @@ def values(kind: Any, limits: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind is str:
         return texts
-    if kind == tuple[str, ...]:
-        return st.lists(texts, max_size=3).map(tuple)
+    if get_origin(kind) is tuple:
+        one = get_args(kind)[0]
+        return st.lists(values(one, limits), min_size=get_origin(one) is Literal, max_size=3).map(tuple)
     if kind is int:
         return st.integers(int(limits.get("least", -100)), int(limits.get("most", 2**63 - 1)))
     if kind is float:
@@ -73,14 +74,14 @@ def runs(draw: st.DrawFn) -> Run:
     heads = kv_heads * draw(st.integers(1, 8))
     width = 2 * heads * draw(st.integers(1, 64))
     concatenated = run.model.positions in ("sinusoidal", "fourier", "learned") and width > 2
-    tune = "all" if run.train.start is None else run.train.tune
-    is_plain = tune == "all" and run.train.layer_decay == 1
+    trainable = "all" if run.train.init_from is None else run.train.trainable
+    is_plain = trainable == "all" and run.train.layer_decay == 1
     optimizer = run.train.optimizer if is_plain else "adamw"
     mine = run.train if optimizer != "sgd" else replace(Train(), **{
         field.name: getattr(run.train, field.name) for field in fields(Train)
         if field.name not in ("matrix_rate", "weight_decay", "beta1", "beta2", "epsilon")})
-    train = replace(mine, tune=tune, optimizer=optimizer, momentum=None if optimizer == "adamw" else mine.momentum,
-                    lora_on=tuple(draw(st.lists(st.sampled_from(ADAPTED), min_size=1, max_size=6))),
+    train = replace(mine, trainable=trainable, optimizer=optimizer,
+                    momentum=None if optimizer == "adamw" else mine.momentum,
                     freeze_layers=draw(st.integers(0, run.model.depth)))
     recurrent = run.model.recurrent if run.model.positions in ("none", "sinusoidal") else None
     is_recurrent = recurrent is not None
@@ -111,7 +112,7 @@ def test_a_run_written_as_overrides_is_that_run(run: Run) -> None:
     data = replace(run.data, source=None, target="de", paths=("a b", "c=d"))
     run = replace(run, task="translate", data=data, model=replace(run.model, score="dot", head=Head()),
                   tokens=replace(run.tokens, file="gpt2"), search=replace(run.search, stop=("a b",)),
-                  train=replace(run.train, start="bert", lora_on=("q",)))
+                  train=replace(run.train, trainable="lora", init_from="bert", optimizer="adamw", momentum=None))
     absent = [path for path in SECTIONS if of(run, path) is None]
     overrides = [f"{path}=none" for path in absent]
     overrides += [f"{path}={written(of(run, path))}" for path in SETTINGS if path.rpartition(".")[0] not in absent]
@@ -237,8 +238,10 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
      "model.heads: rotary … even … 3; change model.heads, model.width or model.head_width"),
     (["model.head_width=5", "model.positions=rotary"],
      "model.heads: rotary … even … 5; change model.heads, model.width or model.head_width"),
-    (["train.tune=lora"], "train.tune=lora: … --from DIR"),
-    (["train.lora_on=q,qkv"], "train.lora_on: 'qkv' … q, k, v, out, up, down"),
+    (["train.trainable=lora"], "train.trainable=lora: … --from DIR"),
+    (["train.lora.targets=q,qkv"], "train.lora.targets: … list of q, k, v, out, up, down, got 'qkv'"),
+    (["train.lora.targets=none"], "train.lora.targets: … list of q, k, v, out, up, down, got 'none'"),
+    (["train.lora.rank=4"], "train.lora.rank=4: … train.trainable=all; … set train.trainable=lora"),
     (["train.freeze_layers=4"], "train.freeze_layers=4: … model.depth=3"),
     (["train.optimizer=muon", "train.layer_decay=0.9"], "train.optimizer=muon: … train.layer_decay=0.9 … take adamw"),
     (["model.preset=lstm", "model.positions=sinusoidal", "model.position_width=4"],

@@ -59,7 +59,7 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tuned(tagged: Path, source: Path, *overrides: str) -> Run:
-    return settled("tag", [tagged], None, None, None, [*SHORT, f"train.start={source}", *overrides])
+    return settled("tag", [tagged], None, None, None, [*SHORT, f"train.init_from={source}", *overrides])
 
 
 def tensors(folder: Path) -> dict[str, Tensor]:
@@ -106,7 +106,7 @@ def test_the_loss_is_that_of_both_ways_and_the_perplexity_that_of_the_way_forth(
 
 
 def test_a_language_model_of_two_ways_goes_on_with_another_text(source: Path, text: Path, tmp_path: Path) -> None:
-    run = settled("language", [text], None, None, None, [*SHORT, f"train.start={source}"])
+    run = settled("language", [text], None, None, None, [*SHORT, f"train.init_from={source}"])
     assert run.model == load(source / "run.json").model
     train(run, tmp_path, quiet=True)
     assert not any(torch.equal(tensor, tensors(source)[name]) for name, tensor in tensors(tmp_path).items())
@@ -118,7 +118,7 @@ def test_a_language_model_of_two_ways_goes_on_with_another_text(source: Path, te
 def test_a_tagger_starts_with_the_language_models_as_they_are(
     tagged: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(tuned(tagged, source, "train.tune=head"), tmp_path)
+    train(tuned(tagged, source, "train.trainable=head"), tmp_path)
     assert same(body(tmp_path), body(source))
     assert (tmp_path / "tokenizer.json").read_bytes() == (source / "tokenizer.json").read_bytes()
     said = capsys.readouterr().err
@@ -128,8 +128,8 @@ def test_a_tagger_starts_with_the_language_models_as_they_are(
 
 
 def test_with_head_the_features_stay_and_all_over_them_learns(tagged: Path, source: Path, tmp_path: Path) -> None:
-    train(tuned(tagged, source, "train.tune=head"), tmp_path / "long", quiet=True)
-    train(tuned(tagged, source, "train.tune=head", "train.learning_rate=1e-30"), tmp_path / "still", quiet=True)
+    train(tuned(tagged, source, "train.trainable=head"), tmp_path / "long", quiet=True)
+    train(tuned(tagged, source, "train.trainable=head", "train.learning_rate=1e-30"), tmp_path / "still", quiet=True)
     still, after = tensors(tmp_path / "still"), tensors(tmp_path / "long")
     moved = {name for name in after if not torch.equal(still[name], after[name])}
     assert moved == {name for name in after if name.startswith(("encoder.over.", "head."))}
@@ -146,7 +146,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
     text: Path, tagged: Path, source: Path, tmp_path: Path, task: str
 ) -> None:
     run = settled("language", [text], None, None, None, SMALL) if task == "language" else tuned(
-        tagged, source, "train.tune=head")
+        tagged, source, "train.trainable=head")
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # sums on a CPU depend on the number of threads
     train(run, tmp_path / "whole", quiet=True)
@@ -171,7 +171,7 @@ def test_all_that_is_checked_of_a_model_holds(source: Path, tagged: Path, tmp_pa
 def test_characters_are_tokens_like_others(text: Path, tagged: Path, tmp_path: Path) -> None:
     run = settled("language", [text], None, None, None, [*SMALL, "tokens.kind=characters", "data.max_tokens=48"])
     train(run, tmp_path / "language", quiet=True)
-    train(tuned(tagged, tmp_path / "language", "train.tune=head"), tmp_path / "tag", quiet=True)
+    train(tuned(tagged, tmp_path / "language", "train.trainable=head"), tmp_path / "tag", quiet=True)
     (answer,) = load_run(tmp_path / "tag", device="cpu").predict(["the cat sees a dog"])
     assert [word.partition("/")[0] for word in answer.split(" ")] == ["the", "cat", "sees", "a", "dog"]
 
@@ -179,7 +179,7 @@ def test_characters_are_tokens_like_others(text: Path, tagged: Path, tmp_path: P
 def test_a_classifier_goes_on_from_both_ways_too(source: Path, tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("".join(f"the {'cat' if n % 2 else 'dog'} {n}\t{n % 2}\n" for n in range(40)))
     run = settled("classify", [tmp_path / "a.tsv"], None, None, None,
-                  [*SHORT, f"train.start={source}", "train.tune=head"])
+                  [*SHORT, f"train.init_from={source}", "train.trainable=head"])
     train(run, tmp_path / "run", quiet=True)
     assert same(body(tmp_path / "run"), body(source))
     assert len(load_run(tmp_path / "run", device="cpu").embed(["the cat"])[0]) == 16
@@ -196,8 +196,8 @@ def test_a_language_model_that_reads_forth_alone_is_no_encoder(text: Path, tagge
 
 
 def test_adapters_are_for_blocks_that_attend(tagged: Path, source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"train\.tune=lora: the blocks of this model have none of train\.lora_on=q,v"):
-        train(tuned(tagged, source, "train.tune=lora"), tmp_path, quiet=True)
+    with pytest.raises(UserError, match=r"train\.trainable=lora: .* none of train\.lora\.targets=q,v"):
+        train(tuned(tagged, source, "train.trainable=lora"), tmp_path, quiet=True)
 
 
 # What it is good for.
@@ -209,6 +209,6 @@ def test_words_that_were_never_tagged_are_known_by_more_than_their_letters(
 ) -> None:
     long = ("train.steps=100", "train.batch_tokens=512", "train.learning_rate=1e-2", "train.evaluate_every=50")
     train(settled("language", [text], None, None, None, [*SMALL, *long]), tmp_path / "language", quiet=True)
-    scores = train(tuned(tagged, tmp_path / "language", "train.tune=head", *long), tmp_path / "tag", quiet=True)
+    scores = train(tuned(tagged, tmp_path / "language", "train.trainable=head", *long), tmp_path / "tag", quiet=True)
     assert scores["val"]["accuracy"] > 0.9
     assert scores["val"]["baseline"] < 0.9  # each word's most frequent tag

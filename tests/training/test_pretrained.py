@@ -35,7 +35,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scores(task: str, data: list[Path], out: Path, source: Path, *, pretrained: bool) -> dict[str, dict[str, float]]:
     """Of a model whose language models stay as they are, or of the same one, with the same tokens, from scratch."""
-    how = (f"train.start={source}", "train.tune=head") if pretrained else (
+    how = (f"train.init_from={source}", "train.trainable=head") if pretrained else (
         *FRESH, f"tokens.file={source / 'tokenizer.json'}")
     run = settled(task, data, None, None, None, [*SMALL, "train.steps=40", "train.learning_rate=0.01", *how])
     return train(run, out, quiet=True)

@@ -62,7 +62,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tuned(data: Path, source: Path, *overrides: str) -> Run:
-    return settled("classify", [data], None, None, None, [*SHORT, f"train.start={source}", *overrides])
+    return settled("classify", [data], None, None, None, [*SHORT, f"train.init_from={source}", *overrides])
 
 
 def tensors(folder: Path) -> dict[str, Tensor]:
@@ -148,13 +148,13 @@ def test_with_all_everything_learns(data: Path, source: Path, tmp_path: Path) ->
 
 
 def test_with_head_the_body_stays_to_the_last_bit(data: Path, source: Path, tmp_path: Path) -> None:
-    train(tuned(data, source, "train.tune=head"), tmp_path, quiet=True)
+    train(tuned(data, source, "train.trainable=head"), tmp_path, quiet=True)
     assert moved(tmp_path, source) == {f"head.{part}.{kind}" for part in ("hidden", "output")
                                        for kind in ("weight", "bias")}
 
 
 def test_with_lora_only_what_has_an_adapter_moves_and_only_its_rows(data: Path, source: Path, tmp_path: Path) -> None:
-    train(tuned(data, source, "train.tune=lora"), tmp_path, quiet=True)
+    train(tuned(data, source, "train.trainable=lora"), tmp_path, quiet=True)
     changed = {name for name in moved(tmp_path, source) if name.startswith("encoder.")}
     assert changed == {f"encoder.blocks.{block}.self.qkv.weight" for block in (0, 1)}
     before, after = tensors(source), tensors(tmp_path)
@@ -171,8 +171,9 @@ def test_frozen_blocks_and_what_is_below_them_stay(data: Path, source: Path, tmp
     assert {"head.hidden.weight", "head.output.weight"} <= changed
 
 
-@pytest.mark.parametrize("how", [Train(start="runs/mask", freeze_layers=2), Train(start="runs/mask", tune="head"),
-                                 Train(start="runs/mask", tune="lora")])
+@pytest.mark.parametrize("how", [Train(init_from="runs/mask", freeze_layers=2),
+                                 Train(init_from="runs/mask", trainable="head"),
+                                 Train(init_from="runs/mask", trainable="lora")])
 def test_a_generator_that_a_detector_s_body_came_without_learns_whatever_of_the_body_does(how: Train) -> None:
     with torch.device("meta"):
         model = Detector(Tower(width=16, depth=2, heads=2), vocabulary=32, generator=0.5)
@@ -183,13 +184,13 @@ def test_a_generator_that_a_detector_s_body_came_without_learns_whatever_of_the_
 
 
 def test_an_adapter_of_a_frozen_block_does_not_learn() -> None:
-    how = Train(tune="lora", start="there", freeze_layers=1)
+    how = Train(trainable="lora", init_from="there", freeze_layers=1)
     names = [f"encoder.blocks.{block}.self.qkv.adapters.v.b" for block in (0, 1)]
     assert [learns(name, how) for name in names] == [False, True]
 
 
 def test_the_optimiser_keeps_nothing_of_what_does_not_learn(data: Path, source: Path, tmp_path: Path) -> None:
-    train(tuned(data, source, "train.tune=lora"), tmp_path, quiet=True)
+    train(tuned(data, source, "train.trainable=lora"), tmp_path, quiet=True)
     newest = Checkpoint.all(tmp_path)[0]
     numbers = {key.split(".")[0] for key in newest.optimizer()}
     learning = {name for name in newest.weights() if ".adapters." in name or name.startswith("head.")}
@@ -199,7 +200,7 @@ def test_the_optimiser_keeps_nothing_of_what_does_not_learn(data: Path, source: 
 def test_a_run_says_what_learns_and_what_is_frozen(
     data: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(tuned(data, source, "train.tune=lora", "train.lora_rank=2"), tmp_path)
+    train(tuned(data, source, "train.trainable=lora", "train.lora.rank=2"), tmp_path)
     said = capsys.readouterr().err
     own = tensors(tmp_path)
     adapters = 2 * 2 * 2 * (16 + 16)
@@ -214,7 +215,7 @@ def test_a_run_says_what_learns_and_what_is_frozen(
 
 
 def test_the_model_of_a_run_with_adapters_has_them_merged(data: Path, source: Path, tmp_path: Path) -> None:
-    train(tuned(data, source, "train.tune=lora", "train.average_checkpoints=1"), tmp_path, quiet=True)
+    train(tuned(data, source, "train.trainable=lora", "train.average_checkpoints=1"), tmp_path, quiet=True)
     found = [merged(checkpoint.weights(), scale=2.0) for checkpoint in Checkpoint.all(tmp_path)]
     own = tensors(tmp_path)
     assert any(all(torch.equal(own[name], weights[name]) for name in own) for weights in found)
@@ -227,7 +228,7 @@ def test_the_model_of_a_run_with_adapters_has_them_merged(data: Path, source: Pa
 def test_a_killed_run_ends_as_if_it_had_not_been(
     data: Path, source: Path, tmp_path: Path, tune: str, step: int
 ) -> None:
-    run = tuned(data, source, f"train.tune={tune}", "train.layer_decay=0.8")
+    run = tuned(data, source, f"train.trainable={tune}", "train.layer_decay=0.8")
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # sums on a CPU depend on the number of threads
     train(run, tmp_path / "whole", quiet=True)
@@ -253,7 +254,7 @@ def test_a_run_that_goes_on_does_not_need_its_source_any_more(data: Path, source
 
 
 def test_recomputed_and_in_pieces_adapters_learn_the_same(data: Path, source: Path, tmp_path: Path) -> None:
-    still = ("model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.learning_rate=0.01")
+    still = ("model.dropout=0", "model.attention_dropout=0", "train.trainable=lora", "train.learning_rate=0.01")
     train(tuned(data, source, *still), tmp_path / "plain", quiet=True)
     less = ["train.activation_checkpointing=true", "train.accumulate=2"]  # memory
     train(tuned(data, source, *still, *less), tmp_path / "other", quiet=True)
@@ -271,7 +272,7 @@ def started(data: Path, source: Path, out: Path, *overrides: str) -> list[str]:
 
 @pytest.mark.slow
 def test_adapters_survive_kills_at_any_moment(data: Path, source: Path, tmp_path: Path) -> None:
-    how = ("train.tune=lora", "train.steps=40", "train.log_every=1", "train.save_every=3")
+    how = ("train.trainable=lora", "train.steps=40", "train.log_every=1", "train.save_every=3")
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, *started(data, source, tmp_path / "whole", *how)], check=True, env=alone,
                    capture_output=True)
@@ -292,7 +293,7 @@ def test_adapters_survive_kills_at_any_moment(data: Path, source: Path, tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", [False, True])
 def test_two_processes_learn_the_adapters_that_one_does(data: Path, source: Path, tmp_path: Path, shard: bool) -> None:
-    still = ["model.dropout=0", "model.attention_dropout=0", "train.tune=lora", "train.learning_rate=0.01"]
+    still = ["model.dropout=0", "model.attention_dropout=0", "train.trainable=lora", "train.learning_rate=0.01"]
     train(tuned(data, source, *still), tmp_path / "one", quiet=True)
     processes = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = started(data, source, tmp_path / "two", *still, f"train.fsdp={str(shard).lower()}")
@@ -343,7 +344,7 @@ def test_every_group_follows_the_schedule_at_its_height(data: Path, source: Path
 
 def test_a_run_without_patience_left_stops_and_keeps_its_best(data: Path, source: Path, tmp_path: Path) -> None:
     losses = iter([1.0, 0.5, 0.6, 0.7, 0.1])
-    run = tuned(data, source, "train.patience=2", "train.steps=20", "train.evaluate_every=1", "train.tune=lora",
+    run = tuned(data, source, "train.patience=2", "train.steps=20", "train.evaluate_every=1", "train.trainable=lora",
                 "train.average_checkpoints=1")
     with patch.object(loop, "validation_loss", lambda *_, **__: next(losses)):
         train(run, tmp_path, quiet=True)
@@ -382,9 +383,9 @@ def test_a_language_model_goes_on_with_another_text(tmp_path: Path) -> None:
     small = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "data.max_tokens=16",
              "search.max_tokens=4", *SHORT]
     train(settled("language", [tmp_path / "a.txt"], None, None, None, small), tmp_path / "first", quiet=True)
-    start = [*SHORT, f"train.start={tmp_path / 'first'}", "search.max_tokens=4"]
+    start = [*SHORT, f"train.init_from={tmp_path / 'first'}", "search.max_tokens=4"]
     for tune in ("all", "lora"):
-        run = settled("language", [tmp_path / "b.txt"], None, None, None, [*start, f"train.tune={tune}"])
+        run = settled("language", [tmp_path / "b.txt"], None, None, None, [*start, f"train.trainable={tune}"])
         assert run.model == load(tmp_path / "first" / "run.json").model
         train(run, tmp_path / tune, quiet=True)
         changed = moved(tmp_path / tune, tmp_path / "first")

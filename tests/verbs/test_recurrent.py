@@ -92,8 +92,9 @@ def test_the_same_command_again_changes_nothing(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(("settings", "said"), [
-    (("train.tune=lora",), "train.tune=lora: the blocks of this model have none of train.lora_on=q,v, so no adapter "
-                           "would learn; take train.tune=all or head"),
+    (("train.trainable=lora",),
+     "train.trainable=lora: the blocks of this model have none of train.lora.targets=q,v, so no adapter would learn; "
+     "take train.trainable=all or head"),
     (("train.optimizer=muon",), "train.optimizer=muon: it moves the products of blocks"),
     (("train.activation_checkpointing=true",), "train.activation_checkpointing: saves no memory with the blocks"),
     (("model.recurrent.bptt=4",), "model.recurrent.bptt=4: only a language model uses this"),
@@ -107,7 +108,7 @@ def test_what_recurrent_blocks_cannot_have_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize("settings", [
-    (), ("train.tune=head",), ("train.freeze_layers=1", "train.layer_decay=0.8"),
+    (), ("train.trainable=head",), ("train.freeze_layers=1", "train.layer_decay=0.8"),
     ("train.accumulate=2", "train.average_checkpoints=2")])
 def test_a_run_goes_on_from_the_body_of_another(runs: Path, tmp_path: Path, settings: tuple[str, ...]) -> None:
     code, _, said = train("tag", tmp_path / "run", *settings, start=runs / "mask")

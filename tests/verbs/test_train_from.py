@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("classify", "language", [], "its model is of the task language, and classify needs an encoder"),
     ("language", "classify", [], "its model is of the task classify, and language needs a language model"),
     ("translate", "language", [], "translate learns from the beginning alone"),
-    ("language", "language", ["train.tune=head"], "--tune head: a model of language has no head besides its body"),
+    ("language", "language", ["train.trainable=head"], "--tune head: a model of language has no head besides its body"),
     ("classify", "classify", ["train.freeze_layers=2"],
      "train.freeze_layers=2: the model has only model.depth=1"),
 ])
@@ -49,14 +49,14 @@ def test_a_source_that_cannot_be_gone_on_from_is_named(
     runs: Path, task: str, source: str, more: list[str], says: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        settled(task, [], None, None, None, [f"train.start={runs / source}", *more])
+        settled(task, [], None, None, None, [f"train.init_from={runs / source}", *more])
     assert says in str(error.value)
     assert error.value.exit_code == 2
 
 
 @pytest.mark.parametrize(("options", "says"), [
     (["--from", "nowhere"], "regard: --from nowhere: no such folder"),
-    (["--tune", "lora"], "regard: train.tune=lora: the rest of the model would never learn"),
+    (["--tune", "lora"], "regard: train.trainable=lora: the rest of the model would never learn"),
     (["--from", ".", "--tune", "some"], "regard: Invalid value for '--tune': "),
 ])
 @pytest.mark.parametrize("verb", ["train", "plan"])
@@ -72,13 +72,13 @@ def test_wrong_options_are_refused_before_torch_is_imported(verb: str, options: 
 
 def test_settings_of_a_recipe_and_of_the_command_line_beat_those_of_the_source(runs: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "tune.toml"
-    recipe.write_text(f'task = "classify"\n[train]\nstart = "{runs / "classify"}"\ntune = "lora"\nsteps = 7\n')
+    recipe.write_text(f'task = "classify"\n[train]\ninit_from = "{runs / "classify"}"\ntrainable = "lora"\nsteps = 7\n')
     run = settled(None, [], None, None, recipe, ["train.warmup=3"])
     assert run.model == load(runs / "classify" / "run.json").model
-    assert (run.train.steps, run.train.warmup, run.train.learning_rate, run.train.tune) == (7, 3, 1e-3, "lora")
+    assert (run.train.steps, run.train.warmup, run.train.learning_rate, run.train.trainable) == (7, 3, 1e-3, "lora")
     assert run.tokens.file == str(runs / "classify" / "tokenizer.json")
     assert run.data.max_tokens == 16
-    again = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}"])
+    again = settled("classify", [], None, None, None, [f"train.init_from={runs / 'classify'}"])
     assert again.train.learning_rate == 5e-5 * 48
 
 
@@ -91,7 +91,7 @@ def test_a_shape_that_the_source_has_not_is_refused_by_the_name_of_its_setting(
 ) -> None:
     name, source = setting.partition("=")[0], runs / "classify"
     with pytest.raises(UserError) as error:
-        settled("classify", [], None, None, None, [f"train.start={source}", setting])
+        settled("classify", [], None, None, None, [f"train.init_from={source}", setting])
     fits = "no more" if name == "model.depth" else "no other"
     assert str(error.value) == (f"{setting}: the model in {source} has {has}, and its weights fit {fits}; leave "
                                 f"{name} out, or train from the beginning, without --from")
@@ -100,7 +100,7 @@ def test_a_shape_that_the_source_has_not_is_refused_by_the_name_of_its_setting(
 def test_another_preset_than_that_of_the_source_is_named_beside_it(runs: Path, tmp_path: Path) -> None:
     def refusal(task: str, source: Path, preset: str) -> str:
         with pytest.raises(UserError) as error:
-            settled(task, [], None, None, None, [f"train.start={source}", f"model.preset={preset}"])
+            settled(task, [], None, None, None, [f"train.init_from={source}", f"model.preset={preset}"])
         return str(error.value)
 
     plain = runs / "language"
@@ -113,29 +113,31 @@ def test_another_preset_than_that_of_the_source_is_named_beside_it(runs: Path, t
         said = refusal("language", tmp_path / "lstm", other)
         assert said.startswith(f"model.preset={other}: has model.recurrent.cell=none, and the model in "
                                f"{tmp_path / 'lstm'}, made from model.preset=lstm, has lstm; leave model.preset out")
-    taken = settled("language", [], None, None, None, [f"train.start={tmp_path / 'lstm'}"])
+    taken = settled("language", [], None, None, None, [f"train.init_from={tmp_path / 'lstm'}"])
     assert (taken.model.preset, taken.model.width) == ("lstm", 16)
 
 
 def test_the_shape_of_the_source_may_be_said_again_in_whatever_way(runs: Path) -> None:
     same = ["model.width=16", "model.kv_heads=2", "model.head_width=8", "model.ffn_width=64"]
-    run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", *same, "model.dropout=0.5"])
+    run = settled("classify", [], None, None, None,
+                  [f"train.init_from={runs / 'classify'}", *same, "model.dropout=0.5"])
     assert (run.model.head_width, run.model.dropout) == (8, 0.5)
 
 
 def test_none_takes_back_what_a_recipe_starts_from(runs: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "tune.toml"
-    recipe.write_text(f'task = "classify"\n[train]\nstart = "{runs / "classify"}"\n')
-    assert settled(None, [], None, None, recipe, ["train.start=none"]).train.start is None
-    assert settled(None, [], None, None, recipe, ["train.start=none"]).tokens.file is None
-    recipe.write_text('task = "classify"\n[train]\nstart = "none"\n')
-    assert settled(None, [], None, None, recipe, []).train.start is None
+    recipe.write_text(f'task = "classify"\n[train]\ninit_from = "{runs / "classify"}"\n')
+    assert settled(None, [], None, None, recipe, ["train.init_from=none"]).train.init_from is None
+    assert settled(None, [], None, None, recipe, ["train.init_from=none"]).tokens.file is None
+    recipe.write_text('task = "classify"\n[train]\ninit_from = "none"\n')
+    assert settled(None, [], None, None, recipe, []).train.init_from is None
 
 
 def test_a_saved_run_is_the_run_it_was_though_its_source_is_gone(runs: Path, tmp_path: Path) -> None:
-    run = settled("classify", [], None, None, None, [f"train.start={runs / 'classify'}", "train.learning_rate=1e-4"])
+    run = settled("classify", [], None, None, None,
+                  [f"train.init_from={runs / 'classify'}", "train.learning_rate=1e-4"])
     saved = json.loads(json.dumps(to_json(run)).replace(str(runs), "gone"))
     (tmp_path / "run.json").write_text(json.dumps(saved))
     again = settled(None, [], None, None, tmp_path / "run.json", [])
-    assert again.train.start == "gone/classify"
+    assert again.train.init_from == "gone/classify"
     assert again.model == run.model

@@ -57,8 +57,8 @@ def _rules(folder: Path, run: Run, sizes: Mapping[str, int]) -> Mapping[str, Rul
 def _config(run: Run, adapted: list[str], whole: list[str]) -> dict[str, Any]:
     how = run.train
     return {
-        "peft_type": "LORA", "task_type": TASKS[run.task], "base_model_name_or_path": how.start,
-        "r": how.lora_rank, "lora_alpha": how.lora_alpha, "lora_dropout": 0.0, "bias": "none",
+        "peft_type": "LORA", "task_type": TASKS[run.task], "base_model_name_or_path": how.init_from,
+        "r": how.lora.rank, "lora_alpha": how.lora.alpha, "lora_dropout": 0.0, "bias": "none",
         "fan_in_fan_out": False, "inference_mode": True,
         # By their full names: the last part alone, such as `dense`, may be that of others, too.
         "target_modules": sorted({name.partition(".lora_")[0] for name in adapted}),

@@ -27,7 +27,6 @@ VECTOR = ("model.head.pool", "model.head.normalize")
 # What each task reads of the head; a vector of a text is what `regard embed` gives for all of them.
 READ = {"classify": ("model.head.hidden", *VECTOR), "encode": ("model.head.hidden", *VECTOR), "tag": VECTOR,
         "mask": VECTOR, "detect": VECTOR}
-ADAPTED = ("q", "k", "v", "out", "up", "down")  # of a block
 FORMAT = 2  # of run.json; raised when a file of one version would be misread by another
 
 
@@ -56,6 +55,7 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
     run = assembled(given, base)
     check_head(run, given)
     check_momentum(run.train, given)
+    check_lora(run.train, given)
     return run
 
 
@@ -322,19 +322,25 @@ def check_momentum(how: Train, given: Mapping[str, Any]) -> None:
                             f"it, or take {'muon or sgd' if name == 'momentum' else 'adamw or muon'}")
 
 
+def check_lora(how: Train, given: Mapping[str, Any]) -> None:
+    """Refuse a setting of adapters where there are none."""
+    for path, value in given.items():
+        if path.startswith("train.lora.") and how.trainable != "lora" and value != SETTINGS[path].default:
+            raise UserError(f"{path}={written(value)}: has no effect with train.trainable={how.trainable}; remove it, "
+                            "or set train.trainable=lora")
+
+
 def check_optimizer(how: Train) -> None:
-    if how.optimizer == "muon" and (how.tune != "all" or how.layer_decay != 1):
-        other = f"tune={how.tune}" if how.tune != "all" else f"layer_decay={how.layer_decay}"
+    if how.optimizer == "muon" and (how.trainable != "all" or how.layer_decay != 1):
+        other = f"trainable={how.trainable}" if how.trainable != "all" else f"layer_decay={how.layer_decay}"
         raise UserError(f"train.optimizer=muon: updates all matrices of the blocks at one rate, so train.{other} has "
                         "no effect on them; take adamw")
 
 
 def check_tuning(run: Run) -> None:
     how, depth = run.train, run.model.depth
-    if how.tune != "all" and how.start is None:
-        raise UserError(f"train.tune={how.tune}: the rest of the model would never learn; start from a trained model "
-                        "with --from DIR")
-    if other := [part for part in how.lora_on if part not in ADAPTED] or ([] if how.lora_on else ["none"]):
-        raise UserError(f"train.lora_on: {shown(other[0])} cannot have an adapter; take any of {', '.join(ADAPTED)}")
+    if how.trainable != "all" and how.init_from is None:
+        raise UserError(f"train.trainable={how.trainable}: the rest of the model would never learn; start from a "
+                        "trained model with --from DIR")
     if how.freeze_layers > depth:
         raise UserError(f"train.freeze_layers={how.freeze_layers}: the model has only model.depth={depth} blocks")

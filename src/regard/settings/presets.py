@@ -288,7 +288,7 @@ def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tu
     the slower it learns (Howard and Ruder 2018, 3.2).
     """
     rate = 5e-5 * 768 / model.width if tune == "all" and not has_new_layer else 1e-3  # BERT's, at its width
-    train = replace(plain.train, start=start, steps=1_000, batch_tokens=1_024, learning_rate=rate,
+    train = replace(plain.train, init_from=start, steps=1_000, batch_tokens=1_024, learning_rate=rate,
                     schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
                     layer_decay=0.5 if has_new_layer else 1.0, evaluate_every=None, patience=None)
     data = replace(plain.data, max_tokens=min(plain.data.max_tokens, longest))

@@ -8,7 +8,7 @@ that a model may lack.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Data", "Embedding", "Head", "Masking", "Recurrence", "Run", "Search", "Tokens", "Tower", "Train"]
+__all__ = ["Data", "Embedding", "Head", "Lora", "Masking", "Recurrence", "Run", "Search", "Tokens", "Tower", "Train"]
 
 
 def setting(default: Any, doc: str, *, least: float | None = None, most: float | None = None,
@@ -142,6 +142,16 @@ class Tower:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lora:
+    """Low-rank adapters, which learn in place of the matrices of the blocks (Hu et al. 2022)."""
+
+    rank: int = setting(8, "rank of an adapter: the width between its two matrices", least=1)
+    alpha: float = setting(16.0, "an adapter's output is multiplied by this / rank", above=0)
+    targets: tuple[Literal["q", "k", "v", "out", "up", "down"], ...] = setting(
+        ("q", "v"), "the matrices of a block that get an adapter")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """How the model learns."""
 
@@ -153,13 +163,11 @@ class Train:
     activation_checkpointing: bool = setting(
         False, "recompute the activations of each block in the backward pass: less memory, about a third more work")
     fsdp: bool = setting(False, "shard weights, gradients and optimiser state over the processes (FSDP2)")
-    start: str | None = setting(
+    init_from: str | None = setting(
         None, "a run or a Hugging Face directory to start from; the model takes its tokenizer and its backbone")
-    tune: Literal["all", "head", "lora"] = setting(
+    trainable: Literal["all", "head", "lora"] = setting(
         "all", "the weights that learn: all; only the head; or the head and low-rank adapters of the blocks")
-    lora_rank: int = setting(8, "rank of an adapter: the width between its two matrices", least=1)
-    lora_alpha: float = setting(16.0, "an adapter's output is multiplied by this / lora_rank", above=0)
-    lora_on: tuple[str, ...] = setting(("q", "v"), "the matrices that get an adapter: q, k, v, out, up, down")
+    lora: Lora = field(default_factory=Lora)
     freeze_layers: int = setting(0, "number of lowest blocks to freeze, together with the embeddings", least=0)
     layer_decay: float = setting(
         1.0, "each block's learning rate is this times that of the block above; 1: the same for all", above=0, most=1)

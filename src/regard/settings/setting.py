@@ -49,7 +49,8 @@ class Setting:
     """One setting, as described by its dataclass field."""
 
     path: str
-    type: Any  # without the `| None`
+    type: Any  # without the `| None`; of a list: that of its values
+    is_list: bool
     optional: bool
     default: Any
     """In its section, whether the run has that or not; none for the one that makes a section."""
@@ -59,9 +60,10 @@ class Setting:
     @property
     def wanted(self) -> str:
         if choices := self.choices:
-            return f"one of {', '.join(choices)}"
-        return {bool: "true or false", int: "a whole number", float: "a number", str: "a text",
-                tuple[str, ...]: "a list of texts"}[self.type]
+            return f"{'a list of' if self.is_list else 'one of'} {', '.join(choices)}"
+        if self.is_list:
+            return {int: "a list of whole numbers", str: "a list of texts"}[self.type]
+        return {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.type]
 
     @property
     def limits_in_words(self) -> str:
@@ -107,9 +109,11 @@ def walk(section: type, prefix: str = "") -> Iterator[Setting | Section]:
             yield Section(path, kind, optional, field.metadata.get("doc", ""), key)
             yield from walk(kind, f"{path}.")
             continue
+        if is_list := get_origin(kind) is tuple:
+            kind, _ = get_args(kind)  # the other is the ellipsis
         default = None if field.default is MISSING else field.default
         limits = {name: limit for name, limit in field.metadata.items() if name != "doc"}
-        yield Setting(path, kind, optional, default, field.metadata["doc"], limits)
+        yield Setting(path, kind, is_list, optional, default, field.metadata["doc"], limits)
 
 
 SETTINGS = {found.path: found for found in walk(Run) if isinstance(found, Setting)}
@@ -153,15 +157,16 @@ def typed(setting: Setting, text: str) -> Any:
     """The text as the setting's type. If it cannot be converted, it is returned unchanged, and `checked` refuses it."""
     if none_if_said(setting, text) is None:
         return None
+    if setting.is_list:
+        # For a file called none, write ./none.
+        parts = [] if text.lower() in ("", "none", "null") else text.split(",")
+        return [typed(replace(setting, is_list=False), part.strip()) for part in parts]
     if setting.type is bool:
         return SWITCHES.get(text.lower(), text)
     if setting.type is int and re.fullmatch(r"[+-]?[0-9]+(_[0-9]+)*", text) and len(text) <= 40:
         return int(text)
     if setting.type is float and (value := number(text)) is not None and math.isfinite(value):
         return value
-    if setting.type == tuple[str, ...]:
-        # For a file called none, write ./none.
-        return [] if text.lower() in ("", "none", "null") else [part.strip() for part in text.split(",")]
     return text
 
 
@@ -179,9 +184,20 @@ def number(text: str) -> float | None:
 
 
 def checked(setting: Setting, value: Any) -> Any:
-    """The value, if the setting may have it."""
+    """The value, if the setting may have it: a list of them as a tuple."""
     if value is None and setting.optional:
         return None
+    if not setting.is_list:
+        return checked_one(setting, value)
+    if not isinstance(value, list):
+        raise setting.refuse(value, f"; write [{shown(value)}]" if isinstance(value, str) else "")
+    if setting.choices and not value:
+        raise setting.refuse("none")
+    return tuple(checked_one(setting, part) for part in value)
+
+
+def checked_one(setting: Setting, value: Any) -> Any:
+    """The value, or one of a list, if the setting may have it."""
     if setting.choices:
         if not isinstance(value, str):
             raise setting.refuse(value)
@@ -195,10 +211,6 @@ def checked(setting: Setting, value: Any) -> Any:
         return within(setting, value)
     if setting.type is str:
         return plain(setting, value)
-    if setting.type == tuple[str, ...]:
-        if isinstance(value, list):
-            return tuple(plain(setting, part) for part in value)
-        raise setting.refuse(value, f"; write [{shown(value)}]" if isinstance(value, str) else "")
     raise setting.refuse(value)
 
 

@@ -23,7 +23,7 @@ UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
 # What a model grows with, and a usual value, by which the setting that is to blame is found.
 GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.ffn_width": 1024,
           "model.heads": 8, "model.head_width": 64, "model.max_positions": 1024, "model.embedding.width": 256,
-          "model.embedding.segments": 2, "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora_rank": 8}
+          "model.embedding.segments": 2, "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora.rank": 8}
 BLAMED = 100  # times its usual value
 
 
@@ -56,14 +56,14 @@ def _counted(run: Run, sizes: Sizes) -> tuple[int, int]:
     if max(depths) <= DEEP:
         return _made(run, sizes)
     # Adapters are few beside their blocks; what is frozen is counted as if it learned no less than nothing.
-    plain = replace(run, train=replace(run.train, tune="all", start=None, freeze_layers=0))
+    plain = replace(run, train=replace(run.train, trainable="all", init_from=None, freeze_layers=0))
 
     def total(depth: int, decoder_depth: int) -> int:
         return _made(replace(plain, model=replace(model, depth=depth, decoder_depth=decoder_depth)), sizes)[0]
 
     one = total(1, 1)
     found = one + (depths[0] - 1) * (total(2, 1) - one) + (depths[1] - 1) * (total(1, 2) - one)
-    return found, found if run.train.tune == "all" and not run.train.freeze_layers else 0
+    return found, found if run.train.trainable == "all" and not run.train.freeze_layers else 0
 
 
 def _made(run: Run, sizes: Sizes) -> tuple[int, int]:

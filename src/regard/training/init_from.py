@@ -23,16 +23,16 @@ ROUND = 64  # vocabularies are rounded up to multiples of this
 
 
 def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Callable[[str], None]) -> None:
-    """Every weight that the model of `train.start` has, too, from there."""
+    """Every weight that the model of `train.init_from` has, too, from there."""
     own, found = named_tensors(model), taken(model, run, sizes)
     model.load_state_dict(world.spread(found, own), strict=False)
-    say(_told(str(run.train.start), own, found))
+    say(_told(str(run.train.init_from), own, found))
 
 
 def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
     """What a model takes over; its body has to be there whole, or what does not fit is named."""
-    assert run.train.start is not None
-    backbone, own = backbone_of(Path(run.train.start)), named_tensors(model)
+    assert run.train.init_from is not None
+    backbone, own = backbone_of(Path(run.train.init_from)), named_tensors(model)
     # A language model is all body: where another task reads, it is the encoder.
     prefix = "encoder." if backbone.task == "language" != run.task else ""
     weights = {prefix + name: tensor for name, tensor in backbone.weights.items()}
@@ -43,7 +43,7 @@ def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
              if name in theirs and name not in new and theirs[name].shape == tensor.shape}
     missing = [name for name in own if name not in found and name not in new and not name.startswith(MAY_LACK)]
     refuse_misfits({name: own[name] for name in missing},
-                   {name: theirs[name] for name in missing if name in theirs}, origin=run.train.start)
+                   {name: theirs[name] for name in missing if name in theirs}, origin=run.train.init_from)
     return found
 
 

@@ -81,7 +81,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     refuse_too_large(run, sizes, device=device, processes=world.size)
     model = learner(task, sizes)
     if world.rank == 0:  # what cannot be read, or does not fit, leaves no run behind
-        if run.train.start is not None and not (folder / "run.json").exists():
+        if run.train.init_from is not None and not (folder / "run.json").exists():
             taken(model, run, sizes)
         manifest.forget(folder, *manifest.SETTINGS)
         write_json(folder / "run.json", to_json(run))
@@ -94,7 +94,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     with (Log(own, run.train, quiet=quiet, counted=task.counted) as log, deterministic(run.train),
           ExitStack() as waiting):
         progress = resume(folder, run, model, optimizer, world, say=log.say)
-        if run.train.start is not None and not progress.step:
+        if run.train.init_from is not None and not progress.step:
             take_over(model, run, sizes, world, say=log.say)
         waiting.enter_context(Waiting(torch.get_num_threads() if device.type == "cpu" else 1))
         log.begin(progress.step)
@@ -104,7 +104,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         if world.rank:
             return {}
         weights = _finish(folder, run, sizes, progress, log)
-        if run.train.fsdp or run.train.tune == "lora":
+        if run.train.fsdp or run.train.trainable == "lora":
             del model, optimizer  # each holds a part, or adapters; what answers is whole
             model = task.build(sizes).to(device)
         load_weights(model, weights, origin=str(folder))
@@ -209,7 +209,7 @@ class Learning:
             examples, steps = len(self.task.lengths("train")), self.plan.steps_per_epoch
             log.say(f"{count(examples, 'example')}, {count(steps, 'step')} per epoch; {foretold}; "
                     f"{where}, {str(self.precision).removeprefix('torch.')}")
-            if how.start is not None or how.freeze_layers:
+            if how.init_from is not None or how.freeze_layers:
                 log.say(Parameters.of(self.model).shares)
             for note in self.task.notes:
                 log.say(f"note: {note}")
@@ -345,7 +345,7 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
         refuse_foreign(checkpoint, run)
     weights = average(whole)
     manifest.forget(folder, *WRITTEN_LAST)
-    if run.train.tune == "lora":
+    if run.train.trainable == "lora":
         if not write_adapter(folder, run, sizes, weights):
             log.say("note: no family that PEFT knows has such a model; the adapters are in model.safetensors alone")
         weights = merged(weights, scale=scale_of(run.train))

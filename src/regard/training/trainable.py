@@ -21,35 +21,36 @@ INPUT = {"tokens", "positions", "segments", "input_norm", "widen"}  # what makes
 def learner(task: Task[Any], sizes: Sizes) -> nn.Module:
     """The model of a task as it learns: with adapters where they are asked for, and the rest of it frozen."""
     how, model = task.run.train, task.build(sizes)
-    if how.tune == "lora":
-        adapt(model, how.lora_on, rank=how.lora_rank, scale=scale_of(how))
+    if how.trainable == "lora":
+        adapt(model, how.lora.targets, rank=how.lora.rank, scale=scale_of(how))
         if not any(INSIDE in name for name, _ in model.named_parameters()):
-            raise UserError(f"train.tune=lora: the blocks of this model have none of train.lora_on="
-                            f"{','.join(how.lora_on)}, so no adapter would learn; take train.tune=all or head")
+            raise UserError("train.trainable=lora: the blocks of this model have none of train.lora.targets="
+                            f"{','.join(how.lora.targets)}, so no adapter would learn; take train.trainable=all or "
+                            "head")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(learns(name, how))
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise UserError(f"train.tune={how.tune}: a model of {task.run.task} has no head besides its body, so nothing "
-                        "would learn; take all or lora")
+        raise UserError(f"train.trainable={how.trainable}: a model of {task.run.task} has no head besides its body, so "
+                        "nothing would learn; take all or lora")
     return model
 
 
 def scale_of(how: Train) -> float:
     """What an adapter's output is multiplied by."""
-    return how.lora_alpha / how.lora_rank
+    return how.lora.alpha / how.lora.rank
 
 
 def learns(name: str, how: Train) -> bool:
     """Whether a parameter of this name does.
 
-    >>> how = Train(tune="lora", start="runs/mask", freeze_layers=1)
+    >>> how = Train(trainable="lora", init_from="runs/mask", freeze_layers=1)
     >>> [learns(f"encoder.blocks.{block}.self.qkv.adapters.q.a", how) for block in (0, 1)]
     [False, True]
     """
     above = level(name)
     if how.freeze_layers and above is not None and above <= how.freeze_layers:
         return False
-    return how.tune == "all" or name.startswith(HEADS) or (how.tune == "lora" and INSIDE in name)
+    return how.trainable == "all" or name.startswith(HEADS) or (how.trainable == "lora" and INSIDE in name)
 
 
 def level(name: str) -> int | None:

@@ -75,9 +75,9 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     task = task or task_of(recipe, overrides)
     plain = base(task, built_in=not own_data)
     is_whole = recipe is not None and recipe.suffix.lower() == ".json"  # a saved run says all that a source would
-    start = None if is_whole else text_of("train.start", recipe, overrides)
+    start = None if is_whole else text_of("train.init_from", recipe, overrides)
     if start is not None:
-        plain = begun(plain, Path(start), tune=text_of("train.tune", recipe, overrides) or plain.train.tune)
+        plain = begun(plain, Path(start), tune=text_of("train.trainable", recipe, overrides) or plain.train.trainable)
     run = load(recipe, overrides, base=plain)
     if start is not None:
         refuse_another_shape(run.model, plain.model, Path(start))
