@@ -543,6 +543,39 @@ def test_a_run_with_a_stopped_process_ends_and_goes_on_bit_for_bit(
     assert_same_run(started, two)
 
 
+@pytest.mark.slow
+@ON_LINUX
+@pytest.mark.parametrize(("rank", "restarts"), [(0, 0), (1, 1)])
+def test_under_torchrun_a_stopped_process_is_named_in_time_and_the_run_goes_on_bit_for_bit(
+    place: Place, job: str, two: Started, rank: int, restarts: int
+) -> None:
+    """By itself if torchrun may restart it, which waits half a minute for a process that ignores SIGTERM."""
+    started = place(job, "train.timeout=3")
+    started.begin(2, pace=0.05, mishaps=f"nan:1:{NAN}", launcher=["--max-restarts", str(restarts)])
+    started.wait_for(12)
+    stopped = process_of(started, rank)
+    os.kill(stopped, signal.SIGSTOP)
+    began = time.monotonic()
+    until(started, lambda: "has been silent" in started.said(1 - rank))
+    assert 1.5 < time.monotonic() - began < 3 + RECOVERY
+    assert f"regard: rank {rank} (process {stopped} on {socket.gethostname()}) has been silent for 3 s, and " in (
+        started.said(1 - rank))
+    assert started.end() == [1 - restarts], started.launched
+    assert not Path(f"/proc/{stopped}").exists()  # torchrun has killed it
+    if not restarts:
+        assert started.go(2, mishaps=f"nan:1:{NAN}") == [0], started.launched
+    assert_same_run(started, two)
+
+
+def process_of(started: Started, rank: int) -> int:
+    """The process of a rank among those that one torchrun has started."""
+    wanted = f"RANK={rank}".encode()
+    [agent] = started.agents
+    [found] = [number for number in children(agent.pid)
+               if wanted in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")]
+    return found
+
+
 # Processes that make a mistake.
 
 
