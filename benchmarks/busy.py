@@ -24,7 +24,7 @@ from elsewhere import elsewhere
 from regard.cores import CHOSEN, WAITING, Waiting, choose_threads
 from regard.device import choose_device
 from regard.settings.load import load
-from regard.settings.presets import base
+from regard.tasks.traits import defaults
 from regard.training.dry_run import make_dry_run
 from regard.training.estimate import precision_of
 
@@ -34,7 +34,7 @@ REST = 0.3  # seconds in which the threads of one contestant, which wait by turn
 
 
 def contestant(threads: str) -> dict[str, Callable[..., list[float]]]:
-    run = load(overrides=["device=cpu"], base=base("translate", built_in=True))
+    run = load(overrides=["device=cpu"], base=defaults("translate", built_in=True))
     device = choose_device("cpu")
     dry_run, precision = make_dry_run(run), precision_of(run.train, device)
     open_ = ExitStack()

@@ -18,12 +18,12 @@ from types import SimpleNamespace
 
 import torch
 
+from regard.data.text.labelled_text import LabelBatch
 from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Train
 from regard.tasks.classify import Classify
-from regard.tasks.labelled_text import LabelBatch
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import make_update
@@ -46,8 +46,8 @@ def ours(device: torch.device, precision: torch.dtype) -> Step:
     how = Train(learning_rate=RATE, schedule="constant", label_smoothing=0.0,
                 compile="on" if device.type == "cuda" else "off")
     task = Classify(Run(task="classify", model=TOWER, train=how))
-    task.tokens = SimpleNamespace(pad=PAD)  # type: ignore[assignment]
-    task.labels = ["no", "yes"]
+    task.data.tokens = SimpleNamespace(pad=PAD)  # type: ignore[assignment]
+    task.data.labels = ["no", "yes"]
     model = task.build({"vocabulary": VOCABULARY, "labels": LABELS})
     initialize(model, seed=0)
     model.to(device).train()

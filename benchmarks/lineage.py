@@ -141,8 +141,8 @@ def measure(key: str, seed: int, args: argparse.Namespace) -> Ended:
 
     folder = args.runs / f"{key}-{seed}"
     run = regard.load(folder, device=args.device)
-    split = args.split or next(split for split in run.task.splits() if split.startswith("test"))
-    examples = run.task.examples(split, args.sentences)
+    split = args.split or next(split for split in run.task.data.splits() if split.startswith("test"))
+    examples = run.task.data.examples(split, args.sentences)
     answers = run.predict([example.input for example in examples])
 
     def bleu(places: Sequence[int]) -> float:
@@ -174,7 +174,7 @@ def look(run: "Predictor", text: str, *, name: str) -> "Record | None":
         return None
     record = run.look(text).mean()
     site = telling(record)
-    return Record({name: record[site]}, {name: record.labels[site]}, {name: record.heads[site]})
+    return Record({name: record[site]}, {name: record.axes[site]}, {name: record.heads[site]})
 
 
 def fifths(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -324,7 +324,7 @@ def pictures(models: Sequence[Measured], runs: Sequence[Measured], out: Path, *,
 
     save(draw(models, runs, title=title), out / "lineage.png")
     for key, (weights,) in (record := Record.load(out / ALIGNMENTS)).items():
-        save(matrix(weights, record.labels[key], title=MODELS[key].name), out / f"lineage-{key}.png")
+        save(matrix(weights, record.axes[key], title=MODELS[key].name), out / f"lineage-{key}.png")
 
 
 def main() -> None:

@@ -21,9 +21,10 @@ from regard.data.batch import Batch, BatchSampler
 from regard.data.loader import prefetch
 from regard.device import choose_device
 from regard.nn.init import initialize
-from regard.settings.presets import base, gpt2, modern_small
+from regard.settings.presets import gpt2, modern_small
 from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.tasks.language import Language
+from regard.tasks.traits import defaults
 from regard.training.estimate import Parameters, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.optimizer import make_optimizer
@@ -71,11 +72,11 @@ class Course:
         self.device = choose_device(args.device)
         self.steps = args.tokens // args.batch_tokens
         self.batch_tokens, self.shapes = args.batch_tokens, shapes(args.width, args.depth, args.length)
-        data = replace(base("language", built_in=not texts).data, paths=tuple(texts), max_tokens=args.length)
+        data = replace(defaults("language", built_in=not texts).data, paths=tuple(texts), max_tokens=args.length)
         self.run = Run(task="language", data=data, tokens=Tokens(vocabulary=args.vocabulary))
         self.task = Language(self.run)
-        self.sizes = self.task.prepare(folder)
-        self.plan = BatchSampler(self.task.lengths("train"), tokens=self.batch_tokens, seed=0, shapes=1)
+        self.sizes = self.task.data.prepare(folder)
+        self.plan = BatchSampler(self.task.data.lengths("train"), tokens=self.batch_tokens, seed=0, shapes=1)
         for name, tower in self.shapes.items():
             print(f"{name}: {Parameters.of(self._build(tower)).total:,} parameters")
         print(f"{args.tokens:,} tokens, {self.steps:,} steps, {self.steps / self.plan.steps_per_epoch:.1f} epochs\n",
@@ -99,7 +100,7 @@ class Course:
                              device=self.device, precision=precision, world=World())
 
         def make(step: int) -> Batch:
-            return self.task.collate("train", self.plan[step]).ready(self.device)
+            return self.task.data.collate("train", self.plan[step]).ready(self.device)
 
         for step, batch in prefetch(make, 0, steps):
             update(batch, step)

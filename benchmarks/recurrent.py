@@ -28,6 +28,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.data.batch import BatchSampler
 from regard.data.ragged import Ragged
+from regard.data.text.parallel_corpus import ParallelBatch
 from regard.device import choose_device
 from regard.generate.beam import Beam, Search, beam
 from regard.generate.filters import Forbid
@@ -38,7 +39,6 @@ from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Tower, Train
-from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
@@ -195,10 +195,10 @@ class Data:
     """The same sentences for both: in our shapes, and each batch cut to its own longest."""
 
     def __init__(self, task: Translate, how: Train, vocabulary: int) -> None:
-        task.ids = {"train": sentences(vocabulary)}
-        plan = BatchSampler(task.lengths("train"), tokens=how.batch_tokens, seed=0, shapes=how.shapes)
+        task.data.ids = {"train": sentences(vocabulary)}
+        plan = BatchSampler(task.data.lengths("train"), tokens=how.batch_tokens, seed=0, shapes=how.shapes)
         # One of each shape, as often as it comes.
-        self.batches = [task.collate("train", plan[step]) for step in range(POOL)]
+        self.batches = [task.data.collate("train", plan[step]) for step in range(POOL)]
         self.tokens = sum(batch.counts["loss"] for batch in self.batches) / POOL
 
     def ours(self) -> Iterator[ParallelBatch]:
@@ -220,7 +220,7 @@ def trimmed(batch: ParallelBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def translator(tower: Tower, vocabulary: int, how: Train, device: str) -> tuple[Translate, EncoderDecoder]:
     task = Translate(Run(model=tower, train=how))
-    task.source_tokens = task.target_tokens = SimpleNamespace(pad=PAD, start=START, end=END)
+    task.data.source_tokens = task.data.target_tokens = SimpleNamespace(pad=PAD, start=START, end=END)
     model = task.build({"sources": vocabulary, "targets": vocabulary})
     initialize(model, seed=0)
     return task, model.to(device)

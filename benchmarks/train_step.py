@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from peers import BASE, PAD, RATE, SMALL, SMOOTHING, VARIANTS, Shape, Update, batches, peer
 
+from regard.data.text.parallel_corpus import ParallelBatch
 from regard.device import choose_device
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Train
-from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
 from regard.training.optimizer import adamw
 from regard.training.parallel import World
@@ -40,7 +40,7 @@ def ours(shape: Shape, device: str, precision: str, *, padded: bool = False) -> 
     compiled = "on" if device == "cuda" else "off"
     how = Train(grad_clip=None, label_smoothing=SMOOTHING, learning_rate=RATE, schedule="constant", compile=compiled)
     task = Translate(Run(model=shape.tower, train=how))
-    task.source_tokens = task.target_tokens = SimpleNamespace(pad=PAD)
+    task.data.source_tokens = task.data.target_tokens = SimpleNamespace(pad=PAD)
     model = task.build({"sources": shape.vocabulary, "targets": shape.vocabulary})
     initialize(model, seed=0)
     model.to(device).train()

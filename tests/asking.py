@@ -84,7 +84,7 @@ def tiny(task: str, folder: Path) -> Predictor:
     text.write_text("the dog sees the cat. where is she? give me the red key.\n" * 40)
     run = regard.recipe(overrides=[f"task={task}", *TINY, *([f"data.paths={text}"] if task == "language" else [])])
     job = make(run)
-    model = job.build(job.prepare(folder))
+    model = job.build(job.data.prepare(folder))
     initialize(model, seed=0)
     return Predictor(run, job, model.eval(), folder)
 

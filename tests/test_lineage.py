@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.settings.load import load
-from regard.settings.presets import base
+from regard.tasks.traits import defaults
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -30,7 +30,7 @@ def test_every_sentence_is_in_one_fifth_and_none_is_longer_than_those_of_the_nex
 
 
 def test_the_models_of_the_lineage_differ_in_the_model_and_how_it_learns_but_not_in_data_and_tokens() -> None:
-    runs = [load(ROOT / "recipes" / f"{model.recipe}.toml", base=base("translate", built_in=False))
+    runs = [load(ROOT / "recipes" / f"{model.recipe}.toml", base=defaults("translate", built_in=False))
             for model in lineage.MODELS.values()]
     assert len({run.model.preset for run in runs}) == len(runs)
     assert len({(run.data, run.tokens, run.search, run.train.batch_tokens) for run in runs}) == 1

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from regard.look.axes import AxisPair
 from regard.look.gallery import Attention, Mistake
-from regard.look.record import Labels
 from regard.look.watch import sites
 from regard.tasks.base import Example, Task, loss_per_token
 
@@ -23,9 +23,10 @@ class Mistakes:
     worst: list[Mistake]
 
 
-def mistakes(task: Task[Any], model: nn.Module, split: str, *, limit: int | None = None, worst: int = 50) -> Mistakes:
+def mistakes(task: Task[Any, Any], model: nn.Module, split: str, *, limit: int | None = None,
+             worst: int = 50) -> Mistakes:
     """The answers to the (first `limit`) examples of a split that are not what was wanted: the worst of them."""
-    examples = task.examples(split, limit)
+    examples = task.data.examples(split, limit)
     answers = task.greedy_answers(model, examples)
     wrong = [(loss_per_token(task, model, task.batches([example.input], [example.wanted])), example, answer)
              for example, answer in zip(examples, answers, strict=True) if answer != example.wanted]
@@ -33,16 +34,17 @@ def mistakes(task: Task[Any], model: nn.Module, split: str, *, limit: int | None
     return Mistakes(len(examples), len(wrong), [_mistake(task, model, *one) for one in wrong[:worst]])
 
 
-def _mistake(task: Task[Any], model: nn.Module, loss: float, example: Example, answer: str) -> Mistake:
+def _mistake(task: Task[Any, Any], model: nn.Module, loss: float, example: Example[Any], answer: str) -> Mistake:
+    source = task.inputs.show(example.input)
     if not sites(model):
-        return Mistake(example.input, example.wanted, answer, loss, len(example.input.split()), None)
+        return Mistake(source, example.wanted, answer, loss, len(source.split()), None)
     [record] = task.look(model, [example.input], [answer], only=task.focus)
     [batch] = task.batches([example.input], [answer])
-    said = list(task.output_rows(batch))
-    labels = max(record.labels.values(), key=lambda each: len(each.targets))
-    weights = np.zeros((len(labels.targets), len(labels.sources)), np.float32)
+    axes = max(record.axes.values(), key=lambda each: len(each.targets))
+    said = list(task.output_rows(batch, len(axes.targets)))
+    weights = np.zeros((len(axes.targets), len(axes.sources)), np.float32)
     for each in record.values():
         weights[: each.shape[1]] += each.mean(0)  # a global token's own attention has the first rows alone
     weights /= sum(each.shape[1] == len(weights) for each in record.values())
-    rows = Labels(tuple(labels.targets[row] for row in said), labels.sources)
-    return Mistake(example.input, example.wanted, answer, loss, len(labels.sources), Attention(rows, weights[said]))
+    rows = AxisPair(tuple(axes.targets[row] for row in said), axes.sources)
+    return Mistake(source, example.wanted, answer, loss, len(axes.sources), Attention(rows, weights[said]))

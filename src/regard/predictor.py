@@ -15,9 +15,10 @@ from torch import nn
 from regard import manifest
 from regard.checkpoint import load_weights, refuse_not_finite
 from regard.convert.run import saved
-from regard.data.tokenizer import checked_length
+from regard.data.prepared import is_kept, restored
 from regard.device import choose_device, large_pages
 from regard.kernels.quantize import quantize as quantize_weights
+from regard.long_input import cost_in_words, reading
 from regard.look.choices import Output
 from regard.look.record import Record
 from regard.runs.lock import hold
@@ -28,8 +29,6 @@ from regard.settings.setting import SETTINGS, checked
 from regard.stdio import print_message
 from regard.tasks import make
 from regard.tasks.base import Answer, Likelihood, Scores, Task
-from regard.tasks.long_input import cost_in_words, reading
-from regard.tasks.prepared import is_kept, restored
 
 __all__ = ["Predictor", "load"]
 
@@ -43,47 +42,46 @@ class Predictor:
     Several threads may ask at once, each with settings of its own.
     """
 
-    def __init__(self, run: Run, task: Task[Any], model: nn.Module, folder: Path, *, verify: bool = True) -> None:
+    def __init__(self, run: Run, task: Task[Any, Any], model: nn.Module, folder: Path, *, verify: bool = True) -> None:
         self.run, self.task, self.model, self.folder, self.verify = run, task, model, folder, verify
         self._reading = Lock()  # the data is read once
 
-    def predict(self, inputs: Sequence[str], **search: object) -> list[str]:
+    def predict(self, inputs: Sequence[Any], **search: object) -> list[str]:
         """The best answer to each input. Keywords are settings of the search, such as `beam=1`."""
         return [answer.text for answer in self.answers(inputs, **search)]
 
-    def answers(self, inputs: Sequence[str], **search: object) -> list[Answer]:
+    def answers(self, inputs: Sequence[Any], **search: object) -> list[Answer]:
         """Answers with their scores and, with `best=n`, the n − 1 next best."""
-        if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
-            raise TypeError("a list of texts is wanted, as in predict([text])")
-        return self.task.predict(self.model, _checked(inputs), search=self._settled(search))
+        return self.task.predict(self.model, self._checked(inputs), search=self._settled(search))
 
-    def stream(self, text: str, **search: object) -> Iterator[tuple[int, str]]:
+    def stream(self, given: Any, **search: object) -> Iterator[tuple[int, str]]:
         """The answers to one input as they are written: the number of the answer, and what is new of it."""
-        return self.task.stream(self.model, *_checked([text]), search=self._settled(search))
+        return self.task.stream(self.model, *self._checked([given]), search=self._settled(search))
 
     def likelihoods(self, texts: Sequence[str]) -> list[Likelihood]:
         """How likely a language model finds each text, token by token."""
-        return self.task.likelihoods(self.model, _checked(texts))
+        return self.task.likelihoods(self.model, self._checked(texts))
 
     def compare(self, prompts: Sequence[str], endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
         """Of a language model: the log-probability of each ending after each prompt, up to a sum they share."""
         return self.task.compare(self.model, prompts, endings)
 
-    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        """A vector for each text, of a run with an encoder alone."""
-        return self.task.embed(self.model, _checked(texts))
+    def embed(self, inputs: Sequence[Any]) -> Float[np.ndarray, "inputs width"]:
+        """A vector for each input, of a run whose model is an encoder."""
+        return self.task.embed(self.model, self._checked(inputs))
 
-    def look(self, text: str, output: str | None = None, *, only: str | Sequence[str] = "*",
+    def look(self, given: Any, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None, **search: object) -> Record:
         """What the model attends to when it answers, or when it is made to give another output."""
         outputs = None if output is None else [output]
         how = self._settled(search)
-        return self.task.look(self.model, [text], outputs, only=only, heads=heads, search=how)[0]
+        return self.task.look(self.model, self._checked([given]), outputs, only=only, heads=heads, search=how)[0]
 
-    def choices(self, text: str, output: str | None = None, *, best: int = 5, **search: object) -> Output:
+    def choices(self, given: Any, output: str | None = None, *, best: int = 5, **search: object) -> Output:
         """The answer, or another output, with the `best` likeliest tokens at each place of it."""
         outputs = None if output is None else [output]
-        return self.task.choices(self.model, [text], outputs, best=best, search=self._settled(search))[0]
+        how = self._settled(search)
+        return self.task.choices(self.model, self._checked([given]), outputs, best=best, search=how)[0]
 
     def evaluate(self, split: str, *, limit: int | None = None, **search: object) -> Scores:
         """Scores on a split of the data that the run was trained with."""
@@ -99,16 +97,16 @@ class Predictor:
         meanwhile.
         """
         with self._reading:
-            if self.task.splits():
+            if self.task.data.splits():
                 return
             task = make(self.run)
             wrong = manifest.damage(self.folder, "data/*") if self.verify else None
             if wrong is None and is_kept(self.folder):
                 try:
-                    restored(task, self.folder)
+                    restored(task.data, self.folder)
                 except UserError as error:
                     wrong = str(error)
-            if wrong is not None or not task.splits():
+            if wrong is not None or not task.data.splits():
                 task = self._prepared(wrong)
             self.task = task
 
@@ -117,26 +115,33 @@ class Predictor:
         if (self.folder / "data").is_dir():
             self.read_data()
 
-    def _prepared(self, wrong: str | None) -> Task[Any]:
+    def _prepared(self, wrong: str | None) -> Task[Any, Any]:
         """A task whose data was prepared now, because there was none or something was wrong with it."""
         if wrong is not None and not manifest.listed(self.folder, "data/*"):
             raise UserError(wrong)  # its tokens learned again might be others than the model's
-        task: Task[Any] = make(self.run)
+        task: Task[Any, Any] = make(self.run)
         tokens = self.run.tokens
         if wrong is None or tokens.file is not None:
             tokens = replace(tokens, file=str(self.folder / "tokenizer.json"))
-        task.restore(self.folder)
+        task.data.restore(self.folder)
         task.run = replace(self.run, tokens=tokens)
         try:
             # Two processes that prepare it at once would write over each other's files; the second finds it prepared.
             with hold(self.folder, print_message, work="prepare"):
-                task.prepare(self.folder)
+                task.data.prepare(self.folder)
         except UserError as error:
             if wrong is not None:
                 error.add_note(wrong)
             raise
         task.run = self.run
         return task
+
+    def _checked(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs, if they can be read."""
+        if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
+            raise TypeError("a list of texts is wanted, as in predict([text])")
+        reader = self.task.inputs
+        return [reader.check(given, origin=f"input {number}") for number, given in enumerate(inputs, 1)]
 
     def _settled(self, given: Mapping[str, object]) -> Search:
         """The search of the run, with these settings in place of its own."""
@@ -149,11 +154,6 @@ class Predictor:
         settings = {name: checked(SETTINGS[f"search.{name}"], list(value) if isinstance(value, tuple) else value)
                     for name, value in given.items()}
         return replace(self.run.search, **settings)
-
-
-def _checked(texts: Sequence[str]) -> list[str]:
-    """The texts, none of them too long to be read."""
-    return [checked_length(text, f"input {number}") for number, text in enumerate(texts, 1)]
 
 
 def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
@@ -187,7 +187,7 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     sizes, weights = saved(folder, run)
     if verify:
         refuse_not_finite(weights, origin=str(folder / "model.safetensors"))
-    model = task.build({**task.restore(folder), **sizes})
+    model = task.build({**task.data.restore(folder), **sizes})
     load_weights(model, weights, origin=str(folder / "model.safetensors"))
     model.to(place).eval()
     if input_tokens is not None:

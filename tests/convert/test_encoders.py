@@ -30,9 +30,10 @@ from regard.data.tokenizer import Tokenizer, train
 from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
-from regard.settings.presets import PRESETS, base
+from regard.settings.presets import PRESETS
 from regard.settings.schema import Data, Head, Masking, Run, Tower
 from regard.settings.setting import replaced
+from regard.tasks.traits import defaults
 from regard.verbs.evaluate import Others
 from regard.verbs.evaluate import main as measure
 
@@ -384,7 +385,7 @@ def test_a_published_filler_of_blanks_names_as_many_candidates_as_one_that_was_t
     import_run(published(tmp_path / "in", peer("bert", kind), tokens), tmp_path / "run")
     predictor = predictor_of(tmp_path / "run")
     [answer] = predictor.answers(["the [MASK] of it"])
-    trained = base("mask", built_in=False).search.best
+    trained = defaults("mask", built_in=False).search.best
     assert [len(choice.best) for choice in answer.choices] == [trained]
     assert trained == 5
 
@@ -411,7 +412,7 @@ def test_a_published_classifier_is_measured_on_files_by_its_own_order_of_labels(
     predictor = predictor_of(tmp_path / "run")
     predictor.read_data()
     assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"labels": list(names.values())}
-    [wanted] = predictor.task.examples("val", 1)
+    [wanted] = predictor.task.data.examples("val", 1)
     [batch] = predictor.task.batches([wanted.input], predictor.predict([wanted.input]))
     assert predictor.task.matches_greedy(predictor.model, batch).all()
 

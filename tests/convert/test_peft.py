@@ -50,7 +50,7 @@ def test_peft_opens_the_adapters_on_the_base_with_the_same_logits(
     folder = adapted(data, tmp_path, preset, on=on, more=more)
     predictor = load(folder / "tuned", device="cpu")
     base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "base").eval()
-    rows = torch.tensor(predictor.task.rows(["red 3", "red 7"]))
+    rows = torch.tensor(predictor.task.data.rows(["red 3", "red 7"]))
     with torch.no_grad():
         before = base(input_ids=rows).logits
         theirs = peft.PeftModel.from_pretrained(base, folder / "tuned" / "adapter").eval()(input_ids=rows).logits

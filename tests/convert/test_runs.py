@@ -53,7 +53,7 @@ def test_a_run_trained_here_is_a_directory_that_transformers_opens(
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "run").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run")
     assert type(theirs).__name__ == architecture
-    assert [tokenizer("the dog sees")["input_ids"]] == predictor.task.tokens.encode(["the dog sees"])
+    assert [tokenizer("the dog sees")["input_ids"]] == predictor.task.data.tokens.encode(["the dog sees"])
     with torch.no_grad():
         close(theirs(ids).logits, logits(predictor.model, ids))
 
@@ -135,7 +135,7 @@ def test_an_encoder_trained_here_is_a_directory_that_transformers_opens(
         ours = predictor.model(read["input_ids"])
         close(theirs(**read).logits, predictor.model.logits(ours) if task == "mask" else ours)
     if task in ("classify", "tag"):
-        assert list(theirs.config.id2label.values()) == predictor.task.labels
+        assert list(theirs.config.id2label.values()) == predictor.task.data.labels
     text = "the [MASK] sees the cat" if task == "mask" else "the dog sees the cat"
     code, answer, _ = run("predict", text, "--run", str(tmp_path / "run"))
     assert code == 0

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from regard.data.labelled import Columns, read_file
-from regard.data.text import Corpus, read_pairs, read_test_pairs
+from regard.data.text.parallel_files import Corpus, read_pairs, read_test_pairs
 from regard.data.visible import visible
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.presets import base
 from regard.tasks import make
+from regard.tasks.traits import defaults
 
 BODY = "the red cat\tle chat rouge\nthe dog\tle chien\n"
 PAIRS = {("the red cat", "le chat rouge"), ("the dog", "le chien")}
@@ -153,9 +153,9 @@ def test_a_name_that_nothing_is_called_is_refused(tmp_path: Path, task: str, opt
                                                   files: dict[str, str], sentence: str) -> None:
     for name, content in files.items():
         table(tmp_path, content, name)
-    run = load(None, [*SMALL, *options, f"data.paths={tmp_path}"], base=base(task, built_in=False))
+    run = load(None, [*SMALL, *options, f"data.paths={tmp_path}"], base=defaults(task, built_in=False))
     with pytest.raises(UserError, match=sentence):
-        make(run).prepare(tmp_path / "run")
+        make(run).data.prepare(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("task", "files", "first"), [
@@ -170,11 +170,11 @@ def test_every_task_keeps_its_first_example_as_it_was_read(tmp_path: Path, task:
     (tmp_path / "data").mkdir()
     for name, content in files.items():
         table(tmp_path / "data", content, name)
-    run = load(None, [*SMALL, f"data.paths={tmp_path / 'data'}"], base=base(task, built_in=False))
+    run = load(None, [*SMALL, f"data.paths={tmp_path / 'data'}"], base=defaults(task, built_in=False))
     fresh, again = make(run), make(run)
     fresh.prepare(tmp_path / "run")
     assert fresh.first == first
-    again.prepare(tmp_path / "run")  # from what is kept
+    again.data.prepare(tmp_path / "run")  # from what is kept
     assert again.first == first
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from regard.data.notes import Notes
 from regard.settings.load import load
-from regard.settings.presets import base
 from regard.tasks import make
 from regard.tasks.base import Task
+from regard.tasks.traits import defaults
 
 TINY = ["model.width=8", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "data.built_in_size=40",
         "data.max_tokens=16", "model.max_positions=16", "model.positions=learned", "search.max_tokens=2",
@@ -22,7 +22,7 @@ def test_ten_thousand_cut_texts_leave_one_note(task: str, tmp_path: Path) -> Non
     if task == "language":
         (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 40)
         paths = [f"data.paths={tmp_path / 'text.txt'}"]
-    made: Task = make(load(None, [*TINY, *paths], base=base(task, built_in=not paths)))  # type: ignore[type-arg]
+    made: Task = make(load(None, [*TINY, *paths], base=defaults(task, built_in=not paths)))  # type: ignore[type-arg]
     made.prepare(tmp_path / "run")
     made.notes.take()
     before, text = len(made.notes), "the cat sat on the mat and so on and on and on and on"

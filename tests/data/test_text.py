@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.layout import sides_of
-from regard.data.text import Corpus, Pair, read_pairs, read_test_pairs
+from regard.data.text.parallel_files import Corpus, Pair, read_pairs, read_test_pairs
 from regard.settings.errors import UserError
 
 TEXT = st.text(st.characters(exclude_characters="\n\r\0\t\ufeff", exclude_categories=["Cs"])).filter(str.strip)
@@ -471,7 +471,7 @@ def test_lines_that_a_split_shares_with_train_are_counted(tmp_path: Path) -> Non
 MILLION = """
 import sys, time
 from pathlib import Path
-from regard.data.text import read_pairs
+from regard.data.text.parallel_files import read_pairs
 start = time.process_time()
 corpus = read_pairs([Path(sys.argv[1])])
 assert [len(corpus.splits[split]) for split in ("train", "val")] == [998_000, 2_000]

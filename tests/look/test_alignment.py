@@ -9,7 +9,8 @@ from regard.data.builtin.phrasebook import phrases
 from regard.data.tokenizer import train as train_tokenizer
 from regard.data.vocabulary import KINDS
 from regard.look.alignment import MEAN, Links, best, by_word, error_rate, error_rates, links, mutual
-from regard.look.record import Labels, Record
+from regard.look.axes import AxisPair
+from regard.look.record import Record
 from regard.look.wordpieces import readable, words
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
@@ -31,7 +32,7 @@ def test_pieces_of_any_tokenizer_make_the_words_between_blanks(kind: str) -> Non
 
 def test_source_pieces_are_summed_and_target_pieces_averaged() -> None:
     weights = np.array([[[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25], [0.0, 0.5, 0.0, 0.5]]])
-    labels = Labels((" a", "b", "</s>"), (" x", "y", " z", "</s>"))
+    labels = AxisPair((" a", "b", "</s>"), (" x", "y", " z", "</s>"))
     np.testing.assert_allclose(by_word(weights, labels), [[[0.625, 0.25]]])
 
 
@@ -58,7 +59,7 @@ def test_the_error_rate_is_that_of_och_and_ney() -> None:
 def test_attention_that_is_the_alignment_has_no_error_and_the_mean_counts_as_a_head() -> None:
     site = "decoder.blocks.0.cross"
     right, wrong = np.eye(4)[[1, 0, 2, 3]], np.eye(4)[[0, 0, 0, 0]]
-    labels = Labels((" a", " b", " c", "</s>"), (" x", " y", " z", "</s>"))
+    labels = AxisPair((" a", " b", " c", "</s>"), (" x", " y", " z", "</s>"))
     record = Record({site: np.stack([wrong, right]).astype(np.float32),
                      "decoder.blocks.0.self": np.eye(4, dtype=np.float32)[None]},
                     {site: labels, "decoder.blocks.0.self": labels}, {site: (0, 1), "decoder.blocks.0.self": (0,)})

@@ -50,15 +50,15 @@ class Live:
 def searched(predictor: Predictor, text: str, *, longest: int) -> Live:
     """Beam search as it is written on a blackboard: every step watched, every beam's weights carried along by hand."""
     model, task = predictor.model, predictor.task
-    source = torch.tensor([[*task.source_tokens.encode([text])[0], task.source_tokens.end]])
+    source = torch.tensor([[*task.data.source_tokens.encode([text])[0], task.data.source_tokens.end]])
     state = model.begin(1, model.encode(source))
-    never = [task.target_tokens.pad, task.target_tokens.start]
+    never = [task.data.target_tokens.pad, task.data.target_tokens.start]
     live, ended = [Live()], []
     for step in range(1, longest + 1):
-        newest = torch.tensor([[beam.tokens[-1] if beam.tokens else task.target_tokens.start] for beam in live])
+        newest = torch.tensor([[beam.tokens[-1] if beam.tokens else task.data.target_tokens.start] for beam in live])
         with watch(model, "decoder.*") as seen:
             logits = model.logits(model.step(newest, state))[:, 0]
-        logits[:, [*never, *range(len(task.target_tokens), logits.shape[1])]] = -math.inf
+        logits[:, [*never, *range(len(task.data.target_tokens), logits.shape[1])]] = -math.inf
         chances = logits.log_softmax(-1) + torch.tensor([beam.total for beam in live])[:, None]
         best = chances.flatten().topk(2 * SIZE)
         candidates = []
@@ -69,7 +69,7 @@ def searched(predictor: Predictor, text: str, *, longest: int) -> Live:
                        for site in seen}
             parent = live[beam]
             candidates.append(Live([*parent.tokens, token], total, [*parent.beams, beam], [*parent.steps, weights]))
-        ends = [one.tokens[-1] == task.target_tokens.end or step == longest for one in candidates]
+        ends = [one.tokens[-1] == task.data.target_tokens.end or step == longest for one in candidates]
         ended += [one for one, end in list(zip(candidates, ends, strict=True))[:SIZE] if end]
         ended = sorted(ended, key=lambda one: -one.score)[:SIZE]
         live = [one for one, end in zip(candidates, ends, strict=True) if not end][:SIZE]
@@ -83,9 +83,9 @@ def searched(predictor: Predictor, text: str, *, longest: int) -> Live:
 def test_the_weights_are_those_of_an_eager_search_reordered_by_hand(predictor: Predictor, text: str) -> None:
     record = predictor.look(text, only="decoder.*")
     by_hand = searched(predictor, text, longest=32)
-    end = predictor.task.target_tokens.end
+    end = predictor.task.data.target_tokens.end
     written = [token for token in by_hand.tokens if token != end]
-    assert predictor.task.target_tokens.decode([written]) == predictor.predict([text])
+    assert predictor.task.data.target_tokens.decode([written]) == predictor.predict([text])
     assert set(record) == {site for site in sites(predictor.model) if site.startswith("decoder")}
     for site, weights in record.items():
         for row, step in enumerate(by_hand.steps):

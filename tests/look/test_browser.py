@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from regard.look.axes import AxisPair
 from regard.look.choices import Choice, Output
 from regard.look.explain import Caught, Steps, catch_all
 from regard.look.page import Page, page
-from regard.look.record import Labels, Record
+from regard.look.record import Record
 from regard.look.vectors import vectors
 from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
@@ -55,7 +56,7 @@ def translation(targets: tuple[str, ...] = TARGETS, sources: tuple[str, ...] = S
     for site in (OWN, CROSS):
         one = call(site)
         weights[site] = one.attend.weights(*one.inputs[:2], mask=one.options["mask"])[0].numpy()
-    labels = {OWN: Labels(targets, ("<s>", *targets[:-1])), CROSS: Labels(targets, sources)}
+    labels = {OWN: AxisPair(targets, ("<s>", *targets[:-1])), CROSS: AxisPair(targets, sources)}
     return Record(weights, labels, dict.fromkeys(weights, (0, 1, 2, 3)))
 
 
@@ -371,7 +372,8 @@ def test_every_score_has_its_steps_and_so_has_every_site(browser: Any, tmp_path:
     initialize(model, seed=0)
     with torch.no_grad(), catch_all(model) as caught, watch(model) as seen:
         model(torch.tensor([[3, 4, 5, 6, 7]]), torch.tensor([[1, 11, 12, 13]]))
-    labels = {site: Labels(TARGETS[: weights.shape[2]], SOURCES[: weights.shape[3]]) for site, weights in seen.items()}
+    labels = {site: AxisPair(TARGETS[: weights.shape[2]], SOURCES[: weights.shape[3]])
+              for site, weights in seen.items()}
     record = Record({site: weights[0].numpy() for site, weights in seen.items()}, labels, seen.heads)
     file = tmp_path / "scores.html"
     file.write_text(page(record, vectors=vectors(caught, record)).html, encoding="utf-8")
@@ -395,7 +397,7 @@ def test_many_keys_are_the_heaviest_and_one_row_for_the_rest(browser: Any, tmp_p
     q, k, v = (torch.randn(1, 1, 300, 4) for _ in range(3))
     caught = Caught(attend, (q, k, v), {"mask": mask}, attend(q, k, v, mask=mask))
     record = Record({"blocks.0.self": attend.weights(q, k, mask=mask)[0].numpy()},
-                    {"blocks.0.self": Labels(words, words)}, {"blocks.0.self": (0,)})
+                    {"blocks.0.self": AxisPair(words, words)}, {"blocks.0.self": (0,)})
     file = tmp_path / "long.html"
     file.write_text(page(record, vectors=vectors({"blocks.0.self": caught}, record)).html, encoding="utf-8")
     tab = Tab(browser).open(file, "#view=explain&row=280&column=290")
@@ -472,7 +474,7 @@ def test_a_hostile_word_is_shown_and_never_run(browser: Any, tmp_path: Path) -> 
 
 def test_what_was_left_out_is_said_and_8_bits_still_know_a_weight(browser: Any, tmp_path: Path) -> None:
     words = tuple(f" w{i}" for i in range(100))
-    record = Record({CROSS: attention(1, 100, 100)}, {CROSS: Labels(words, words[::-1])}, {CROSS: (0,)})
+    record = Record({CROSS: attention(1, 100, 100)}, {CROSS: AxisPair(words, words[::-1])}, {CROSS: (0,)})
     made = page(record, limit=len(page(record).html) - 2_000)
     file = tmp_path / "left.html"
     file.write_text(made.html, encoding="utf-8")
@@ -515,7 +517,7 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(tab: Tab) -> N
 def test_any_record_has_its_page(browser: Any, tmp_path: Path, name: str, rows: int, columns: int,
                                  heads: tuple[int, ...]) -> None:
     words = tuple(f" w{i}" for i in range(700))
-    record = Record({name: attention(len(heads), rows, columns)}, {name: Labels(words[:rows], words[:columns])},
+    record = Record({name: attention(len(heads), rows, columns)}, {name: AxisPair(words[:rows], words[:columns])},
                     {name: heads})
     file = tmp_path / "any.html"
     file.write_text(page(record).html, encoding="utf-8")
@@ -533,7 +535,7 @@ def test_a_matrix_of_4096_squared_is_moved_smoothly(browser: Any, tmp_path: Path
     weights /= weights.sum(-1, keepdims=True)
     words = tuple(f" w{i}" for i in range(size))
     file = tmp_path / "large.html"
-    file.write_text(page(Record({"blocks.0.self": weights}, {"blocks.0.self": Labels(words, words)},
+    file.write_text(page(Record({"blocks.0.self": weights}, {"blocks.0.self": AxisPair(words, words)},
                                 {"blocks.0.self": (0,)})).html, encoding="utf-8")
     tab = Tab(browser).open(file, "#view=matrix")
     tab.page.mouse.move(600, 450)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.look.axes import AxisPair
 from regard.look.gallery import Attention, Mistake, page, spread
-from regard.look.record import Labels
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
 
@@ -23,7 +23,7 @@ HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
 def mistake(source: str = "le chat", answer: str = "a cat", *, loss: float = 1.0, sharp: bool = True) -> Mistake:
     weights = np.eye(2, dtype=np.float32) if sharp else np.full((2, 2), 0.5, dtype=np.float32)
     return Mistake(source, "the cat", answer, loss, len(source.split()),
-                   Attention(Labels((" a", " cat"), (" le", " chat")), weights))
+                   Attention(AxisPair((" a", " cat"), (" le", " chat")), weights))
 
 
 class Seen(HTMLParser):
@@ -79,7 +79,7 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
 
 def test_a_hostile_text_is_shown_and_never_run() -> None:
     harmless = {tag for tag, _ in shown(mistake()).tags}
-    looked = Attention(Labels((HOSTILE, HOSTILE), (HOSTILE, HOSTILE)), np.eye(2, dtype=np.float32))
+    looked = Attention(AxisPair((HOSTILE, HOSTILE), (HOSTILE, HOSTILE)), np.eye(2, dtype=np.float32))
     seen = shown(Mistake(HOSTILE, HOSTILE, "", 1.0, 1, looked))
     assert {tag for tag, _ in seen.tags} <= harmless | {"i", "mark"}
     assert len(seen.all("script")) == 1

@@ -8,8 +8,9 @@ import torch
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
+from regard.look.axes import AxisPair
 from regard.look.heatmap import READABLE, grid, head, matrix, positions, save, scaling, triangle
-from regard.look.record import Labels, Record
+from regard.look.record import Record
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.nn.positions import Fourier, Learned, Sinusoidal, Table
@@ -25,8 +26,8 @@ def some_weights(*shape: int) -> np.ndarray:
 
 @pytest.fixture
 def record() -> Record:
-    labels = {CROSS: Labels((" I", " am", "</s>"), (" je", " suis", "$x", "</s>")),
-              SELF: Labels((" I", " am", "</s>"), ("<s>", " I", " am"))}
+    labels = {CROSS: AxisPair((" I", " am", "</s>"), (" je", " suis", "$x", "</s>")),
+              SELF: AxisPair((" I", " am", "</s>"), ("<s>", " I", " am"))}
     return Record({CROSS: some_weights(4, 3, 4), SELF: some_weights(3, 3, 3)}, labels,
                   {CROSS: (0, 1, 2, 5), SELF: (0, 1, 2)})
 
@@ -62,8 +63,8 @@ def test_a_glob_that_chooses_nothing_is_refused(record: Record) -> None:
 def test_the_scale_is_logarithmic_where_one_token_swallows_it() -> None:
     plain = some_weights(6, 5)
     sink = np.concatenate([np.full((6, 1), 0.9), plain * 0.1], axis=1)
-    words = Labels(tuple("abcdef"), tuple("abcdef"))
-    less = Labels(words.targets, words.sources[:5])
+    words = AxisPair(tuple("abcdef"), tuple("abcdef"))
+    less = AxisPair(words.targets, words.sources[:5])
 
     def norm(figure: Figure) -> Normalize:
         return figure.axes[0].images[0].norm
@@ -76,11 +77,11 @@ def test_the_scale_is_logarithmic_where_one_token_swallows_it() -> None:
 
 def test_more_words_than_one_can_read_are_left_out() -> None:
     many = tuple(f" {n}" for n in range(READABLE + 1))
-    assert labels(matrix(some_weights(3, READABLE + 1), Labels((" a", " b", " c"), many))) == (["a", "b", "c"], [])
+    assert labels(matrix(some_weights(3, READABLE + 1), AxisPair((" a", " b", " c"), many))) == (["a", "b", "c"], [])
 
 
 def test_any_words_and_no_weights_at_all_are_written(tmp_path: Path) -> None:
-    hostile = Labels((" $\\frac{", "日本", "\\x00"), (" <b>", " ̈", "🙂"))
+    hostile = AxisPair((" $\\frac{", "日本", "\\x00"), (" <b>", " ̈", "🙂"))
     save(matrix(some_weights(3, 3), hostile, title="$x_"), tmp_path / "new" / "x.png")
     save(matrix(np.zeros((3, 3)), hostile), tmp_path / "zero.svg")
     assert (tmp_path / "new" / "x.png").read_bytes().startswith(b"\x89PNG")
@@ -106,7 +107,7 @@ def test_the_triangle_shows_that_the_future_is_not_seen() -> None:
 
     def look() -> Record:
         decoder(decoder.embed(torch.arange(4)[None]))
-        words = Labels(tuple("abcd"), tuple("abcd"))
+        words = AxisPair(tuple("abcd"), tuple("abcd"))
         return Record({"blocks.0.self": np.zeros((1, 4, 4), np.float32)}, {"blocks.0.self": words},
                       {"blocks.0.self": (0,)})
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer import train as train_tokenizer
+from regard.look.axes import AxisPair
 from regard.look.measure import by_head, distance, entropy, first, moved, rollout
-from regard.look.record import Labels, Record
+from regard.look.record import Record
 from regard.models.decoder import Decoder
 from regard.models.encoder import Encoder
 from regard.nn.init import initialize
@@ -28,7 +29,7 @@ def some_weights(*shape: int, seed: int = 0) -> np.ndarray:
 
 def record(weights: np.ndarray) -> Record:
     targets, sources = (tuple(f" w{i}" for i in range(size)) for size in weights.shape[1:])
-    return Record({SITE: weights}, {SITE: Labels(targets, sources)}, {SITE: tuple(range(len(weights)))})
+    return Record({SITE: weights}, {SITE: AxisPair(targets, sources)}, {SITE: tuple(range(len(weights)))})
 
 
 @given(st.integers(0, 99), st.integers(1, 20))

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.look.axes import AxisPair
 from regard.look.choices import Output
 from regard.look.document import STATIC
 from regard.look.page import Page, pack, page
-from regard.look.record import Labels, Record
+from regard.look.record import Record
 from regard.look.terminal import draw
 from regard.predictor import Predictor, load
 from regard.settings.errors import UserError
@@ -29,7 +30,7 @@ def record_of(heads: int = 4, rows: int = 24, columns: int = 32, sites: int = 3)
     random = np.random.default_rng(0)
     weights = {f"decoder.blocks.{i}.cross": random.dirichlet(np.ones(columns), (heads, rows)).astype(np.float32)
                for i in range(sites)}
-    labels = Labels(tuple(f" t{i}" for i in range(rows)), tuple(f" s{i}" for i in range(columns)))
+    labels = AxisPair(tuple(f" t{i}" for i in range(rows)), tuple(f" s{i}" for i in range(columns)))
     return Record(weights, dict.fromkeys(weights, labels), dict.fromkeys(weights, tuple(range(heads))))
 
 
@@ -100,7 +101,8 @@ HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>",
 
 def test_no_word_becomes_markup() -> None:
     words = tuple(HOSTILE)
-    record = Record({"<b>.0": np.full((1, 6, 6), 1 / 6, np.float32)}, {"<b>.0": Labels(words, words)}, {"<b>.0": (0,)})
+    weights = {"<b>.0": np.full((1, 6, 6), 1 / 6, np.float32)}
+    record = Record(weights, {"<b>.0": AxisPair(words, words)}, {"<b>.0": (0,)})
     made = page(record, source="".join(words), output=Output(HOSTILE[1], ()), about="<i>")
     made.html.encode()
     tags = re.findall(r"<(script|img|b>|i>|!--)", made.html)
@@ -213,7 +215,7 @@ def test_what_cannot_be_looked_at_is_said(run: Path, tmp_path: Path, text: str, 
 def test_what_could_have_been_said_belongs_to_what_was(predictor: Predictor) -> None:
     told, record = predictor.choices("il dort", best=3), predictor.look("il dort")
     assert predictor.task.predict(predictor.model, ["il dort"])[0].text == told.text
-    assert record.labels["decoder.blocks.0.cross"].targets == tuple(choice.token for choice in told.choices)
+    assert record.axes["decoder.blocks.0.cross"].targets == tuple(choice.token for choice in told.choices)
     for choice in told.choices[:-1]:  # the last may be the end that no search would wait for
         assert choice.best[0] == (choice.token, pytest.approx(choice.probability))  # beam 1 takes the likeliest
     for choice in told.choices:

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.look.record import Labels, Record
+from regard.look.axes import AxisPair
+from regard.look.record import Record
 from regard.settings.errors import UserError
 
 
@@ -14,8 +15,8 @@ def record() -> Record:
     random = np.random.default_rng(0)
     weights = {"decoder.blocks.0.cross": random.dirichlet(np.ones(3), (4, 2)).astype(np.float32),
                "decoder.blocks.0.self": random.dirichlet(np.ones(2), (4, 2)).astype(np.float32)}
-    labels = {"decoder.blocks.0.cross": Labels((" I", "</s>"), (" je", " suis", "</s>")),
-              "decoder.blocks.0.self": Labels((" I", "</s>"), ("<s>", " I"))}
+    labels = {"decoder.blocks.0.cross": AxisPair((" I", "</s>"), (" je", " suis", "</s>")),
+              "decoder.blocks.0.self": AxisPair((" I", "</s>"), ("<s>", " I"))}
     return Record(weights, labels, dict.fromkeys(weights, (0, 1, 2, 3)))
 
 
@@ -24,7 +25,7 @@ def test_it_comes_back_as_it_was(record: Record, tmp_path: Path) -> None:
     back = Record.load(tmp_path / "record.safetensors")
     assert list(back) == list(record)
     assert all(np.array_equal(back[site], record[site]) for site in record)
-    assert (back.labels, back.heads) == (record.labels, record.heads)
+    assert (back.axes, back.heads) == (record.axes, record.heads)
 
 
 def test_the_mean_is_over_heads(record: Record) -> None:
@@ -49,7 +50,7 @@ def test_a_file_that_is_no_record_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_notebook_shows_its_words_and_runs_none_of_them(record: Record) -> None:
     site = "decoder.blocks.0.cross"
-    hostile = Record({site: record[site]}, {site: Labels(("<img onerror=alert(1)>", "b"), ("<script>", "x", "y"))},
+    hostile = Record({site: record[site]}, {site: AxisPair(("<img onerror=alert(1)>", "b"), ("<script>", "x", "y"))},
                      {site: (0, 1, 2, 3)})
     page = hostile._repr_html_()
     assert "&lt;script&gt;" in page

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.record import Labels, Record
+from regard.look.axes import AxisPair
+from regard.look.record import Record
 from regard.look.terminal import SHADES, _columns, draw, telling
 
 SITE = "decoder.blocks.0.cross"
@@ -15,7 +16,7 @@ WORD = st.text(st.sampled_from("abcé日本"), min_size=1, max_size=16).map(lamb
 
 def record(weights: list[list[float]], targets: list[str], sources: list[str]) -> Record:
     array = np.array([weights], dtype=np.float32)
-    return Record({SITE: array}, {SITE: Labels(tuple(targets), tuple(sources))}, {SITE: (5,)})
+    return Record({SITE: array}, {SITE: AxisPair(tuple(targets), tuple(sources))}, {SITE: (5,)})
 
 
 def test_it_is_a_picture_of_the_weights() -> None:
@@ -53,8 +54,8 @@ def test_colour_changes_no_character(sources: list[str], targets: list[str]) -> 
 
 def test_the_last_attention_between_two_texts_tells_most() -> None:
     one, other = (" a", " b"), (" c", " d")
-    labels = {"encoder.0": Labels(one, one), "cross.0": Labels(other, one), "cross.1": Labels(other, one),
-              "decoder.1": Labels(other, ("<s>", " c"))}
+    labels = {"encoder.0": AxisPair(one, one), "cross.0": AxisPair(other, one), "cross.1": AxisPair(other, one),
+              "decoder.1": AxisPair(other, ("<s>", " c"))}
     weights = dict.fromkeys(labels, np.full((1, 2, 2), 0.5, np.float32))
     assert telling(Record(weights, labels, dict.fromkeys(labels, (0,)))) == "cross.1"
     own = {site: labels[site] for site in ("encoder.0", "decoder.1")}

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from regard.look.axes import AxisPair
 from regard.look.explain import Caught, catch_all
 from regard.look.page import VECTORS, Page, page
-from regard.look.record import Labels, Record
+from regard.look.record import Record
 from regard.look.vectors import Vectors, vectors
 from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
@@ -30,7 +31,7 @@ def looked(source: torch.Tensor = SOURCE, *, heads: list[int] | None = None,
     with torch.no_grad(), catch_all(model) as caught, watch(model, heads=heads) as seen:
         model(source, TARGET, mask=Mask(keys=source != 0))
     words = tuple(f" {i}" for i in range(9))
-    labels = {site: Labels(words[: each.shape[2]], words[: each.shape[3]]) for site, each in seen.items()}
+    labels = {site: AxisPair(words[: each.shape[2]], words[: each.shape[3]]) for site, each in seen.items()}
     return caught, Record({site: each[0].numpy() for site, each in seen.items()}, labels, seen.heads)
 
 
@@ -92,7 +93,7 @@ def test_what_is_packed_gives_the_steps_again(score: str, positions: str, kv_hea
 def test_padding_has_no_vectors() -> None:
     caught, record = looked(torch.tensor([[3, 4, 5, 0, 0]]))
     short = {site: weights[:, :, :3] if site.endswith("cross") else weights for site, weights in record.items()}
-    found = vectors(caught, Record(short, record.labels, record.heads))["decoder.blocks.1.cross"]
+    found = vectors(caught, Record(short, record.axes, record.heads))["decoder.blocks.1.cross"]
     assert found.keys.shape == (4, 3, 8)
     assert found.seen.all()
 
@@ -100,7 +101,7 @@ def test_padding_has_no_vectors() -> None:
 def test_what_was_not_caught_in_one_pass_has_no_steps() -> None:
     caught, record = looked()
     longer = {site: np.concatenate([weights, weights], 1) for site, weights in record.items()}
-    assert vectors(caught, Record(longer, record.labels, record.heads)) == {}
+    assert vectors(caught, Record(longer, record.axes, record.heads)) == {}
     assert vectors(caught, record.mean()) == {}
     assert vectors({}, record) == {}
 

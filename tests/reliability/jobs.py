@@ -27,8 +27,8 @@ from regard import manifest
 from regard.checkpoint import Checkpoint
 from regard.cli import main
 from regard.settings.load import load
-from regard.settings.presets import base
 from regard.settings.schema import Run
+from regard.tasks.traits import defaults
 
 __all__ = ["FEW", "JOBS", "NAMES", "SOURCE", "WRITTEN", "Job", "Outcome", "Process", "assert_same", "contents",
            "copy_data", "digest", "lines", "losses"]
@@ -89,7 +89,7 @@ class Job:
     @property
     def run(self) -> Run:
         """What `regard train` makes of the settings."""
-        return load(None, (*SMALL, *JOBS[self.name], *self.settings), base=base(self.task, built_in=True))
+        return load(None, (*SMALL, *JOBS[self.name], *self.settings), base=defaults(self.task, built_in=True))
 
     def words(self, folder: Path, *options: str) -> list[str]:
         """Of the command line, after `regard`."""

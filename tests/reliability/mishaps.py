@@ -50,7 +50,7 @@ def main() -> None:
     def noting(run: Any) -> Any:
         """A task whose batches know their examples."""
         task = make(run)
-        collate, prepare = task.collate, task.prepare
+        collate, prepare = task.data.collate, task.data.prepare
 
         def collated(split: str, chosen: Any) -> Any:
             batch = collate(split, chosen)
@@ -61,7 +61,7 @@ def main() -> None:
             time.sleep(0 if RANK else 2 * PATIENCE)
             return prepare(folder)
 
-        task.collate, task.prepare = collated, prepared  # type: ignore[method-assign]
+        task.data.collate, task.data.prepare = collated, prepared  # type: ignore[method-assign]
         return task
 
     def noted(self: Update, batch: Any, step: int, counts: Mapping[str, float] | None = None) -> Any:

@@ -36,7 +36,7 @@ def is_the_same(folder: Path, joined: World, *, shard: bool) -> bool:
     run = load(folder / "run.json")
     run = replace(run, train=replace(run.train, fsdp=shard))
     task = make(run)
-    model = task.build(task.restore(folder))
+    model = task.build(task.data.restore(folder))
     initialize(model, seed=run.seed + 1)  # anything but what was saved
     world.parallelize(model, run.train, precision=torch.float32)
     optimizer = make_optimizer(model, run.train, device=CPU)

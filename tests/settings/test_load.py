@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from regard.settings.errors import UserError
 from regard.settings.load import differences, from_json, load, to_json
-from regard.settings.presets import PRESETS, base
+from regard.settings.presets import PRESETS
 from regard.settings.schema import Head, Recurrence, Run, Tower, Train
 from regard.settings.setting import COARSEST, FINEST, SECTIONS, SETTINGS, of, written
+from regard.tasks.traits import defaults
 from wording import says
 
 
@@ -435,7 +436,7 @@ def test_every_preset_is_called_by_its_name_and_fits_together() -> None:
     *((task, "hidden=gelu") for task in ("tag", "mask", "translate", "language", "detect")),
     *((task, part) for task in ("translate", "language") for part in ("pool=mean", "normalize=true"))])
 def test_a_part_of_a_head_is_refused_where_the_task_does_not_read_it(task: str, part: str) -> None:
-    plain = base(task, built_in=False)
+    plain = defaults(task, built_in=False)
     with pytest.raises(UserError, match=rf"^model\.head\.{part}: has no effect on {task}; only .* use it; remove it$"):
         load(None, [f"model.head.{part}"], base=plain)
     load(None, ["model.head.hidden=none"], base=plain)
@@ -445,6 +446,6 @@ def test_a_part_of_a_head_is_refused_where_the_task_does_not_read_it(task: str, 
 
 def test_a_classifier_has_the_head_that_it_is_asked_for() -> None:
     for task in ("classify", "encode"):
-        assert load(None, ["model.head.hidden=gelu"], base=base(task, built_in=False)).model.head.hidden == "gelu"
+        assert load(None, ["model.head.hidden=gelu"], base=defaults(task, built_in=False)).model.head.hidden == "gelu"
     for task in ("classify", "encode", "tag", "mask", "detect"):
-        assert load(None, ["model.head.pool=mean"], base=base(task, built_in=False)).model.head.pool == "mean"
+        assert load(None, ["model.head.pool=mean"], base=defaults(task, built_in=False)).model.head.pool == "mean"

@@ -14,15 +14,15 @@ from torch import Tensor
 from regard.check.consistency import checks
 from regard.data.batch import BatchSampler, BatchSpec
 from regard.data.labelled import Sample
+from regard.data.text.labelled_text import LabelBatch
+from regard.look.metrics import ClassificationMetrics, f1
 from regard.mistakes import mistakes
 from regard.predictor import Predictor, load
 from regard.settings.errors import UserError
 from regard.settings.load import load as settings
-from regard.settings.presets import base
 from regard.settings.schema import Run
-from regard.tasks.classification_metrics import ClassificationMetrics, f1
 from regard.tasks.classify import Classify
-from regard.tasks.labelled_text import LabelBatch
+from regard.tasks.traits import defaults
 from regard.training.loop import train
 
 TINY = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
@@ -33,7 +33,7 @@ COLOURS = ("red", "green", "blue")
 
 def run_of(data: Path | None, *more: str) -> Run:
     paths = [] if data is None else [f"data.paths={data}"]
-    return settings(None, [*TINY, *paths, *more], base=base("classify", built_in=data is None))
+    return settings(None, [*TINY, *paths, *more], base=defaults("classify", built_in=data is None))
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +83,14 @@ def test_a_text_may_have_several_labels_or_none(many: Path) -> None:
 
 
 def a_batch(task: Classify, split: str = "val") -> LabelBatch:
-    chosen = BatchSampler(task.lengths(split), tokens=512, seed=0)[0]
+    chosen = BatchSampler(task.data.lengths(split), tokens=512, seed=0)[0]
     # Three rows are empty.
-    return task.collate(split, BatchSpec(chosen.indices, len(chosen.indices) + 3, chosen.length))
+    return task.data.collate(split, BatchSpec(chosen.indices, len(chosen.indices) + 3, chosen.length))
 
 
 def logits(predictor: Predictor, batch: LabelBatch) -> Tensor:
     """Of each row by itself, without padding."""
-    pad = predictor.task.tokens.pad
+    pad = predictor.task.data.tokens.pad
     return torch.cat([predictor.model(row[row != pad][None]) for row in batch.tokens if (row != pad).any()])
 
 
@@ -179,7 +179,7 @@ def test_the_loss_of_a_split_is_the_one_that_training_reports(one: Path) -> None
 
 def test_what_is_taken_for_what_is_counted(one: Path) -> None:
     predictor = load(one)
-    predictor.task.add("odd", [Sample("the red car", ("blue",)), Sample("a red house", ("red",))])
+    predictor.task.data.add("odd", [Sample("the red car", ("blue",)), Sample("a red house", ("red",))])
     confusion = predictor.task.confusion(predictor.model, "odd")
     assert confusion.labels == ["blue", "green", "red"]
     assert confusion.counts.tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
@@ -224,7 +224,7 @@ def test_a_look_has_one_choice_among_the_labels(kind: str, request: pytest.Fixtu
     assert len(choice.best) == 2
     assert choice.best[0][0] == "red"
     assert predictor.choices("red things number 3", "blue").choices[0].probability < 0.5 < choice.probability
-    assert predictor.look("red things").labels["encoder.blocks.0.self"].sources[0] == "<s>"
+    assert predictor.look("red things").axes["encoder.blocks.0.self"].sources[0] == "<s>"
     with pytest.raises(UserError, match="'pink': no such label; there are blue, green, red"):
         predictor.choices("red things", "pink")
 
@@ -239,7 +239,7 @@ def test_every_check_holds_of_a_classifier(kind: str, request: pytest.FixtureReq
 
 def test_a_mistake_says_what_was_wanted_and_what_came(one: Path) -> None:
     predictor = load(one)
-    predictor.task.add("odd", [Sample("the red car", ("blue",)), Sample("a red house", ("red",))])
+    predictor.task.data.add("odd", [Sample("the red car", ("blue",)), Sample("a red house", ("red",))])
     found = mistakes(predictor.task, predictor.model, "odd")
     assert (found.sentences, found.wrong) == (2, 1)
     [mistake] = found.worst
@@ -274,16 +274,16 @@ def test_without_its_data_a_run_still_answers(one: Path, tmp_path: Path) -> None
 def test_other_labels_than_those_learned_are_refused(one: Path, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a car\tred\na cat\tpink\n")
     with pytest.raises(UserError, match=r"test.tsv:2: the label 'pink' is not one of those learned: blue, green, red"):
-        load(one).task.add_test_data([tmp_path / "test.tsv"])
+        load(one).task.data.add_test_data([tmp_path / "test.tsv"])
 
 
 def test_a_shifted_copy_keeps_its_labels(one: Path) -> None:
     predictor = load(one)
     predictor.read_data()
     task = predictor.task
-    name = task.shift("val", "length", seed=0)
+    name = task.data.shift("val", "length", seed=0)
     assert name == "val length"
-    for before, after in zip(task.of("val"), task.of(name), strict=True):
+    for before, after in zip(task.data.of("val"), task.data.of(name), strict=True):
         assert after.labels == before.labels
         assert before.text.startswith(after.text)
         assert len(after.text) < len(before.text)
@@ -300,22 +300,23 @@ def types_are_not_checked() -> Iterator[None]:
 @pytest.mark.usefixtures("types_are_not_checked")
 def test_the_mark_that_ends_a_built_in_sentence_does_not_tell_its_kind(tmp_path: Path) -> None:
     task = Classify(run_of(None, "data.built_in_size=200"))
-    task.prepare(tmp_path)
-    assert task.splits() == ["train", "val", "test", "test_combinations"]
-    assert {"negation", "open question", "statement", "two clauses", "yes-no question"} <= set(task.labels)
-    samples = [sample for split in task.samples for sample in task.of(split)]
+    task.data.prepare(tmp_path)
+    assert task.data.splits() == ["train", "val", "test", "test_combinations"]
+    assert {"negation", "open question", "statement", "two clauses", "yes-no question"} <= set(task.data.labels)
+    samples = [sample for split in task.data.samples for sample in task.data.of(split)]
     for mark in (".", "?", "!"):
         marked = {sample.labels for sample in samples if sample.text.endswith(mark)}
         assert {("statement",), ("yes-no question",), ("open question",), ("negation",)} <= marked
     assert sum(sample.text[-1] in ".?!" for sample in samples) == pytest.approx(len(samples) / 2, rel=0.15)
-    trained = {text.rstrip(".?!") for text in task.tokens.decode([row.tolist() for row in task.ids["train"][0]])}
+    rows = [row.tolist() for row in task.data.ids["train"][0]]
+    trained = {text.rstrip(".?!") for text in task.data.tokens.decode(rows)}
     assert not trained & {sample.text.lower().rstrip(".?!") for sample in samples}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("types_are_not_checked")
 def test_a_bare_run_tells_the_kinds_of_unseen_sentences_apart(tmp_path: Path) -> None:
-    scores = train(base("classify", built_in=True), tmp_path / "run", quiet=True)
+    scores = train(defaults("classify", built_in=True), tmp_path / "run", quiet=True)
     assert min(scores[split]["accuracy"] for split in scores) > 0.98
     texts = ["are you tired", "You are tired.", "Where are you?", "You are not tired."]
     assert load(tmp_path / "run").predict(texts) == ["yes-no question", "statement", "open question", "negation"]

@@ -13,16 +13,17 @@ import torch.nn.functional as F
 from killing import killed_at
 from regard.check.consistency import checks
 from regard.data.batch import BatchSpec
+from regard.data.text.masked_text import MaskedBatch
+from regard.data.text.token_stream import IGNORED
 from regard.mistakes import mistakes
 from regard.models.electra import Detector
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.presets import PRESETS, base
+from regard.settings.presets import PRESETS
 from regard.settings.schema import Run
 from regard.tasks.detect import Detect, drawn
-from regard.tasks.masked_text import MaskedBatch
-from regard.tasks.token_stream import IGNORED
+from regard.tasks.traits import defaults
 from regard.training.loop import train
 
 DOCUMENTS = ["the cat sat on the mat.\nit was a small cat.\nthe mat was red.\n" * 2, "a dög barks.\n",
@@ -33,7 +34,7 @@ def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
                        "train.steps=2", "train.batch_tokens=64", "data.max_tokens=24", "device=cpu", "masking.rate=0.3",
                        "train.precision=float32", f"data.paths={data}", *overrides],
-                base=base("detect", built_in=False))
+                base=defaults("detect", built_in=False))
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +49,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Detect, Detector]:
     task = Detect(tiny(data))
-    model = task.build(task.prepare(tmp_path_factory.mktemp("run")))
+    model = task.build(task.data.prepare(tmp_path_factory.mktemp("run")))
     initialize(model, seed=0)
     return task, model.eval()
 
 
 def everything(task: Detect, split: str = "train") -> MaskedBatch:
     """All rows, and an empty one besides."""
-    lengths = task.lengths(split)
-    return task.collate(split, BatchSpec(np.arange(len(lengths)), len(lengths) + 1, int(lengths.max()) + 2))
+    lengths = task.data.lengths(split)
+    return task.data.collate(split, BatchSpec(np.arange(len(lengths)), len(lengths) + 1, int(lengths.max()) + 2))
 
 
 def original(batch: MaskedBatch) -> torch.Tensor:
@@ -71,8 +72,8 @@ def test_all_that_is_asked_for_is_hidden_from_the_generator(made: tuple[Detect, 
     task, _ = made
     batch = everything(task)
     asked = batch.targets != IGNORED
-    assert (batch.tokens.gather(1, batch.places)[asked] == task.tokens.mask).all()
-    assert int((batch.tokens == task.tokens.mask).sum()) == int(asked.sum()) == batch.counts["nll"]
+    assert (batch.tokens.gather(1, batch.places)[asked] == task.data.tokens.mask).all()
+    assert int((batch.tokens == task.data.tokens.mask).sum()) == int(asked.sum()) == batch.counts["nll"]
 
 
 def test_a_filling_that_is_what_stood_there_counts_as_the_original(made: tuple[Detect, Detector]) -> None:
@@ -101,7 +102,7 @@ def test_only_blanks_are_filled_and_a_label_says_whether_a_token_differs(made: t
     whole = original(batch)
     assert torch.equal(filled.replaced, filled.tokens != whole)
     assert filled.replaced.any()
-    hidden = batch.tokens == task.tokens.mask
+    hidden = batch.tokens == task.data.tokens.mask
     assert (filled.tokens == whole)[~hidden].all()
 
 
@@ -129,7 +130,7 @@ def test_the_loss_is_the_generator_s_at_the_blanks_and_the_detector_s_at_every_t
         generated = found = tokens = 0.0
         for row, places, targets, read, wrong in zip(batch.tokens, batch.places, batch.targets, filled.tokens,
                                                      filled.replaced, strict=True):
-            real = row != task.tokens.pad
+            real = row != task.data.tokens.pad
             if not real.any():
                 continue
             logits = model.generator.logits(model.generator(row[real][None]))[0]
@@ -150,14 +151,14 @@ def test_padding_that_the_generator_draws_is_seen_as_any_other_token_is(made: tu
     batch, bias, total = everything(task), model.generator.words.output.bias, 0.0
     before = bias.detach().clone()
     with torch.no_grad():
-        bias[task.tokens.pad] = 1e3
+        bias[task.data.tokens.pad] = 1e3
         filled, detector = task._filled(model, batch), task.loss(model, batch)[2]
         bias.copy_(before)
         for row, read, wrong in zip(batch.tokens, filled.tokens, filled.replaced, strict=True):
-            if (real := row != task.tokens.pad).any():
+            if (real := row != task.data.tokens.pad).any():
                 logits = model(read[real][None])[0]
                 total += float(F.binary_cross_entropy_with_logits(logits, wrong[real].float(), reduction="sum"))
-    assert (filled.tokens[batch.tokens == task.tokens.mask] == task.tokens.pad).all()
+    assert (filled.tokens[batch.tokens == task.data.tokens.mask] == task.data.tokens.pad).all()
     assert float(detector.total) == pytest.approx(total, rel=1e-5)
 
 
@@ -208,8 +209,8 @@ def test_a_text_comes_back_with_marks_around_what_does_not_belong(made: tuple[De
     for text, answer in zip(texts, task.predict(model, texts), strict=True):
         assert re.sub(r"\[\[(.+?)\]\]", r"\1", answer.text) == text
         assert all(0 <= choice.probability <= 1 for choice in answer.choices)
-        [ids] = task.tokens.encode([text])
-        assert [choice.token for choice in answer.choices] == task.tokens.pieces(ids)
+        [ids] = task.data.tokens.encode([text])
+        assert [choice.token for choice in answer.choices] == task.data.tokens.pieces(ids)
         [alone] = task.predict(model, [text])
         assert alone.text == answer.text
     with patch.object(Detector, "forward", lambda self, tokens, **_: torch.full(tokens.shape, 3.0)):
@@ -227,7 +228,7 @@ def test_that_a_text_was_cut_is_said(made: tuple[Detect, Detector]) -> None:
 
 def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detector]) -> None:
     task, model = made
-    examples = task.examples("val")
+    examples = task.data.examples("val")
     assert examples
     answers = task.greedy_answers(model, examples)
     for example, answer in zip(examples, answers, strict=True):
@@ -248,11 +249,11 @@ def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detect
 def test_a_mistake_shows_all_that_each_token_looked_at_where_the_first_has_an_attention_of_its_own(
         data: Path, tmp_path: Path) -> None:
     task = Detect(tiny(data, "model.window=2", "model.global_projections=true"))
-    model = task.build(task.prepare(tmp_path))
+    model = task.build(task.data.prepare(tmp_path))
     initialize(model, seed=0)
     [worst, *_] = mistakes(task, model.eval(), "val").worst
     assert worst.attention is not None
-    assert len(worst.attention.labels.targets) > 5
+    assert len(worst.attention.axes.targets) > 5
     assert np.allclose(worst.attention.weights.sum(1), 1, atol=1e-5)
 
 
@@ -260,7 +261,7 @@ def test_a_look_and_the_choices_are_of_the_detector(made: tuple[Detect, Detector
     task, model = made
     [record], [output] = task.look(model, ["the cat sat"], only=task.acting), task.choices(model, ["the cat sat"])
     assert all(site.startswith("encoder.") for site in record)
-    labels = next(iter(record.labels.values()))
+    labels = next(iter(record.axes.values()))
     assert labels.targets == tuple(choice.token for choice in output.choices)
     assert all(sum(chance for _, chance in choice.best) == pytest.approx(1) for choice in output.choices)
     assert all(check.holds for check in checks(task.probe(model)))
@@ -289,7 +290,7 @@ def test_a_second_sentence_is_refused(data: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_built_in_run_finds_what_does_not_belong(tmp_path: Path) -> None:
-    run = load(None, ["device=cpu", "train.steps=400"], base=base("detect", built_in=True))
+    run = load(None, ["device=cpu", "train.steps=400"], base=defaults("detect", built_in=True))
     scores = train(run, tmp_path, quiet=True)["test"]
     assert scores["precision"] > 3 * scores["replaced"]
     assert scores["detector_accuracy"] > 1 - scores["replaced"]

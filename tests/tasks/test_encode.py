@@ -15,7 +15,9 @@ import regard
 from regard.check.consistency import checks
 from regard.checkpoint import named_tensors, write_json
 from regard.convert.run import finish, import_run
+from regard.data.text.rows import by_length
 from regard.data.tokenizer import train
+from regard.generate.text_vectors import vectors
 from regard.models.encoder_only import EncoderOnly
 from regard.nn.head import pooled
 from regard.nn.init import initialize
@@ -24,7 +26,6 @@ from regard.settings.errors import NotFinite, UserError
 from regard.settings.load import to_json
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Data, Run
-from regard.tasks.reading import alike, vectors
 
 WORDS = ["the", "theory", "of", "it", "is", "then", "the", "theme", "of", "other", "people", "who", "sleep"]
 TEXTS = [" ".join(WORDS[: 1 + number % 11]) for number in range(40)] + ["", "the " * 200]
@@ -55,7 +56,7 @@ def test_a_vector_is_that_of_the_text_alone(encoder: Callable[..., Predictor], p
     predictor = encoder(pool=pool, normalize=unit)
     found = predictor.embed(TEXTS)
     for text, vector in zip(TEXTS, found, strict=True):
-        (row,) = predictor.task._rows([text])
+        (row,) = predictor.task.data.rows([text])
         assert len(row) <= 32
         states = predictor.model(torch.tensor([row]))
         alone = pooled(states, torch.ones(1, len(row)).bool(), how=pool)[0]
@@ -79,7 +80,7 @@ def test_what_must_hold_of_every_model_holds_of_an_encoder(encoder: Callable[...
 def test_an_encoder_shows_what_it_looks_at(encoder: Callable[..., Predictor]) -> None:
     record = encoder().look("the theory")
     assert list(record) == ["encoder.blocks.0.self", "encoder.blocks.1.self"]
-    assert record.labels["encoder.blocks.0.self"].sources[0] == "<s>"
+    assert record.axes["encoder.blocks.0.self"].sources[0] == "<s>"
 
 
 def test_an_encoder_learns_nothing_and_says_so(encoder: Callable[..., Predictor], tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_narrow_numbers_point_the_same_way(encoder: Callable[..., Predictor], op
 
 def test_rows_of_one_length_are_read_together() -> None:
     rows = [[1] * length for length in [3] * 500 + [5] * 100 + [7, 9, 11]]
-    batches = list(alike(rows, pad=0, device=torch.device("cpu")))
+    batches = list(by_length(rows, pad=0, device=torch.device("cpu")))
     assert sorted(place for places, _ in batches for place in places) == list(range(603))
     assert all(tokens.numel() <= 1_024 for _, tokens in batches)
     padding = sum(int((tokens == 0).sum()) for _, tokens in batches)
@@ -139,7 +140,7 @@ def test_what_fails_in_one_of_the_threads_is_said(encoder: Callable[..., Predict
     predictor = encoder()
     torch.set_num_threads(2)
     with pytest.raises(IndexError):
-        vectors(predictor.model, [[5] * 30] * 99 + [[100_000]], pad=predictor.task.tokens.pad, pool="mean")
+        vectors(predictor.model, [[5] * 30] * 99 + [[100_000]], pad=predictor.task.data.tokens.pad, pool="mean")
     assert torch.get_num_threads() == 2
 
 

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from regard.data.batch import BatchSampler, BatchSpec
 from regard.data.shards import Counts, Shards
+from regard.data.text import token_stream as module
+from regard.data.text.token_stream import IGNORED
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.predictor import load as load_predictor
 from regard.settings.errors import Failure, NotFinite, UserError
 from regard.settings.load import load
-from regard.settings.presets import base
 from regard.settings.schema import Run, Search
-from regard.tasks import token_stream as module
 from regard.tasks.language import Language
-from regard.tasks.token_stream import IGNORED
+from regard.tasks.traits import defaults
 from regard.training.loop import train
 
 DOCUMENTS = ["the cat sat on the mat\n" * 4, "a dog, a dög\n", "x = [1, 2]\nfor y in x:\n    print(y)\n" * 3, "end"]
@@ -36,7 +36,7 @@ def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=2", "model.heads=2", "model.kv_heads=1", "model.dropout=0",
                        "tokens.vocabulary=300", "train.steps=2", "train.batch_tokens=64", "search.max_tokens=8",
                        "data.max_tokens=16", "device=cpu", f"data.paths={data}", *overrides],
-                base=base("language", built_in=False))
+                base=defaults("language", built_in=False))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def prepared(run: Run, folder: Path) -> tuple[Language, Decoder]:
     task = Language(run)
-    model = task.build(task.prepare(folder))
+    model = task.build(task.data.prepare(folder))
     initialize(model, seed=0)
     return task, model.eval()
 
@@ -73,9 +73,9 @@ class Plain:
 
 def ring(ids: list[int], longest: int, *, start: int = 1, end: int = 2) -> Language:
     """A task whose training text is these ids."""
-    task = Language(load(None, [f"data.max_tokens={longest}"], base=base("language", built_in=False)))
-    task.tokens = Plain(start, end)  # type: ignore[assignment]
-    task.ids = {"train": Shards([np.array(ids, dtype=np.uint16)])}
+    task = Language(load(None, [f"data.max_tokens={longest}"], base=defaults("language", built_in=False)))
+    task.data.tokens = Plain(start, end)  # type: ignore[assignment]
+    task.data.ids = {"train": Shards([np.array(ids, dtype=np.uint16)])}
     return task
 
 
@@ -89,10 +89,10 @@ def test_every_token_is_written_once_in_every_epoch_after_the_one_before_it(
         text: list[int], longest: int, epoch: int, rows: int) -> None:
     numbered = list(range(3, 3 + len(text)))
     task = ring(numbered, longest)
-    plan = BatchSampler(task.lengths("train"), tokens=rows * longest, seed=0)
+    plan = BatchSampler(task.data.lengths("train"), tokens=rows * longest, seed=0)
     met: list[int] = []
     for step in range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch):
-        batch = task.collate("train", plan[step])
+        batch = task.data.collate("train", plan[step])
         real = batch.write != IGNORED
         assert batch.counts == {"loss": int(real.sum()), "nll": int(real.sum())}
         follows = {id: numbered[(place + 1) % len(numbered)] for place, id in enumerate(numbered)}
@@ -104,8 +104,8 @@ def test_every_token_is_written_once_in_every_epoch_after_the_one_before_it(
 
 def test_rows_are_cut_elsewhere_in_every_epoch() -> None:
     task = ring(list(range(3, 200)), 20)
-    plan = BatchSampler(task.lengths("train"), tokens=1000, seed=0)
-    firsts = [task.collate("train", plan[epoch * plan.steps_per_epoch]).read[:, 0].sort().values.tolist()
+    plan = BatchSampler(task.data.lengths("train"), tokens=1000, seed=0)
+    firsts = [task.data.collate("train", plan[epoch * plan.steps_per_epoch]).read[:, 0].sort().values.tolist()
               for epoch in range(6)]
     assert len({tuple(first) for first in firsts}) == 6
     assert 3 in firsts[0]  # the first token of the text
@@ -115,17 +115,17 @@ def test_a_batch_depends_on_the_seed_and_the_step_alone() -> None:
     batches = []
     for _ in range(2):
         task = ring(list(range(3, 100)), 7)
-        plan = BatchSampler(task.lengths("train"), tokens=28, seed=3)
-        batches.append([task.collate("train", plan[step]).read.tolist() for step in (40, 3, 0, 11)])
+        plan = BatchSampler(task.data.lengths("train"), tokens=28, seed=3)
+        batches.append([task.data.collate("train", plan[step]).read.tolist() for step in (40, 3, 0, 11)])
     assert batches[0] == batches[1]
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_shares_of_several_processes_are_the_batch(size: int) -> None:
     task = ring(list(range(3, 100)), 7)
-    chosen = BatchSampler(task.lengths("train"), tokens=35, seed=3)[17]
-    whole = task.collate("train", chosen)
-    parts = [task.collate("train", chosen.share(rank, size)) for rank in range(size)]
+    chosen = BatchSampler(task.data.lengths("train"), tokens=35, seed=3)[17]
+    whole = task.data.collate("train", chosen)
+    parts = [task.data.collate("train", chosen.share(rank, size)) for rank in range(size)]
     assert sum(part.counts["nll"] for part in parts) == whole.counts["nll"]
     read = sorted(row for part in parts for row, write in zip(part.read.tolist(), part.write.tolist(), strict=True)
                   if set(write) != {IGNORED})
@@ -135,16 +135,17 @@ def test_the_shares_of_several_processes_are_the_batch(size: int) -> None:
 
 def test_the_start_of_a_document_is_no_text_to_be_learned() -> None:
     task = ring([1, 5, 6, 2, 1, 7, 2], 7)
-    assert task.collate("train", BatchSpec(np.array([0]), 1, 7)).write.tolist() == [[5, 6, 2, IGNORED, 7, 2, IGNORED]]
+    batch = task.data.collate("train", BatchSpec(np.array([0]), 1, 7))
+    assert batch.write.tolist() == [[5, 6, 2, IGNORED, 7, 2, IGNORED]]
 
 
 def test_where_one_token_is_start_and_end_it_is_learned_as_the_end() -> None:
     task = ring([1, 5, 6, 1, 7], 5, start=1, end=1)
-    assert task.collate("train", BatchSpec(np.array([0]), 1, 5)).write.tolist() == [[5, 6, 1, 7, 1]]
+    assert task.data.collate("train", BatchSpec(np.array([0]), 1, 5)).write.tolist() == [[5, 6, 1, 7, 1]]
 
 
 def test_of_no_rows_nothing_is_counted(made: tuple[Language, Decoder]) -> None:
-    batch = made[0].collate("train", BatchSpec(np.zeros(0, dtype=np.int64), 2, 8))
+    batch = made[0].data.collate("train", BatchSpec(np.zeros(0, dtype=np.int64), 2, 8))
     assert batch.counts == {"loss": 0, "nll": 0}
     assert (batch.write == IGNORED).all()
 
@@ -161,9 +162,9 @@ def test_rows_fit_learned_positions(data: Path) -> None:
 def test_documents_apart_are_as_each_alone(data: Path, tmp_path: Path, positions: str) -> None:
     task, model = prepared(tiny(data, "data.documents=apart", f"model.positions={positions}", "data.max_tokens=300"),
                            tmp_path)
-    batch = task.collate("train", BatchSpec(np.array([0]), 1, int(task.lengths("train")[0])))
+    batch = task.data.collate("train", BatchSpec(np.array([0]), 1, int(task.data.lengths("train")[0])))
     states = task._states(model, batch.read)[0]
-    starts = [*(batch.read[0] == task.tokens.start).nonzero()[:, 0].tolist(), batch.read.shape[1]]
+    starts = [*(batch.read[0] == task.data.tokens.start).nonzero()[:, 0].tolist(), batch.read.shape[1]]
     assert len(starts) == len(DOCUMENTS) + 1
     for first, stop in pairwise(starts):
         alone = task._states(model, batch.read[:, first:stop])[0]
@@ -179,7 +180,7 @@ def test_joined_documents_see_each_other(made: tuple[Language, Decoder]) -> None
 @torch.no_grad()
 def test_the_loss_of_a_batch_is_the_sum_over_its_pieces(made: tuple[Language, Decoder]) -> None:
     task, model = made
-    batch = task.collate("train", BatchSpec(np.array([0, 2, 3]), 4, 16))
+    batch = task.data.collate("train", BatchSpec(np.array([0, 2, 3]), 4, 16))
     whole = [float(term.total) for term in task.loss(model, batch)]
     parts = np.sum([[float(term.total) for term in task.loss(model, part)] for part in batch.pieces(3)], 0)
     assert whole == pytest.approx(parts.tolist(), rel=1e-5)
@@ -190,7 +191,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_pieces(made: tuple[Language, De
 def test_scores_are_those_of_a_plain_loop_over_the_text(made: tuple[Language, Decoder], data: Path) -> None:
     task, model = made
     text = (data / "val.txt").read_text(encoding="utf-8")
-    ids = [task.tokens.start, *task.tokens.encode([text])[0], task.tokens.end]
+    ids = [task.data.tokens.start, *task.data.tokens.encode([text])[0], task.data.tokens.end]
     total = 0.0
     for first in range(0, len(ids) - 1, 16):
         read, write = ids[first : first + 16][: len(ids) - 1 - first], ids[first + 1 : first + 17]
@@ -229,11 +230,12 @@ def test_scoring_that_does_not_fit_says_what_decides_its_size(made: tuple[Langua
 def test_a_few_rows_are_scored_by_their_own_bytes(made: tuple[Language, Decoder], data: Path) -> None:
     task, model = made
     text = (data / "val.txt").read_text(encoding="utf-8")
-    rows = len(task.lengths("val"))
-    ids = task.tokens.encode([text])[0]
+    rows = len(task.data.lengths("val"))
+    ids = task.data.tokens.encode([text])[0]
     for limit in range(1, rows):
         some = task.score(model, "val", limit=limit)
-        assert (some["tokens"], some["bytes"]) == (16 * limit, len(task.tokens.decode([ids[: 16 * limit]])[0].encode()))
+        text = task.data.tokens.decode([ids[: 16 * limit]])[0]
+        assert (some["tokens"], some["bytes"]) == (16 * limit, len(text.encode()))
     assert task.score(model, "val", limit=rows) == task.score(model, "val")
 
 
@@ -252,13 +254,14 @@ def test_the_likeliest_text_is_what_the_model_says_token_by_token(made: tuple[La
     task, model = made
     answers = task.predict(model, PROMPTS, search=how(task, temperature=0.0, max_tokens=12))
     for prompt, answer in zip(PROMPTS, answers, strict=True):
-        ids = [task.tokens.start, *task.tokens.encode([prompt])[0]]
+        ids = [task.data.tokens.start, *task.data.tokens.encode([prompt])[0]]
         begun = len(ids)
-        while len(ids) < begun + 12 and ids[-1] != task.tokens.end:
+        while len(ids) < begun + 12 and ids[-1] != task.data.tokens.end:
             logits = model.logits(model(model.embed(torch.tensor([ids]))))[0, -1]
-            logits[[task.tokens.pad, task.tokens.start, *range(len(task.tokens), len(logits))]] = -math.inf
+            tokens = task.data.tokens
+            logits[[tokens.pad, tokens.start, *range(len(tokens), len(logits))]] = -math.inf
             ids.append(int(logits.argmax()))
-        assert prompt + answer.text == task.tokens.decode([ids])[0]
+        assert prompt + answer.text == task.data.tokens.decode([ids])[0]
 
 
 def test_a_prompt_alone_is_gone_on_with_as_among_others(made: tuple[Language, Decoder]) -> None:
@@ -281,7 +284,7 @@ def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: P
     task, model = prepared(tiny(data, "model.positions=learned", "model.max_positions=16"), tmp_path)
     greedy = how(task, max_tokens=1000, temperature=0.0)
     (answer,) = task.predict(model, ["the cat sat " * 20], search=greedy)
-    assert len(task.tokens.encode([answer.text])[0]) <= 2
+    assert len(task.data.tokens.encode([answer.text])[0]) <= 2
     assert "cut to its last 16" in task.notes[-2]
     assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.max_positions=16)"
     assert len(task._written(model, [[1, 5, 6]], greedy)[0].tokens) <= 14
@@ -295,10 +298,11 @@ def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: P
 def test_a_given_output_is_what_counts_however_much_of_its_prompt_the_positions_leave(
         data: Path, tmp_path: Path, text: str, output: str) -> None:
     task, _ = prepared(tiny(data, "model.positions=learned", "model.max_positions=16"), tmp_path)
-    whole = [task.tokens.start, *task.tokens.encode([text + output])[0], *([] if output else [task.tokens.end])]
+    tokens = task.data.tokens
+    whole = [tokens.start, *tokens.encode([text + output])[0], *([] if output else [tokens.end])]
     prompt, new = task._read(text, output)
     assert [*prompt, *new] == whole[-17:]
-    expected = whole[len(task.tokens.encode([text])[0]) + 1 :]
+    expected = whole[len(task.data.tokens.encode([text])[0]) + 1 :]
     assert new == expected[-16:]
 
 
@@ -329,7 +333,7 @@ def test_rows_of_a_look_are_what_came_next_and_columns_what_was_read(
     for text, record in zip(["the cat", "x"], task.look(model, ["the cat", "x"], outputs), strict=True):
         assert set(record) == {"blocks.0.self", "blocks.1.self"}
         for site, weights in record.items():
-            targets, sources = record.labels[site].targets, record.labels[site].sources
+            targets, sources = record.axes[site].targets, record.axes[site].sources
             assert sources[0] == "<s>"
             assert sources[1:] == targets[:-1]
             assert "".join(targets).startswith(f" {text}")
@@ -345,7 +349,7 @@ def test_choices_are_the_chances_of_each_token_of_the_prompt_and_the_output(made
     assert own.text == task.predict(model, ["the cat"], search=greedy)[0].text
     assert given.text == " sat on"
     assert "".join(choice.token for choice in given.choices) == " the cat sat on"
-    for choice in own.choices[len(task.tokens.encode(["the cat"])[0]) :]:
+    for choice in own.choices[len(task.data.tokens.encode(["the cat"])[0]) :]:
         assert choice.token == choice.best[0][0]
         assert choice.probability == pytest.approx(choice.best[0][1])
         assert len(choice.best) == 5
@@ -359,11 +363,11 @@ def test_the_ids_are_made_once(data: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(module, "read_corpus", None)
     again, _ = prepared(tiny(data, "train.steps=9"), tmp_path)
     assert again.notes == first.notes
-    assert again.splits() == first.splits() == ["train", "val"]
-    assert again.counts == first.counts
-    for split in first.splits():
-        whole = len(first.ids[split])
-        assert again.ids[split].around(0, whole).tolist() == first.ids[split].around(0, whole).tolist()
+    assert again.data.splits() == first.data.splits() == ["train", "val"]
+    assert again.data.counts == first.data.counts
+    for split in first.data.splits():
+        whole = len(first.data.ids[split])
+        assert again.data.ids[split].around(0, whole).tolist() == first.data.ids[split].around(0, whole).tolist()
 
 
 def test_the_ids_are_made_again_when_the_data_changes(data: Path, tmp_path: Path) -> None:
@@ -371,23 +375,23 @@ def test_the_ids_are_made_again_when_the_data_changes(data: Path, tmp_path: Path
     copy.mkdir()
     for file in data.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
-    before = prepared(tiny(copy), tmp_path / "run")[0].counts["train"]
+    before = prepared(tiny(copy), tmp_path / "run")[0].data.counts["train"]
     (copy / "new.txt").write_text("more", encoding="utf-8")
-    after = prepared(tiny(copy), tmp_path / "run")[0].counts["train"]
+    after = prepared(tiny(copy), tmp_path / "run")[0].data.counts["train"]
     assert (after.documents, after.bytes) == (before.documents + 1, before.bytes + 4)
     (copy / "new.txt").write_text("MORE", encoding="utf-8")
     os.utime(copy / "new.txt", (1, 1))
     task = prepared(tiny(copy, "tokens.kind=bytes"), tmp_path / "run")[0]
-    assert "MORE" in task.tokens.decode([task.ids["train"].around(0, 2000).tolist()])[0]
+    assert "MORE" in task.data.tokens.decode([task.data.ids["train"].around(0, 2000).tolist()])[0]
 
 
 def test_files_that_become_another_split_are_read_anew(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (tmp_path / "data" / split).mkdir(parents=True)
         (tmp_path / "data" / split / "a.txt").write_text(f"{split} " * 100, encoding="utf-8")
-    assert set(prepared(tiny(tmp_path / "data"), tmp_path / "run")[0].ids) == {"train", "val", "test"}
+    assert set(prepared(tiny(tmp_path / "data"), tmp_path / "run")[0].data.ids) == {"train", "val", "test"}
     (tmp_path / "data" / "test").rename(tmp_path / "data" / "val")
-    assert set(prepared(tiny(tmp_path / "data"), tmp_path / "run")[0].ids) == {"train", "val"}
+    assert set(prepared(tiny(tmp_path / "data"), tmp_path / "run")[0].data.ids) == {"train", "val"}
 
 
 def test_a_cache_that_was_not_finished_is_made_anew(
@@ -398,8 +402,8 @@ def test_a_cache_that_was_not_finished_is_made_anew(
         with pytest.raises(KeyboardInterrupt):
             prepared(tiny(data, "tokens.kind=bytes"), tmp_path)
     again, _ = prepared(tiny(data), tmp_path)
-    assert again.counts == whole.counts
-    assert all(isinstance(counts, Counts) for counts in again.counts.values())
+    assert again.data.counts == whole.data.counts
+    assert all(isinstance(counts, Counts) for counts in again.data.counts.values())
 
 
 # Other data.
@@ -410,8 +414,8 @@ def test_a_text_scores_the_same_whether_it_is_the_runs_own_or_another(
     task, model = made
     (tmp_path / "new.jsonl").write_text(json.dumps({"body": (data / "val.txt").read_text(encoding="utf-8")}))
     (tmp_path / "new.txt.gz").write_bytes(gzip.compress((data / "val.txt").read_bytes()))
-    names = task.add_test_data([data / "val.txt", tmp_path / "new.txt.gz"])
-    names += task.add_test_data([tmp_path / "new.jsonl"], source="body")
+    names = task.data.add_test_data([data / "val.txt", tmp_path / "new.txt.gz"])
+    names += task.data.add_test_data([tmp_path / "new.jsonl"], source="body")
     assert names == [str(data / "val.txt"), str(tmp_path / "new.txt.gz"), str(tmp_path / "new.jsonl")]
     gc.collect()  # the files that the ids were mapped from are gone
     for limit in (None, 2):

@@ -8,11 +8,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.cli import app
+from regard.long_input import operations, reading
 from regard.models.encoder import Encoder
 from regard.predictor import load
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
-from regard.tasks.long_input import operations, reading
 from regard.training.loop import train
 from regard.verbs.train import settled
 

@@ -16,18 +16,18 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from killing import killed_at
 from regard.data.batch import BatchSampler, BatchSpec
+from regard.data.text.masked_text import ELSEWHERE, FOLLOWS
+from regard.data.text.token_stream import IGNORED
 from regard.mistakes import mistakes
 from regard.models.masked_lm import MaskedLM
 from regard.nn.init import initialize
 from regard.predictor import Predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
-from regard.settings.presets import base
 from regard.settings.schema import Run
 from regard.tasks.language import Language
 from regard.tasks.mask import Fill
-from regard.tasks.masked_text import ELSEWHERE, FOLLOWS
-from regard.tasks.token_stream import IGNORED
+from regard.tasks.traits import defaults
 from regard.training.estimate import estimate
 from regard.training.loop import train
 from regard.training.update import Update
@@ -40,7 +40,8 @@ DOCUMENTS = ["the cat sat on the mat.\nit was a small cat.\nthe mat was red.\n" 
 def tiny(data: Path, *overrides: str) -> Run:
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
                        "train.steps=2", "train.batch_tokens=64", "data.max_tokens=24", "device=cpu",
-                       "train.precision=float32", f"data.paths={data}", *overrides], base=base("mask", built_in=False))
+                       "train.precision=float32", f"data.paths={data}", *overrides],
+                base=defaults("mask", built_in=False))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def prepared(run: Run, folder: Path) -> tuple[Fill, MaskedLM]:
     task = Fill(run)
-    model = task.build(task.prepare(folder))
+    model = task.build(task.data.prepare(folder))
     initialize(model, seed=0)
     return task, model.eval()
 
@@ -70,18 +71,18 @@ def paired(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fill, 
 
 
 def everything(task: Fill, split: str = "train", *, epoch: int = 0, length: int | None = None) -> BatchSpec:
-    lengths = task.lengths(split)
+    lengths = task.data.lengths(split)
     return BatchSpec(np.arange(len(lengths)), len(lengths), length or int(lengths.max()), epoch)
 
 
 def originals(task: Fill, split: str, **more: int) -> list[list[int]]:
     """The rows of a batch with their blanks undone."""
-    batch = task.collate(split, everything(task, split, **more))
+    batch = task.data.collate(split, everything(task, split, **more))
     rows = []
     for row, places, targets in zip(batch.tokens.tolist(), batch.places.tolist(), batch.targets.tolist(), strict=True):
         for place, target in zip(places, targets, strict=True):
             row[place] = row[place] if target == IGNORED else target
-        rows.append([id for id in row if id != task.tokens.pad])
+        rows.append([id for id in row if id != task.data.tokens.pad])
     return rows
 
 
@@ -90,10 +91,10 @@ def originals(task: Fill, split: str, **more: int) -> list[list[int]]:
 
 def test_rows_hold_all_of_the_text_between_their_start_and_their_end(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
-    tokens, rows = task.tokens, originals(task, "train")
+    tokens, rows = task.data.tokens, originals(task, "train")
     assert all(row[0] == tokens.start and row[-1] == tokens.end and len(row) <= 24 for row in rows)
     inner = [id for row in rows for id in row if id not in (tokens.start, tokens.end)]
-    [flat] = task.ids["train"].parts
+    [flat] = task.data.ids["train"].parts
     text = [id for id in flat.tolist() if id not in (tokens.start, tokens.end)]
     assert inner == text[: len(inner)]
     assert len(text) - len(inner) < 4  # a rest that is no text is no row
@@ -101,13 +102,13 @@ def test_rows_hold_all_of_the_text_between_their_start_and_their_end(made: tuple
 
 def test_rows_apart_are_of_one_document_each(data: Path, tmp_path: Path) -> None:
     task, _ = prepared(tiny(data, "data.documents=apart"), tmp_path)
-    texts = task.tokens.decode(originals(task, "train"))
+    texts = task.data.tokens.decode(originals(task, "train"))
     whole = [(data / f"{number}.txt").read_text(encoding="utf-8") for number in range(4)]
     assert all(any(text.strip() in document for document in whole) for text in texts)
-    documents = task.tokens.decode([[id for row in originals(task, "train") for id in row]])
+    documents = task.data.tokens.decode([[id for row in originals(task, "train") for id in row]])
     assert "".join("".join(documents).split()) == "".join("".join(whole).split())
-    assert (task.lengths("train") <= 24).all()
-    assert [len(row) for row in originals(task, "train")] == task.lengths("train").tolist()
+    assert (task.data.lengths("train") <= 24).all()
+    assert [len(row) for row in originals(task, "train")] == task.data.lengths("train").tolist()
 
 
 # Blanks.
@@ -116,16 +117,16 @@ def test_rows_apart_are_of_one_document_each(data: Path, tmp_path: Path) -> None
 def test_a_batch_is_a_function_of_the_seed_and_the_step_alone(data: Path, tmp_path: Path,
                                                               made: tuple[Fill, MaskedLM]) -> None:
     task, again = made[0], prepared(tiny(data), tmp_path)[0]
-    plan = BatchSampler(task.lengths("train"), tokens=64, seed=0)
+    plan = BatchSampler(task.data.lengths("train"), tokens=64, seed=0)
     for step in (7, 0, 7):
-        one, other = (each.collate("train", plan[step]).tensors() for each in (task, again))
+        one, other = (each.data.collate("train", plan[step]).tensors() for each in (task, again))
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_padding_and_company_do_not_change_what_is_hidden_of_a_row(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
-    together = task.collate("train", everything(task))
-    alone = task.collate("train", BatchSpec(np.array([3]), 2, 40))
+    together = task.data.collate("train", everything(task))
+    alone = task.data.collate("train", BatchSpec(np.array([3]), 2, 40))
     asked, own = (each.targets[row] != IGNORED for each, row in ((together, 3), (alone, 0)))
     assert alone.places[0][own].tolist() == together.places[3][asked].tolist()
     assert alone.tokens[0, : together.tokens.shape[1]].tolist() == together.tokens[3].tolist()
@@ -140,18 +141,18 @@ def test_dynamic_blanks_differ_by_epoch_static_ones_come_in_turns_and_those_of_a
     for task, split, epoch, same in (
             (dynamic, "train", 1, False), (dynamic, "train", 3, False), (dynamic, "val", 1, True),
             (one, "train", 1, True), (three, "train", 1, False), (three, "train", 3, True)):
-        first, later = (task.collate(split, everything(task, split, epoch=each)) for each in (0, epoch))
+        first, later = (task.data.collate(split, everything(task, split, epoch=each)) for each in (0, epoch))
         assert torch.equal(first.places, later.places) == same
         assert originals(task, split) == originals(task, split, epoch=epoch)
 
 
 def test_the_loss_is_the_mean_over_the_blanks_alone(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
-    batch = task.collate("train", everything(task))
+    batch = task.data.collate("train", everything(task))
     loss, nll = (replace(term, total=term.total.detach()) for term in task.loss(model, batch))
     total, count = 0.0, 0
     for row, places, targets in zip(batch.tokens, batch.places.tolist(), batch.targets.tolist(), strict=True):
-        alone = row[row != task.tokens.pad][None]
+        alone = row[row != task.data.tokens.pad][None]
         chances = model.logits(model(alone))[0].log_softmax(-1).detach()
         for place, target in zip(places, targets, strict=True):
             if target != IGNORED:
@@ -163,7 +164,7 @@ def test_the_loss_is_the_mean_over_the_blanks_alone(made: tuple[Fill, MaskedLM])
 
 def test_every_parameter_learns_from_the_loss(paired: tuple[Fill, MaskedLM]) -> None:
     task, model = paired
-    sum(term.weight * term.total for term in task.loss(model, task.collate("train", everything(task)))).backward()
+    sum(term.weight * term.total for term in task.loss(model, task.data.collate("train", everything(task)))).backward()
     assert [name for name, each in model.named_parameters() if each.grad is None or not each.grad.any()] == []
     model.zero_grad()
 
@@ -171,8 +172,8 @@ def test_every_parameter_learns_from_the_loss(paired: tuple[Fill, MaskedLM]) -> 
 def test_a_step_with_a_window_waits_for_no_number(data: Path, tmp_path: Path) -> None:
     run = tiny(data, "model.window=2")
     task = Fill(run)
-    sizes = task.prepare(tmp_path)
-    batch = task.collate("train", everything(task))
+    sizes = task.data.prepare(tmp_path)
+    batch = task.data.collate("train", everything(task))
     # It is traced without any; a step that is recorded on a GPU could not wait, either.
     foretold = estimate(task, sizes, batch, run.train, device="cuda", precision=torch.bfloat16)
     assert foretold.traced.operations > 0
@@ -183,11 +184,11 @@ def test_a_step_with_a_window_waits_for_no_number(data: Path, tmp_path: Path) ->
 
 def test_a_second_half_follows_the_first_exactly_where_it_is_said_to(paired: tuple[Fill, MaskedLM]) -> None:
     task, _ = paired
-    start, end = task.tokens.start, task.tokens.end
-    text = task.ids["train"].parts[0].tolist()
+    start, end = task.data.tokens.start, task.data.tokens.end
+    text = task.data.ids["train"].parts[0].tolist()
     said = []
     for epoch in range(12):
-        orders = task.collate("train", everything(task, epoch=epoch)).order.tolist()
+        orders = task.data.collate("train", everything(task, epoch=epoch)).order.tolist()
         for row, order in zip(originals(task, "train", epoch=epoch), orders, strict=True):
             first, second = row[1 : row.index(end)], row[row.index(end) + 1 : -1]
             together = [*first, *second]
@@ -202,19 +203,19 @@ def test_a_second_half_follows_the_first_exactly_where_it_is_said_to(paired: tup
 
 def test_halves_are_cut_where_a_sentence_ends(paired: tuple[Fill, MaskedLM]) -> None:
     task, _ = paired
-    ids = task.tokens.encode(["it was red.\nwhy? a dog"])[0]
-    found = {task.tokens.decode([task._halves(ids, np.random.default_rng(seed))[0]])[0] for seed in range(30)}
+    ids = task.data.tokens.encode(["it was red.\nwhy? a dog"])[0]
+    found = {task.data.tokens.decode([task.data._halves(ids, np.random.default_rng(seed))[0]])[0] for seed in range(30)}
     assert found == {"it was red.", "it was red.\n", "it was red.\nwhy?"}
 
 
 def test_segments_and_the_order_s_loss_are_those_of_the_definition(paired: tuple[Fill, MaskedLM]) -> None:
     task, model = paired
-    batch = task.collate("train", everything(task))
+    batch = task.data.collate("train", everything(task))
     order = next(term for term in task.loss(model, batch) if term.name == "order")
     total = 0.0
     for row, wanted in zip(batch.tokens, batch.order.tolist(), strict=True):
-        alone = row[row != task.tokens.pad].tolist()
-        first = alone.index(task.tokens.end) + 1
+        alone = row[row != task.data.tokens.pad].tolist()
+        first = alone.index(task.data.tokens.end) + 1
         segments = torch.tensor([[0] * first + [1] * (len(alone) - first)])
         state = model(torch.tensor([alone]), segments=segments)[:, 0]
         total -= float(model.head(state).log_softmax(-1)[0, wanted].detach())
@@ -227,7 +228,7 @@ def test_a_batch_in_which_no_row_has_a_second_half_is_learned_from(data: Path, t
     (tmp_path / "val.jsonl").write_text('{"text": "yes, it is so."}\n', encoding="utf-8")
     run = tiny(tmp_path, "masking.next_sentence=true")
     task, model = prepared(run, tmp_path / "run")
-    batch = task.collate("train", everything(task))
+    batch = task.data.collate("train", everything(task))
     assert batch.counts["order"] == 0
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
     before = model.words.output.bias.detach().clone()
@@ -243,7 +244,7 @@ def test_a_score_is_of_all_blanks_and_always_the_same(paired: tuple[Fill, Masked
     task, model = paired
     scores = task.score(model, "val")
     assert scores == task.score(model, "val")
-    batch = task.collate("val", everything(task, "val"))
+    batch = task.data.collate("val", everything(task, "val"))
     terms = {term.name: float(term.total.detach()) for term in task.loss(model, batch)}
     assert scores["loss"] == pytest.approx(terms["nll"] / batch.counts["nll"], rel=1e-5)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
@@ -284,19 +285,19 @@ def test_an_answer_depends_neither_on_the_batch_nor_on_the_order(made: tuple[Fil
 def test_the_separator_parts_two_texts_with_segments_of_their_own(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
     asked = task._read("the [MASK] sat! [SEP] it [MASK] on")
-    tokens = task.tokens
+    tokens = task.data.tokens
     ends = [place for place, id in enumerate(asked.ids) if id == tokens.end]
     assert len(ends) == 2
     assert asked.ids[0] == tokens.start
     assert [asked.ids[place] for place in asked.blanks] == [tokens.mask] * 2
     assert tokens.decode([asked.ids[: ends[0]], asked.ids[ends[0] :]]) == ["the sat!", "it on"]
-    segments = task.segments(torch.tensor([asked.ids]))[0].tolist()
+    segments = task.data.segments(torch.tensor([asked.ids]))[0].tolist()
     assert segments == [0] * (ends[0] + 1) + [1] * (len(asked.ids) - ends[0] - 1)
 
 
 def test_a_filled_text_is_the_text_around_its_fillings(made: tuple[Fill, MaskedLM]) -> None:
     task, _ = made
-    words = task.masking_policy.words
+    words = task.data.masking_policy.words
     cat, s = words.id_of(" cat"), words.id_of("s")
     assert cat is not None
     assert s is not None
@@ -334,7 +335,8 @@ def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_p
     names, setting = published(tmp_path)
     task, model = prepared(tiny(data, setting), tmp_path / "run")
     asked = task._read("The [MASK] sat. [SEP] A small <mask>.")
-    assert task.tokens.pieces(asked.ids) == ["[CLS]", " the", "[MASK]", " sat", ".", "[SEP]", " a", " small", "[MASK]",
+    pieces = task.data.tokens.pieces(asked.ids)
+    assert pieces == ["[CLS]", " the", "[MASK]", " sat", ".", "[SEP]", " a", " small", "[MASK]",
                                              ".", "[SEP]"]
     cat, s, dot = (names.index(name) for name in ("cat", "##s", "."))
     assert task._filled("The [MASK] sat on cat[MASK] [MASK]", [cat, s, dot]) == "The cat sat on cats."
@@ -342,7 +344,7 @@ def test_published_word_pieces_are_filled_as_words_are_written(data: Path, tmp_p
     [answer] = task.predict(model, ["The [MASK] sat."])
     assert {*range(5), *range(len(names), 64)} <= set(task._never(64))
     assert answer.choices[0].token not in names[:5]
-    assert task.loss(model, task.collate("train", everything(task)))[0].total.isfinite()
+    assert task.loss(model, task.data.collate("train", everything(task)))[0].total.isfinite()
 
 
 def test_what_cannot_be_filled_is_said(made: tuple[Fill, MaskedLM]) -> None:
@@ -388,8 +390,8 @@ def test_the_verb_prints_the_best_five_of_each_blank(made: tuple[Fill, MaskedLM]
 
 def test_an_example_wants_the_text_that_stood_there(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
-    examples = task.examples("val")
-    assert len(examples) == len(task.spans("val"))
+    examples = task.data.examples("val")
+    assert len(examples) == len(task.data.spans("val"))
     answers = task.greedy_answers(model, examples)
     for example, answer in zip(examples, answers, strict=True):
         [fill] = task._fillings(example.input, example.wanted)
@@ -399,9 +401,9 @@ def test_an_example_wants_the_text_that_stood_there(made: tuple[Fill, MaskedLM])
         [own] = task.batches([example.input], [answer])
         assert task.matches_greedy(model, own).tolist() == [[True]]
         assert bool(task.matches_greedy(model, batch)) == (answer == example.wanted)
-    assert task.examples("val", 2) == examples[:2]
+    assert task.data.examples("val", 2) == examples[:2]
     with pytest.raises(UserError, match="train: no such split"):
-        task.examples("train")
+        task.data.examples("train")
 
 
 def test_a_mistake_shows_where_its_blank_looked(made: tuple[Fill, MaskedLM]) -> None:
@@ -410,15 +412,15 @@ def test_a_mistake_shows_where_its_blank_looked(made: tuple[Fill, MaskedLM]) -> 
     assert found.wrong
     for each in found.worst:
         assert each.attention is not None
-        assert each.attention.weights.shape == (1, len(each.attention.labels.sources))
-        assert "<mask>" in each.attention.labels.sources
+        assert each.attention.weights.shape == (1, len(each.attention.axes.sources))
+        assert "<mask>" in each.attention.axes.sources
 
 
 def test_a_look_names_a_blank_s_row_by_its_filling(made: tuple[Fill, MaskedLM]) -> None:
     task, model = made
     text = "the [MASK] sat [SEP] on it"
     [record], [output] = task.look(model, [text]), task.choices(model, [text])
-    labels = next(iter(record.labels.values()))
+    labels = next(iter(record.axes.values()))
     assert labels.targets == tuple(choice.token for choice in output.choices)
     assert [source for source, target in zip(labels.sources, labels.targets, strict=True) if source != target] == [
         "<mask>"]
@@ -426,16 +428,16 @@ def test_a_look_names_a_blank_s_row_by_its_filling(made: tuple[Fill, MaskedLM]) 
     [told] = task.choices(model, [text], ["the cat sat [SEP] on it"])
     assert " cat" in [choice.token for choice in told.choices]
     [plain] = task.look(model, ["no blank at all"])
-    assert len(set(map(str, plain.labels.values()))) == 1
+    assert len(set(map(str, plain.axes.values()))) == 1
 
 
 def test_a_first_token_s_own_attention_has_one_row(data: Path, tmp_path: Path) -> None:
     task, model = prepared(tiny(data, "model.window=2", "model.global_projections=true"), tmp_path)
     [record] = task.look(model, ["the [MASK] sat on the mat."])
     near, whole = "encoder.blocks.0.self", "encoder.blocks.0.self.global_attend"
-    assert {site: (len(record.labels[site].targets), len(record.labels[site].sources)) for site in record} == {
+    assert {site: (len(record.axes[site].targets), len(record.axes[site].sources)) for site in record} == {
         near: record[near].shape[1:], whole: (1, record[near].shape[2])}
-    assert record.labels[whole].targets == record.labels[near].targets[:1]
+    assert record.axes[whole].targets == record.axes[near].targets[:1]
 
 
 def test_a_text_has_a_vector(made: tuple[Fill, MaskedLM]) -> None:
@@ -470,19 +472,19 @@ def test_settings_that_cannot_be_are_refused(data: Path, tmp_path: Path) -> None
         with pytest.raises(UserError, match=message):
             Fill(tiny(data, *settings))
     plain = tiny(data)
-    language = load(None, ["tokens.vocabulary=300", f"data.paths={data}"], base=base("language", built_in=False))
-    Language(language).prepare(tmp_path / "language")
+    language = load(None, ["tokens.vocabulary=300", f"data.paths={data}"], base=defaults("language", built_in=False))
+    Language(language).data.prepare(tmp_path / "language")
+    tokens = replace(plain.tokens, file=str(tmp_path / "language" / "tokenizer.json"))
     with pytest.raises(UserError, match="none of its tokens is a mask"):
-        Fill(replace(plain, tokens=replace(plain.tokens, file=str(tmp_path / "language" / "tokenizer.json")))).prepare(
-            tmp_path / "mask")
+        Fill(replace(plain, tokens=tokens)).data.prepare(tmp_path / "mask")
 
 
 def test_the_built_in_text_has_passages_and_nothing_is_tested_that_was_trained(tmp_path: Path) -> None:
-    task = Fill(load(None, ["data.built_in_size=60", "tokens.vocabulary=400"], base=base("mask", built_in=True)))
-    task.prepare(tmp_path)
-    assert list(task.splits()) == ["train", "val", "test"]
-    lines = {split: {line for text in task.tokens.decode(originals(task, split)) for line in text.splitlines()}
-             for split in task.splits()}
+    task = Fill(load(None, ["data.built_in_size=60", "tokens.vocabulary=400"], base=defaults("mask", built_in=True)))
+    task.data.prepare(tmp_path)
+    assert list(task.data.splits()) == ["train", "val", "test"]
+    lines = {split: {line for text in task.data.tokens.decode(originals(task, split)) for line in text.splitlines()}
+             for split in task.data.splits()}
     assert not lines["train"] & (lines["val"] | lines["test"])
     assert len(lines["train"]) > 50
 
@@ -490,6 +492,6 @@ def test_the_built_in_text_has_passages_and_nothing_is_tested_that_was_trained(t
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_built_in_run_fills_blanks_far_better_than_the_most_frequent_token(tmp_path: Path) -> None:
-    run = load(None, ["device=cpu", "train.steps=250"], base=base("mask", built_in=True))
+    run = load(None, ["device=cpu", "train.steps=250"], base=defaults("mask", built_in=True))
     scores = train(run, tmp_path, quiet=True)
     assert scores["test"]["accuracy"] > 2 * scores["test"]["most_frequent"]

@@ -11,7 +11,7 @@ import pytest
 from killing import Killed
 from regard.settings.load import load
 from regard.tasks import make
-from regard.tasks.classify import Classify
+from regard.tasks.classify import Classify, Texts
 
 
 def task_of(folder: Path) -> Classify:
@@ -40,22 +40,22 @@ def failing_to_move_in(error: BaseException) -> Iterator[None]:
 @pytest.mark.parametrize("error", [OSError("full"), Killed()])
 def test_older_data_is_found_again_when_new_data_could_not_take_its_place(error: BaseException, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    task_of(tmp_path).prepare(run)
+    task_of(tmp_path).data.prepare(run)
     before = {path.name: path.read_bytes() for path in (run / "data").iterdir()}
-    with (patch.object(Classify, "fingerprint", return_value="of other data"), failing_to_move_in(error),
+    with (patch.object(Texts, "fingerprint", return_value="of other data"), failing_to_move_in(error),
           pytest.raises(type(error))):
-        task_of(tmp_path).prepare(run)
+        task_of(tmp_path).data.prepare(run)
     assert (run / "data").exists() == isinstance(error, OSError)  # put back at once if that can be
     (run / "run.json").touch()
     with patch.object(Classify, "make_data", side_effect=AssertionError("prepared again")):
-        task_of(tmp_path).prepare(run)
+        task_of(tmp_path).data.prepare(run)
     assert {path.name: path.read_bytes() for path in (run / "data").iterdir()} == before
 
 
 def test_nothing_is_left_beside_the_data_when_it_is_prepared_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    task_of(tmp_path).prepare(run)
+    task_of(tmp_path).data.prepare(run)
     (run / ".data.old").mkdir()
-    with patch.object(Classify, "fingerprint", return_value="of other data"):
-        task_of(tmp_path).prepare(run)
+    with patch.object(Texts, "fingerprint", return_value="of other data"):
+        task_of(tmp_path).data.prepare(run)
     assert not [path for path in run.iterdir() if path.name.startswith(".data")]

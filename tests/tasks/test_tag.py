@@ -12,19 +12,19 @@ import torch
 
 from regard.check.consistency import checks
 from regard.data.batch import BatchSpec
+from regard.data.prepared import restored as restore
+from regard.data.text import rows as reading
+from regard.data.text.labelled_text import IGNORED
 from regard.mistakes import mistakes
 from regard.models.classifier import Tagger
 from regard.nn.init import initialize
 from regard.predictor import load as load_predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.presets import base
 from regard.settings.schema import Run
-from regard.tasks import reading
 from regard.tasks.base import Example, loss_per_token
-from regard.tasks.labelled_text import IGNORED
-from regard.tasks.prepared import restored as restore
-from regard.tasks.tag import Tag
+from regard.tasks.tag import Tag, TaggedWords
+from regard.tasks.traits import defaults
 from regard.training.loop import train
 
 KINDS = {"dog": "NOUN", "cat": "NOUN", "a": "DET", "the": "DET", "sees": "VERB", "walks": "VERB", "well": "ADV"}
@@ -54,12 +54,12 @@ def tiny(data: Path | None, *overrides: str) -> Run:
     paths = [] if data is None else [f"data.paths={data}"]
     return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
                        "train.steps=2", "train.batch_tokens=64", "device=cpu", *paths, *overrides],
-                base=base("tag", built_in=data is None))
+                base=defaults("tag", built_in=data is None))
 
 
 def prepared(run: Run, folder: Path) -> tuple[Tag, Tagger]:
     task = Tag(run)
-    model = task.build(task.prepare(folder))
+    model = task.build(task.data.prepare(folder))
     initialize(model, seed=0)
     return task, model.eval()
 
@@ -84,8 +84,8 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_first_token_of_a_word_has_its_tag_and_the_others_have_none(ready: tuple[Tag, Tagger]) -> None:
     task, _ = ready
     [batch] = task.batches(["a dogcat walks"], ["DET NOUN VERB"])
-    pieces = task.tokens.pieces(batch.tokens[0].tolist())
-    tags = [task.labels[place] if place != IGNORED else None for place in batch.targets[0].tolist()]
+    pieces = task.data.tokens.pieces(batch.tokens[0].tolist())
+    tags = [task.data.labels[place] if place != IGNORED else None for place in batch.targets[0].tolist()]
     told = [(piece, tag) for piece, tag in zip(pieces, tags, strict=True) if tag]
     assert [piece[0] for piece, _ in told] == [" ", " ", " "]
     assert [tag for _, tag in told] == ["DET", "NOUN", "VERB"]
@@ -95,19 +95,19 @@ def test_the_first_token_of_a_word_has_its_tag_and_the_others_have_none(ready: t
 
 def test_a_batch_is_padded_with_what_counts_nothing(ready: tuple[Tag, Tagger]) -> None:
     task, model = ready
-    lengths = task.lengths("train")
+    lengths = task.data.lengths("train")
     length = int(lengths[:3].max()) + 4
-    batch = task.collate("train", BatchSpec(np.arange(3), 5, length))
+    batch = task.data.collate("train", BatchSpec(np.arange(3), 5, length))
     assert batch.tokens.shape == batch.targets.shape == (5, length)
     assert batch.counts["nll"] == int((batch.targets != IGNORED).sum()) == sum(len(sentence(n)) for n in range(3))
-    alone = [task.collate("train", BatchSpec(np.array([n]), 1, int(lengths[n]))) for n in range(3)]
+    alone = [task.data.collate("train", BatchSpec(np.array([n]), 1, int(lengths[n]))) for n in range(3)]
     whole = float(task.loss(model, batch)[1].total)
     assert whole == pytest.approx(sum(float(task.loss(model, one)[1].total) for one in alone), rel=1e-5)
 
 
 def test_a_long_sentence_is_cut_for_the_loss_and_a_note_says_so(data: Path, tmp_path: Path) -> None:
     task, _ = prepared(tiny(data, "data.max_tokens=6"), tmp_path)
-    assert task.lengths("train").max() == 6
+    assert task.data.lengths("train").max() == 6
     assert any("sentences cut to data.max_tokens=6 tokens for the loss" in note for note in task.notes)
 
 
@@ -117,7 +117,7 @@ def test_every_word_of_a_long_sentence_has_a_tag(data: Path, tmp_path: Path, lon
     words = [word for n in range(20) for word, _ in sentence(n)]
     [answer] = task.predict(model, [" ".join(words)])
     assert [pair.rsplit("/", 1)[0] for pair in answer.text.split(" ")] == words
-    assert all(pair.rsplit("/", 1)[1] in task.labels for pair in answer.text.split(" "))
+    assert all(pair.rsplit("/", 1)[1] in task.data.labels for pair in answer.text.split(" "))
     assert task.score(model, "val")["words"] == sum(len(sentence(n)) for n in range(60, 75)) + 1
 
 
@@ -184,7 +184,7 @@ def test_other_tags_can_be_asked_about(ready: tuple[Tag, Tagger]) -> None:
 def test_what_is_looked_at_has_a_row_for_each_token(ready: tuple[Tag, Tagger]) -> None:
     task, model = ready
     [record] = task.look(model, ["the dog"])
-    labels = record.labels["encoder.blocks.0.self"]
+    labels = record.axes["encoder.blocks.0.self"]
     assert labels.targets == labels.sources == ("<s>", " the", " dog", "</s>")
 
 
@@ -193,7 +193,7 @@ def test_what_is_looked_at_has_a_row_for_each_token(ready: tuple[Tag, Tagger]) -
 
 def test_scores_count_words(ready: tuple[Tag, Tagger]) -> None:
     task, model = ready
-    scores, examples = task.score(model, "val"), task.examples("val")
+    scores, examples = task.score(model, "val"), task.data.examples("val")
     given = [answer.split(" ") for answer in task.greedy_answers(model, examples)]
     wanted = [example.wanted.split(" ") for example in examples]
     right = [tag == said for pair in zip(wanted, given, strict=True) for tag, said in zip(*pair, strict=True)]
@@ -209,7 +209,7 @@ def test_scores_count_words(ready: tuple[Tag, Tagger]) -> None:
 
 def test_the_loss_is_that_of_the_batches(ready: tuple[Tag, Tagger]) -> None:
     task, model = ready
-    examples = task.examples("val")
+    examples = task.data.examples("val")
     batches = task.batches([example.input for example in examples], [example.wanted for example in examples])
     assert task.score(model, "val")["loss"] == pytest.approx(loss_per_token(task, model, batches), rel=1e-4)
 
@@ -229,20 +229,20 @@ def test_a_tag_that_train_has_not_counts_as_wrong_and_is_noted(ready: tuple[Tag,
     assert isinstance(per_tag, dict)
     assert per_tag["GERUND"] == 0
     assert any("1 of " in note and "such as GERUND: counted as wrong" in note for note in task.notes)
-    assert "GERUND" not in task.labels
+    assert "GERUND" not in task.data.labels
 
 
 def test_a_split_of_other_tags_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text(written(range(9)))
     (tmp_path / "test.conll").write_text("dog NN\n")
     with pytest.raises(UserError, match="test: train has none of its tags, such as NN; are they of one column"):
-        Tag(tiny(tmp_path)).prepare(tmp_path / "run")
+        Tag(tiny(tmp_path)).data.prepare(tmp_path / "run")
 
 
 def test_a_file_of_one_tag_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text("a X\n\nb X\n")
     with pytest.raises(UserError, match="two are the least"):
-        Tag(tiny(tmp_path)).prepare(tmp_path / "run")
+        Tag(tiny(tmp_path)).data.prepare(tmp_path / "run")
 
 
 def test_confusion_counts_the_words_whose_tags_are_known(ready: tuple[Tag, Tagger]) -> None:
@@ -255,8 +255,8 @@ def test_confusion_counts_the_words_whose_tags_are_known(ready: tuple[Tag, Tagge
 @pytest.mark.parametrize("how", ["typos", "case", "length"])
 def test_words_that_are_changed_keep_their_tags(ready: tuple[Tag, Tagger], how: str) -> None:
     task, model = ready
-    name = task.shift("val", how, seed=0)
-    for before, after in zip(task.of("val"), task.of(name), strict=True):
+    name = task.data.shift("val", how, seed=0)
+    for before, after in zip(task.data.of("val"), task.data.of(name), strict=True):
         assert len(after.text.split(" ")) == len(after.labels)
         assert after.labels == before.labels[: len(after.labels)]
     assert task.score(model, name)["sentences"] == 16
@@ -266,9 +266,9 @@ def test_words_of_another_file_are_tagged_and_a_space_inside_one_does_not_break(
         ready: tuple[Tag, Tagger], tmp_path: Path) -> None:
     task, model = ready
     (tmp_path / "more.conll").write_text("the dog\tNOUN\nwell\tADV\nwalks\tVERB\n\nwalk\tNOUN\n")
-    [name] = task.add_test_data([tmp_path / "more.conll"])
+    [name] = task.data.add_test_data([tmp_path / "more.conll"])
     assert task.score(model, name)["words"] == 4
-    assert task.of(task.shift(name, "length", seed=0))[0].labels == ("NOUN", "ADV")
+    assert task.data.of(task.data.shift(name, "length", seed=0))[0].labels == ("NOUN", "ADV")
 
 
 # Whole runs
@@ -296,7 +296,7 @@ def test_mistakes_have_their_attention(trained: Path) -> None:
     assert found.sentences == 16
     gerund = next(mistake for mistake in found.worst if mistake.reference == "GERUND")
     assert gerund.attention is not None
-    labels, weights = gerund.attention.labels, gerund.attention.weights
+    labels, weights = gerund.attention.axes, gerund.attention.weights
     assert labels.targets == ("<s>", " walk", "</s>")
     assert weights.shape == (len(labels.targets), len(labels.sources))
 
@@ -310,25 +310,25 @@ def test_examples_are_tagged_as_they_stand(trained: Path) -> None:
 def test_the_same_data_is_not_read_twice(data: Path, tmp_path: Path) -> None:
     task, model = prepared(tiny(data), tmp_path)
     again = Tag(tiny(data))
-    with patch.object(Tag, "read", side_effect=AssertionError("read again")):
-        again.prepare(tmp_path)
+    with patch.object(TaggedWords, "read", side_effect=AssertionError("read again")):
+        again.data.prepare(tmp_path)
     assert again.score(model, "val") == task.score(model, "val")
     restored = Tag(tiny(data))
-    restore(restored, tmp_path)
-    assert restored.usual == task.usual
+    restore(restored.data, tmp_path)
+    assert restored.data.usual == task.data.usual
 
 
 def test_the_built_in_data_has_its_tests(tmp_path: Path) -> None:
     task, model = prepared(tiny(None, "data.built_in_size=60"), tmp_path)
-    assert task.splits() == ["train", "val", "test", "test_combinations"]
-    assert task.examples("test", 1) == [Example("I am a student .", "PRON AUX DET NOUN PUNCT")]
+    assert task.data.splits() == ["train", "val", "test", "test_combinations"]
+    assert task.data.examples("test", 1) == [Example("I am a student .", "PRON AUX DET NOUN PUNCT")]
     assert set(task.score(model, "test_combinations")) == {
         "loss", "accuracy", "baseline", "sentences_right", "words", "sentences", "accuracy_per_tag"}
 
 
 @pytest.mark.slow
 def test_a_bare_run_finds_nearly_all_parts_of_speech(tmp_path: Path) -> None:
-    scores = train(load(None, ["device=cpu"], base=base("tag", built_in=True)), tmp_path / "run", quiet=True)
+    scores = train(load(None, ["device=cpu"], base=defaults("tag", built_in=True)), tmp_path / "run", quiet=True)
     for split in ("test", "test_combinations"):
         assert scores[split]["accuracy"] > 0.995
         assert scores[split]["baseline"] < 0.985

@@ -14,12 +14,12 @@ import torch
 
 import asking
 from asking import FRENCH, Call, Runs, at_once, same, tiny
+from regard.generate import text_vectors as reading
+from regard.generate.text_vectors import vectors
 from regard.look.ablate import without
 from regard.look.watch import watch
 from regard.settings.errors import UserError
-from regard.tasks import reading
 from regard.tasks.base import Answer
-from regard.tasks.reading import vectors
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +228,7 @@ def test_what_is_looked_at_is_the_answer_of_the_settings_that_are_passed(runs: R
             assert told.text == answer.text
             texts.add(told.text)
             record = run.look(text, only=run.task.focus, **how)
-            words = next(iter(record.labels.values())).targets
+            words = next(iter(record.axes.values())).targets
             assert words[-len(told.choices) :] == tuple(choice.token for choice in told.choices)
         assert len(texts) == 3
 

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.batch import BatchSampler, BatchSpec
+from regard.data.prepared import restored
+from regard.data.text import parallel_corpus as module
+from regard.data.text.parallel_corpus import ParallelBatch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.predictor import load as load_predictor
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Run
-from regard.tasks import parallel_corpus as module
 from regard.tasks.base import Example
-from regard.tasks.parallel_corpus import ParallelBatch
-from regard.tasks.prepared import restored
 from regard.tasks.translate import Translate
 from regard.training.loop import train
 
@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def prepared(run: Run, folder: Path) -> tuple[Translate, EncoderDecoder]:
     task = Translate(run)
-    model = task.build(task.prepare(folder))
+    model = task.build(task.data.prepare(folder))
     initialize(model, seed=0)
     return task, model.eval()
 
@@ -69,7 +69,7 @@ def translator(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tr
 
 
 def plan(task: Translate, seed: int = 0) -> BatchSampler:
-    return BatchSampler(task.lengths("train"), tokens=64, seed=seed)
+    return BatchSampler(task.data.lengths("train"), tokens=64, seed=seed)
 
 
 def same(a: ParallelBatch, b: ParallelBatch) -> bool:
@@ -116,7 +116,7 @@ def test_another_seed_and_another_epoch_have_another_order(translator: tuple[Tra
 def test_two_processes_make_the_same_batches(data: Path, tmp_path: Path) -> None:
     (first, _), (again, _) = (prepared(tiny(data), tmp_path / name) for name in ("a", "b"))
     for step in (7, 0, 3):
-        assert same(first.collate("train", plan(first)[step]), again.collate("train", plan(again)[step]))
+        assert same(first.data.collate("train", plan(first)[step]), again.data.collate("train", plan(again)[step]))
 
 
 @given(LENGTHS, st.integers(1, 9), st.integers(0, 20))
@@ -132,9 +132,10 @@ def test_the_shares_of_all_ranks_make_up_the_batch(lengths: np.ndarray, size: in
 def test_the_losses_of_all_ranks_add_up_to_the_batch_s(translator: tuple[Translate, EncoderDecoder], size: int) -> None:
     task, model = translator
     whole = plan(task)[1]
-    shares = [task.collate("train", whole.share(rank, size)) for rank in range(size)]
-    assert sum(share.counts["loss"] for share in shares) == task.collate("train", whole).counts["loss"]
-    assert losses(task, model, *shares) == pytest.approx(losses(task, model, task.collate("train", whole)), rel=1e-5)
+    shares = [task.data.collate("train", whole.share(rank, size)) for rank in range(size)]
+    assert sum(share.counts["loss"] for share in shares) == task.data.collate("train", whole).counts["loss"]
+    together = task.data.collate("train", whole)
+    assert losses(task, model, *shares) == pytest.approx(losses(task, model, together), rel=1e-5)
 
 
 def losses(task: Translate, model: EncoderDecoder, *batches: ParallelBatch) -> list[float]:
@@ -145,14 +146,14 @@ def losses(task: Translate, model: EncoderDecoder, *batches: ParallelBatch) -> l
 
 def test_a_batch_holds_its_examples_and_else_padding(translator: tuple[Translate, EncoderDecoder]) -> None:
     task, _ = translator
-    batch = task.collate("train", BatchSpec(np.array([3, 8]), rows=5, length=24))
+    batch = task.data.collate("train", BatchSpec(np.array([3, 8]), rows=5, length=24))
     assert {name: tuple(tensor.shape) for name, tensor in batch.tensors().items()} == dict.fromkeys(
         ("source", "read", "write"), (5, 24))
-    sources, targets = task.ids["train"]
-    pad, start = task.target_tokens.pad, task.target_tokens.start
+    sources, targets = task.data.ids["train"]
+    pad, start = task.data.target_tokens.pad, task.data.target_tokens.start
     for row, index in enumerate((3, 8)):
         source, target = sources[index].tolist(), targets[index].tolist()
-        assert source[-1] == target[-1] == task.target_tokens.end
+        assert source[-1] == target[-1] == task.data.target_tokens.end
         assert batch.source[row].tolist() == source + [pad] * (24 - len(source))
         assert batch.write[row].tolist() == target + [pad] * (24 - len(target))
         assert batch.read[row, : len(target)].tolist() == [start, *target[:-1]]
@@ -169,7 +170,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_pieces(
     translator: tuple[Translate, EncoderDecoder], count: int
 ) -> None:
     task, model = translator
-    batch = task.collate("train", next(chosen for chosen in map(plan(task).__getitem__, range(9)) if chosen.rows >= 4))
+    batch = task.data.collate("train", next(spec for spec in map(plan(task).__getitem__, range(9)) if spec.rows >= 4))
     assert losses(task, model, *batch.pieces(count)) == pytest.approx(losses(task, model, batch), rel=1e-5)
 
 
@@ -177,17 +178,17 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_pieces(
 @given(rows=st.integers(0, 4), length=st.integers(0, 40))
 def test_padding_changes_no_loss(translator: tuple[Translate, EncoderDecoder], rows: int, length: int) -> None:
     task, model = translator
-    tight = BatchSpec(np.array([1, 2, 3]), rows=3, length=int(task.lengths("train")[1:4].max()))
+    tight = BatchSpec(np.array([1, 2, 3]), rows=3, length=int(task.data.lengths("train")[1:4].max()))
     loose = replace(tight, rows=tight.rows + rows, length=tight.length + length)
-    one, other = (losses(task, model, task.collate("train", chosen)) for chosen in (tight, loose))
+    one, other = (losses(task, model, task.data.collate("train", chosen)) for chosen in (tight, loose))
     assert other == pytest.approx(one, rel=1e-5)
 
 
 def test_without_smoothing_the_loss_is_the_likelihood(translator: tuple[Translate, EncoderDecoder], data: Path) -> None:
     task, model = translator
-    batch = task.collate("train", plan(task)[0])
+    batch = task.data.collate("train", plan(task)[0])
     plain = Translate(tiny(data, "train.label_smoothing=0"))
-    plain.source_tokens, plain.target_tokens = task.source_tokens, task.target_tokens
+    plain.data.source_tokens, plain.data.target_tokens = task.data.source_tokens, task.data.target_tokens
     loss, nll = losses(plain, model, batch)
     assert loss == pytest.approx(nll, rel=1e-6)
     assert nll == pytest.approx(losses(task, model, batch)[1], rel=1e-6)
@@ -231,10 +232,10 @@ def test_a_translation_holds_only_tokens_of_the_target(translator: tuple[Transla
     """The ids that only round the vocabulary up, the padding and the start are never written."""
     task, model = translator
     how = replace(task.run.search, temperature=50.0, max_tokens=64)
-    rows = [task.ids["train"][0][i] for i in range(20)]
+    rows = [task.data.ids["train"][0][i] for i in range(20)]
     drawn = [token for found in task._generate(model, rows, 64, how) for token in found[0].tokens]
-    assert task.target_tokens.end < min(drawn)
-    assert max(drawn) < len(task.target_tokens) < model.decoder.output.out_features
+    assert task.data.target_tokens.end < min(drawn)
+    assert max(drawn) < len(task.data.target_tokens) < model.decoder.output.out_features
 
 
 def test_a_drawn_translation_is_the_same_alone_and_among_others(translator: tuple[Translate, EncoderDecoder]) -> None:
@@ -267,7 +268,7 @@ def test_pairs_score_the_same_whether_they_are_the_runs_own_or_others(
     pairs = [line.split("\t") for line in (data / "val.tsv").read_text(encoding="utf-8").splitlines()]
     for side, ending in enumerate(("fr", "en")):
         (tmp_path / f"new.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
-    names = task.add_test_data([data / "val.tsv", tmp_path / "new.fr", tmp_path / "new.en"])
+    names = task.data.add_test_data([data / "val.tsv", tmp_path / "new.fr", tmp_path / "new.en"])
     assert names == [str(data / "val.tsv"), f"{tmp_path / 'new.fr'} {tmp_path / 'new.en'}"]
     assert [task.score(model, name) for name in names] == 2 * [task.score(model, "val")]
 
@@ -282,11 +283,11 @@ def test_a_run_that_was_told_one_language_knows_the_other_by_its_data(tmp_path: 
     prepared(run, tmp_path / "run")
     (tmp_path / "old").rename(tmp_path / "gone")
     task = Translate(run)
-    restored(task, tmp_path / "run")
-    (name,) = task.add_test_data([tmp_path / "new"])
-    assert task.examples(name, 1) == [Example("de new", "en new")]
-    (name,) = task.add_test_data([tmp_path / "new"], source="cs")
-    assert task.examples(name, 1) == [Example("cs new", "en new")]
+    restored(task.data, tmp_path / "run")
+    (name,) = task.data.add_test_data([tmp_path / "new"])
+    assert task.data.examples(name, 1) == [Example("de new", "en new")]
+    (name,) = task.data.add_test_data([tmp_path / "new"], source="cs")
+    assert task.data.examples(name, 1) == [Example("cs new", "en new")]
 
 
 def test_a_run_from_before_languages_were_kept_is_measured_as_it_was(tmp_path: Path) -> None:
@@ -299,9 +300,9 @@ def test_a_run_from_before_languages_were_kept_is_measured_as_it_was(tmp_path: P
     key = tmp_path / "run" / "data" / "key.json"
     key.write_text(json.dumps({name: value for name, value in json.loads(key.read_text()).items() if name != "sides"}))
     task = Translate(run)
-    restored(task, tmp_path / "run")
-    (name,) = task.add_test_data([tmp_path / "data"])
-    assert task.examples(name) == [Example("de", "en")]
+    restored(task.data, tmp_path / "run")
+    (name,) = task.data.add_test_data([tmp_path / "data"])
+    assert task.data.examples(name) == [Example("de", "en")]
 
 
 # What is kept on the disk.
@@ -313,9 +314,10 @@ def test_the_ids_are_read_once(data: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(module.tokenizers, "train", None)
     again, _ = prepared(tiny(data, "train.steps=9"), tmp_path)
     assert again.notes == first.notes
-    assert again.splits() == first.splits() == ["train", "val"]
-    assert [list(map(list, side)) for side in again.ids["train"]] == [list(map(list, s)) for s in first.ids["train"]]
-    assert again.pairs == first.pairs
+    assert again.data.splits() == first.data.splits() == ["train", "val"]
+    one, other = ([list(map(list, side)) for side in each.data.ids["train"]] for each in (again, first))
+    assert one == other
+    assert again.data.pairs == first.data.pairs
 
 
 def test_the_ids_are_read_again_when_the_data_changes(data: Path, tmp_path: Path) -> None:
@@ -324,23 +326,23 @@ def test_the_ids_are_read_again_when_the_data_changes(data: Path, tmp_path: Path
     for file in data.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
     run = tiny(copy / "train.tsv")  # val.tsv comes along because it lies beside
-    assert len(prepared(run, tmp_path / "run")[0].lengths("train")) == 40
+    assert len(prepared(run, tmp_path / "run")[0].data.lengths("train")) == 40
     for name, split in (("train.tsv", "train"), ("val.tsv", "val")):
-        before = len(prepared(run, tmp_path / "run")[0].lengths(split))
+        before = len(prepared(run, tmp_path / "run")[0].data.lengths(split))
         with open(copy / name, "a", encoding="utf-8") as file:
             file.write("neuf\tnew\n")
-        assert len(prepared(run, tmp_path / "run")[0].lengths(split)) == before + 1
+        assert len(prepared(run, tmp_path / "run")[0].data.lengths(split)) == before + 1
     replaced = (copy / "train.tsv").read_bytes().replace(b"neuf", b"vert")  # as long as before
     (copy / "train.tsv").write_bytes(replaced)
     os.utime(copy / "train.tsv", (1, 1))
     task, _ = prepared(run, tmp_path / "run")
-    assert task.source_tokens.decode([task.ids["train"][0][-1].tolist()]) == ["vert"]
+    assert task.data.source_tokens.decode([task.data.ids["train"][0][-1].tolist()]) == ["vert"]
 
 
 def test_the_ids_are_read_again_when_the_tokens_change(data: Path, tmp_path: Path) -> None:
     prepared(tiny(data), tmp_path)
     task, _ = prepared(tiny(data, "tokens.kind=bytes"), tmp_path)
-    assert len(task.target_tokens) == 259
+    assert len(task.data.target_tokens) == 259
 
 
 def test_a_cache_that_was_not_finished_is_made_anew(data: Path, tmp_path: Path) -> None:
@@ -348,7 +350,7 @@ def test_a_cache_that_was_not_finished_is_made_anew(data: Path, tmp_path: Path) 
     with patch.object(module.Ragged, "save", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         prepared(tiny(data, "tokens.kind=bytes"), tmp_path)  # stopped between the tokenizer and the ids
     task, _ = prepared(tiny(data), tmp_path)
-    assert len(task.target_tokens) != 259
+    assert len(task.data.target_tokens) != 259
 
 
 # End to end.
@@ -373,12 +375,12 @@ def test_two_vocabularies_share_no_matrix_even_of_one_size(tmp_path: Path) -> No
     assert model.encoder.tokens.table.weight.shape == model.decoder.tokens.table.weight.shape
     assert model.encoder.tokens.table.weight is not model.decoder.tokens.table.weight
     assert model.decoder.tokens.table.weight is model.decoder.output.weight
-    assert task.source_tokens.encode(["deux"]) != task.target_tokens.encode(["deux"])
+    assert task.data.source_tokens.encode(["deux"]) != task.data.target_tokens.encode(["deux"])
 
 
 def test_a_joint_vocabulary_has_one_matrix(translator: tuple[Translate, EncoderDecoder]) -> None:
     task, model = translator
-    assert task.source_tokens.encode(TEXTS) == task.target_tokens.encode(TEXTS)
+    assert task.data.source_tokens.encode(TEXTS) == task.data.target_tokens.encode(TEXTS)
     assert model.encoder.tokens.table.weight is model.decoder.output.weight
 
 
@@ -394,7 +396,7 @@ def test_what_is_looked_at_together_is_what_is_looked_at_alone(
     together = task.look(model, inputs, outputs)
     monkeypatch.setattr(module, "MAX_WATCHED_WEIGHTS", 1)
     for record, alone in zip(together, task.look(model, inputs, outputs), strict=True):
-        assert record.labels == alone.labels
+        assert record.axes == alone.axes
         for site, weights in record.items():
             np.testing.assert_allclose(weights, alone[site], rtol=1e-4, atol=1e-6)
 
@@ -402,8 +404,8 @@ def test_what_is_looked_at_together_is_what_is_looked_at_alone(
 def test_greedy_choices_along_an_answer_are_the_answer(data: Path, tmp_path: Path) -> None:
     task, model = prepared(tiny(data, "search.beam=1"), tmp_path)
     inputs = [sentence(n) for n in range(4)]
-    sources = task.encode(task.source_tokens, inputs, "inputs")
+    sources = task.data.encode(task.data.source_tokens, inputs, "inputs")
     for source, [answer] in zip(sources, task._generate(model, list(sources), 8, task.run.search), strict=True):
-        batch = task._padded([source], [answer.tokens], rows=1, source_length=20, target_length=20)
+        batch = task.data._padded([source], [answer.tokens], rows=1, source_length=20, target_length=20)
         said = len(answer.tokens)
         assert task.matches_greedy(model, batch)[0].tolist() == [True] * said + [False] * (20 - said)

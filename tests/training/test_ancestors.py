@@ -15,7 +15,8 @@ from torch import Tensor
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.load import load
-from regard.settings.presets import PRESETS, base
+from regard.settings.presets import PRESETS
+from regard.tasks.traits import defaults
 from regard.training.loop import train
 from typed import regard_says
 
@@ -31,7 +32,7 @@ def test_an_elman_network_learns_a_language_in_which_the_last_letter_says_too_li
     (tmp_path / "a.txt").write_text("aabb" * 600)
     run = load(None, [*SMALL, "model.preset=elman", "tokens.kind=characters", "data.max_tokens=32", "train.steps=60",
                       "train.learning_rate=0.03", "train.label_smoothing=0", f"data.paths={tmp_path / 'a.txt'}"],
-               base=base("language", built_in=False))  # fmt: skip
+               base=defaults("language", built_in=False))  # fmt: skip
     assert train(run, tmp_path / "run", quiet=True)["val"]["perplexity"] < 1.4
 
 
@@ -50,7 +51,7 @@ def test_an_elman_tagger_beats_the_most_frequent_tag_of_each_word_and_says_how_l
                     for word, tag in zip((first, second), TAGS[first], strict=True)) for p, a, q, b in some))
     run = load(None, [*SMALL, "model.preset=elman", "tokens.kind=words", "train.steps=40", "train.learning_rate=0.02",
                       f"data.paths={tmp_path / 'train.conll'},{tmp_path / 'val.conll'}"],
-               base=base("tag", built_in=False))  # fmt: skip
+               base=defaults("tag", built_in=False))  # fmt: skip
     scores = train(run, tmp_path / "run", quiet=True)["val"]
     assert scores["accuracy"] > 0.99
     assert scores["baseline"] < 0.8

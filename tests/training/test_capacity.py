@@ -8,8 +8,8 @@ import torch
 
 from regard.settings.errors import Failure, UserError
 from regard.settings.load import load
-from regard.settings.presets import base
 from regard.tasks import make
+from regard.tasks.traits import defaults
 from regard.training import capacity
 from regard.training.capacity import MIN_SIZES, refuse_too_large, refuse_uncountable
 from regard.training.loop import train
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
      "model.max_positions=1000000000000: a model of "),
     (["model.recurrent.cell=lstm", "model.width=1000000000"], "model.width=1000000000: a model of more than")])
 def test_a_model_that_cannot_fit_is_refused_at_once(tmp_path: Path, settings: list[str], named: str) -> None:
-    run = load(None, ["device=cpu", *settings], base=base("translate", built_in=True))
+    run = load(None, ["device=cpu", *settings], base=defaults("translate", built_in=True))
     began = time.process_time()
     with pytest.raises(Failure) as caught:
         train(run, tmp_path / "run", quiet=True)
@@ -43,14 +43,14 @@ def test_a_model_that_cannot_fit_is_refused_at_once(tmp_path: Path, settings: li
 @pytest.mark.parametrize("task", ["translate", "language", "classify", "tag", "mask", "detect"])
 def test_the_parameters_of_a_deep_model_are_those_that_it_has(task: str) -> None:
     settings = ["model.width=8", "model.heads=2", "model.depth=70"]
-    run = load(None, settings, base=base(task, built_in=False))
+    run = load(None, settings, base=defaults(task, built_in=False))
     with torch.device("meta"):
         there = sum(parameter.numel() for parameter in make(run).build(MIN_SIZES).parameters())
     assert capacity._counted(run, MIN_SIZES) == (there, there)
 
 
 def test_what_is_foretold_is_what_training_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = load(None, ["model.width=64"], base=base("translate", built_in=False))
+    run = load(None, ["model.width=64"], base=defaults("translate", built_in=False))
     with torch.device("meta"):
         count = sum(parameter.numel() for parameter in make(run).build(MIN_SIZES).parameters())
     monkeypatch.setattr(capacity, "available", lambda device: 16 * count)

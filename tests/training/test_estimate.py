@@ -283,7 +283,7 @@ def test_both_ways_of_sharing_send_eight_bytes_a_parameter() -> None:
 
 
 def test_the_outlook_of_a_run_is_one_line(prepared_run: DryRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = BatchSampler(np.asarray(prepared_run.task.lengths("train")), tokens=256, seed=0)
+    plan = BatchSampler(np.asarray(prepared_run.task.data.lengths("train")), tokens=256, seed=0)
     options: Any = {"device": torch.device("cpu"), "precision": WHOLE}
     line = outlook(prepared_run.task, prepared_run.sizes, plan, Train(), **options)
     assert "parameters; about " in line

@@ -12,13 +12,13 @@ from regard.check.consistency import checks
 from regard.checkpoint import read_json
 from regard.convert.run import saved
 from regard.data.batch import BatchSpec
+from regard.data.prepared import restored
+from regard.data.text.token_stream import IGNORED
 from regard.predictor import load as load_run
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, load
 from regard.settings.schema import Run
 from regard.tasks import make
-from regard.tasks.prepared import restored
-from regard.tasks.token_stream import IGNORED
 from regard.training.loop import train
 from regard.verbs.train import settled
 
@@ -85,11 +85,11 @@ def test_the_loss_is_that_of_both_ways_and_the_perplexity_that_of_the_way_forth(
 ) -> None:
     """`start`: where another text begins. What stands before it is not to be told."""
     task = make(load(source / "run.json"))
-    model = task.build(restored(task, source)).eval()
+    model = task.build(restored(task.data, source)).eval()
     model.load_state_dict(tensors(source), strict=False)
-    batch = task.collate("train", BatchSpec(np.arange(3), 4, 16))  # one row is missing
+    batch = task.data.collate("train", BatchSpec(np.arange(3), 4, 16))  # one row is missing
     if start is not None:
-        batch.read[:, start], batch.write[:, start - 1] = task.tokens.start, IGNORED
+        batch.read[:, start], batch.write[:, start - 1] = task.data.tokens.start, IGNORED
     with torch.no_grad():
         loss, nll = (float(term.total) for term in task.loss(model, batch))
         forth = model.logits(model(model.embed(batch.read))).log_softmax(-1)

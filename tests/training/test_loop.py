@@ -21,13 +21,13 @@ import regard
 from killing import killed_at
 from regard.checkpoint import PARTS, Checkpoint, average
 from regard.data.batch import BatchSampler
+from regard.data.text.parallel_corpus import ParallelBatch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Data, Masking, Run, Search, Tokens, Tower, Train
 from regard.tasks.base import Term
-from regard.tasks.parallel_corpus import ParallelBatch
 from regard.tasks.translate import Translate
 from regard.training import loop
 from regard.training.loop import train
@@ -123,10 +123,10 @@ class Trainer:
 def trainer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     run = tiny(data, "model.dropout=0", "train.batch_tokens=128")
     task = Translate(run)
-    model = task.build(task.prepare(tmp_path_factory.mktemp("run")))
+    model = task.build(task.data.prepare(tmp_path_factory.mktemp("run")))
     initialize(model, seed=0)
-    plan = BatchSampler(task.lengths("train"), tokens=128, seed=0)
-    return Trainer(task, model, [task.collate("train", plan[step]) for step in range(3)])
+    plan = BatchSampler(task.data.lengths("train"), tokens=128, seed=0)
+    return Trainer(task, model, [task.data.collate("train", plan[step]) for step in range(3)])
 
 
 # A large epsilon, so that AdamW shows how long a gradient is and not only where it points.

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from regard.data.few_shot import Shots, labels, prompt, with_shots
-from regard.data.text import Pair, read_pairs
+from regard.data.text.parallel_files import Pair, read_pairs
 from regard.look.plots.charts import by_shots
 from regard.settings.errors import UserError
 from regard.settings.load import load

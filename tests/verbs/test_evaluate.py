@@ -13,7 +13,7 @@ from regard.look.confusion import Confusion
 from regard.look.plots.charts import taken_for
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.presets import base
+from regard.tasks.traits import defaults
 from regard.training.loop import train
 from regard.verbs.evaluate import Others, main, table
 
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
                 "train.batch_tokens=512", "train.steps=40", "train.warmup=5", "train.learning_rate=0.01", "device=cpu",
                 f"data.paths={folder}"]
-    train(load(None, settings, base=base("classify", built_in=False)), folder / "run", quiet=True)
+    train(load(None, settings, base=defaults("classify", built_in=False)), folder / "run", quiet=True)
     return folder / "run"
 
 
@@ -64,7 +64,7 @@ def test_a_column_that_is_not_named_is_the_runs_own(tmp_path: Path, capsys: pyte
     (tmp_path / "train.csv").write_text("words,kind\n" + "".join(f"{n} cars,{'ab'[n % 2]}\n" for n in range(12)))
     settings = ["model.width=16", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.steps=1",
                 "device=cpu", f"data.paths={tmp_path / 'train.csv'}", "data.source=words", "data.target=kind"]
-    train(load(None, settings, base=base("classify", built_in=False)), tmp_path / "run", quiet=True)
+    train(load(None, settings, base=defaults("classify", built_in=False)), tmp_path / "run", quiet=True)
     (tmp_path / "other.csv").write_text("review,kind\na car,a\n")
     splits = told(capsys, tmp_path / "run", data=[tmp_path / "other.csv"], source="review")
     assert splits[str(tmp_path / "other.csv")]["examples"] == 1
@@ -131,7 +131,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
                 "train.batch_tokens=512", "train.steps=60", "train.warmup=5", "train.learning_rate=0.01", "device=cpu",
                 "search.beam=1", f"data.paths={folder / 'train.fr'},{folder / 'train.en'}"]
-    train(load(None, settings, base=base("translate", built_in=False)), folder / "run", quiet=True)
+    train(load(None, settings, base=defaults("translate", built_in=False)), folder / "run", quiet=True)
     for side in ("fr", "en"):
         (folder / f"train.{side}").unlink()
     return folder / "run"
@@ -183,7 +183,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "model.dropout=0.0", "tokens.vocabulary=300",
                 "train.batch_tokens=256", "train.steps=30", "train.warmup=5", "train.learning_rate=0.01", "device=cpu",
                 "data.max_tokens=32", f"data.paths={folder / 'text.txt'}"]
-    train(load(None, settings, base=base("language", built_in=False)), folder / "run", quiet=True)
+    train(load(None, settings, base=defaults("language", built_in=False)), folder / "run", quiet=True)
     return folder / "run"
 
 
@@ -228,7 +228,7 @@ def test_an_encoder_that_learns_from_raw_text_is_measured_on_other_texts(
         task: str, writer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ["model.width=32", "model.depth=1", "model.heads=2", "tokens.vocabulary=300", "train.batch_tokens=256",
                 "train.steps=3", "device=cpu", "data.max_tokens=32", f"data.paths={writer.parent / 'text.txt'}"]
-    train(load(None, settings, base=base(task, built_in=False)), tmp_path / "run", quiet=True)
+    train(load(None, settings, base=defaults(task, built_in=False)), tmp_path / "run", quiet=True)
     (tmp_path / "other.txt").write_text("the mat sat on the cat\n" * 9)
     splits = measured(capsys, tmp_path / "run", "val", data=[tmp_path / "other.txt"])["splits"]
     assert list(splits) == ["val", str(tmp_path / "other.txt")]

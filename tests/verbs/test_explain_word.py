@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from regard.data.tokenizer import train as learn
+from regard.look.encoder_states import layers
 from regard.predictor import load
 from regard.settings.errors import UserError
-from regard.tasks.reading import layers
 from regard.training.loop import train
 from regard.verbs.explain_word import main, places
 from regard.verbs.train import settled
@@ -48,8 +48,8 @@ def test_a_word_has_one_vector_before_the_blocks_and_others_after_them(
 
 def test_the_layers_are_those_that_the_model_goes_through(run: Path) -> None:
     predictor = load(run, device="cpu")
-    [row] = predictor.task.rows([TEXTS[0]])
-    states, encoder = layers(predictor.model, row, pad=predictor.task.tokens.pad), predictor.model.encoder
+    [row] = predictor.task.data.rows([TEXTS[0]])
+    states, encoder = layers(predictor.model, row, pad=predictor.task.data.tokens.pad), predictor.model.encoder
     with torch.no_grad():
         whole = encoder(encoder.embed(torch.tensor([row])))
         torch.testing.assert_close(encoder.norm(states[-1:]), whole)

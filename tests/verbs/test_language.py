@@ -53,28 +53,28 @@ def told(capsys: Say, verb: Callable[..., None], *arguments: object) -> dict:
 
 def test_an_example_is_text_and_what_follows_it(predictor: Predictor) -> None:
     text = (Path(predictor.run.data.paths[0])).read_text(encoding="utf-8")
-    examples = predictor.task.examples("val", 5)
+    examples = predictor.task.data.examples("val", 5)
     assert len(examples) == 5
     assert all(example.input + example.wanted in text for example in examples)
-    assert predictor.task.examples("val")[:5] == examples
+    assert predictor.task.data.examples("val")[:5] == examples
     with pytest.raises(UserError, match="train: no such split; there are val"):
-        predictor.task.examples("train")
+        predictor.task.data.examples("train")
 
 
 def test_an_attempt_is_right_if_it_is_what_was_wanted(predictor: Predictor) -> None:
-    examples = predictor.task.examples("val", 8)
+    examples = predictor.task.data.examples("val", 8)
     for example, attempt in zip(examples, predictor.task.greedy_answers(predictor.model, examples), strict=True):
         [greedy] = predictor.predict([example.input], temperature=0.0, max_tokens=16)
         assert attempt == greedy[: len(example.wanted)]
 
 
 def test_batches_count_what_follows_the_prompts_and_nothing_else(predictor: Predictor) -> None:
-    task, examples = predictor.task, predictor.task.examples("val", 8)
+    task, examples = predictor.task, predictor.task.data.examples("val", 8)
     inputs, outputs = [example.input[n:] for n, example in enumerate(examples)], [e.wanted for e in examples]
     total = count = 0.0
     for text, output in zip(inputs, outputs, strict=True):
-        whole = torch.tensor([[task.tokens.start, *task.tokens.encode([text + output])[0]]])
-        prompt = 1 + len(task.tokens.encode([text])[0])
+        whole = torch.tensor([[task.data.tokens.start, *task.data.tokens.encode([text + output])[0]]])
+        prompt = 1 + len(task.data.tokens.encode([text])[0])
         with torch.no_grad():
             logits = predictor.model.logits(predictor.model(predictor.model.embed(whole[:, :-1])))
         chances = logits.log_softmax(-1).gather(2, whole[:, 1:, None])[0, prompt - 1 :]
@@ -139,7 +139,7 @@ def test_every_head_is_measured_and_removed(run: Path, predictor: Predictor, cap
     said = told(capsys, measure.main, run, None, 6, True, False, None, "cpu", True)
     assert (said["split"], said["sentences"], said["best"]) == ("val", 6, [])
     assert [(row["site"], row["head"]) for row in said["heads"]] == [("blocks.0.self", head) for head in (0, 1, None)]
-    examples = predictor.task.examples("val", 6)
+    examples = predictor.task.data.examples("val", 6)
     before = predictor.task.greedy_answers(predictor.model, examples)
     for site in sites(predictor.model):
         for row in [row for row in said["heads"] if row["head"] is not None]:
@@ -155,7 +155,7 @@ def test_mistakes_are_shown_with_what_was_looked_at_while_they_were_made(
     run: Path, predictor: Predictor, capsys: Say, tmp_path: Path
 ) -> None:
     said = told(capsys, wrong.main, run, "val", 8, 3, tmp_path / "page.html", "cpu", True)
-    examples = predictor.task.examples("val", 8)
+    examples = predictor.task.data.examples("val", 8)
     attempts = predictor.task.greedy_answers(predictor.model, examples)
     assert said["sentences"] == 8
     assert said["wrong"] == sum(attempt != example.wanted for attempt, example in zip(attempts, examples, strict=True))
@@ -182,7 +182,7 @@ def test_a_page_has_a_choice_for_every_row(run: Path, predictor: Predictor, caps
     said = told(capsys, look.main, "the cat", run, " sees", "*", tmp_path / "look.html", False, "cpu", True)
     assert said["output"] == " sees"
     record, output = predictor.look("the cat", " sees"), predictor.choices("the cat", " sees")
-    [labels] = record.labels.values()
+    [labels] = record.axes.values()
     assert labels.targets == tuple(choice.token for choice in output.choices)
     assert labels.sources[1:] == labels.targets[:-1]
     own = predictor.choices("the cat")

@@ -77,7 +77,7 @@ def test_the_table_holds_the_same(run: Path, capsys: pytest.CaptureFixture[str])
 def test_the_answers_that_change_are_those_a_greedy_search_would_change(run: Path) -> None:
     predictor: Predictor = regard.load(run, device="cpu")
     predictor.read_data()
-    examples = Examples(predictor.task.examples("test", 12), None)
+    examples = Examples(predictor.task.data.examples("test", 12), None)
     inputs, effects = examples.inputs, ablation(predictor, examples)
     before = predictor.predict(inputs)
     heads = [(site, head) for site, attend in sites(predictor.model).items() for head in range(attend.heads)]
@@ -100,7 +100,7 @@ def test_on_a_terminal_a_bar_says_how_many_heads_were_removed(run: Path, monkeyp
     predictor.read_data()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    ablation(predictor, Examples(predictor.task.examples("test", 2), None))
+    ablation(predictor, Examples(predictor.task.data.examples("test", 2), None))
     shown = sys.stderr.getvalue()
     assert "without each head" in shown
     assert "100%" in shown

@@ -50,7 +50,7 @@ def test_a_mistake_s_loss_is_the_validation_s(run: Path, capsys: pytest.CaptureF
     predictor = load_predictor(run, device="cpu")
     worst = told(run, capsys)["worst"]
     assert len(worst) == 8
-    counts = [len(row) + 1 for row in predictor.task.target_tokens.encode([each["reference"] for each in worst])]
+    counts = [len(row) + 1 for row in predictor.task.data.target_tokens.encode([each["reference"] for each in worst])]
     mean = sum(each["loss"] * count for each, count in zip(worst, counts, strict=True)) / sum(counts)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert mean == pytest.approx([line["loss"] for line in lines if line["kind"] == "evaluation"][-1], rel=1e-5)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.data.text.masked_text import MaskedText
 from regard.generate.steps import Steps
 from regard.generate.text import Decode
 from regard.models.encoder import Encoder
@@ -14,7 +15,7 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.writes import Writes
 from regard.nn.mask import Mask
 
-__all__ = ["MAX_PROBE_LENGTH", "MAX_PROBE_ROWS", "Probe", "Rows", "made_up", "of_decoder", "of_encoder",
+__all__ = ["MAX_PROBE_LENGTH", "MAX_PROBE_ROWS", "Probe", "Rows", "excerpts", "made_up", "of_decoder", "of_encoder",
            "of_encoder_decoder"]
 
 MAX_PROBE_ROWS, MAX_PROBE_LENGTH = 8, 24  # rows, and tokens of each: enough for every shape, and a matter of seconds
@@ -88,6 +89,14 @@ def of_encoder(
         logits=lambda read, _: logits(read),
         blind=None if encoder.ordered else lambda tokens, here: encoder(
             encoder.embed(tokens, here), positions=here))
+
+
+def excerpts(data: MaskedText) -> list[list[int]]:
+    """Text of all lengths that is not trained on; or made up, where a run has come without its data."""
+    tokens, rows = data.tokens, made_up(len(data.tokens))
+    if found := data.excerpts([len(row) for row in rows]):
+        rows = [own or row for own, row in zip(found, rows, strict=True)]
+    return [[tokens.start, *row[: MAX_PROBE_LENGTH - 2], tokens.end] for row in rows]
 
 
 def made_up(vocabulary: int) -> list[list[int]]:

@@ -29,8 +29,8 @@ from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, to_json
 from regard.settings.opening import remove
-from regard.settings.presets import base
 from regard.settings.schema import Data, Masking, Run, Tokens
+from regard.tasks.traits import defaults
 
 __all__ = ["export_run", "finish", "import_run", "saved"]
 
@@ -107,7 +107,7 @@ def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
         task=task, model=tower,
         data=Data(paths=tuple(map(str, data)), max_tokens=longest, multi_label=published.multi_label),
         tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))),
-        search=base(task, built_in=False).search,
+        search=defaults(task, built_in=False).search,
         masking=Masking(next_sentence=shape.kind == "sentences", generator=shape.generator))
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 from jaxtyping import Float
 
-from regard.data.text import Pair
+from regard.data.text.parallel_files import Pair
 
 __all__ = ["Compare", "Shots", "labels", "prompt", "with_shots"]
 

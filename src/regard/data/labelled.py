@@ -12,7 +12,7 @@ from regard.data.jsonl import described, read_objects, text_of, value_of
 from regard.data.layout import kind
 from regard.data.lines import NotUTF8, read_lines, read_text
 from regard.data.splits import find_splits
-from regard.data.text import by_checksum, shared
+from regard.data.text.parallel_files import by_checksum, shared
 from regard.settings.errors import UserError, out_of
 
 __all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "read_corpus", "read_file", "some"]

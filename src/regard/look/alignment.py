@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from regard.look.record import Labels, Record
+from regard.data.dataset import Links
+from regard.look.axes import AxisPair
+from regard.look.record import Record
 from regard.look.wordpieces import words
 
-__all__ = ["MEAN", "Head", "Links", "best", "by_word", "error_rate", "error_rates", "links", "mutual"]
-
-Links = frozenset[tuple[int, int]]
-"""Pairs (source word, target word), both counted from 0."""
+__all__ = ["MEAN", "Head", "best", "by_word", "error_rate", "error_rates", "links", "mutual"]
 
 Head = tuple[str, int]
 """A site and the number of its head; `MEAN` stands for the average of the site's heads."""
@@ -20,13 +19,13 @@ MEAN = -1
 
 
 def by_word(weights: Float[np.ndarray, "heads targets sources"],
-            labels: Labels) -> Float[np.ndarray, "heads target_words source_words"]:
+            axes: AxisPair) -> Float[np.ndarray, "heads target_words source_words"]:
     """How much each target word takes of each source word.
 
     What goes to the pieces of a source word is summed; of the pieces of a target word the mean is taken, so that
     words count alike. `</s>` is no word: what went there is left out.
     """
-    to, of = _members(labels.targets), _members(labels.sources)
+    to, of = _members(axes.targets), _members(axes.sources)
     to /= to.sum(-1, keepdims=True)
     return to @ weights @ of.T  # type: ignore[no-any-return]
 
@@ -70,7 +69,7 @@ def error_rates(records: Sequence[Record], gold: Sequence[Links], *,
     found: dict[Head, list[Links]] = {}
     for record in records:
         for site in cross_sites(record):
-            heads = by_word(record[site], record.labels[site])
+            heads = by_word(record[site], record.axes[site])
             for number, weights in zip((*record.heads[site], MEAN), (*heads, heads.mean(0)), strict=True):
                 found.setdefault((site, number), []).append(link(weights))
     return {head: error_rate(its, gold) for head, its in found.items()}

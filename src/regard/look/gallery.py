@@ -9,8 +9,8 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
+from regard.look.axes import AxisPair
 from regard.look.document import document
-from regard.look.record import Labels
 
 __all__ = ["Attention", "Mistake", "page", "spread"]
 
@@ -24,7 +24,7 @@ FAINT = 0.02  # a weight below this would not be seen, and is left out: a row ha
 class Attention:
     """Where a model looked while it gave its own answer."""
 
-    labels: Labels
+    axes: AxisPair
     weights: Float[np.ndarray, "targets sources"]
 
 
@@ -104,7 +104,7 @@ def _compared(reference: str, answer: str) -> tuple[str, str]:
 def _map(seen: Attention) -> str:
     """A heat map as SVG. A weight is the opacity of its cell, as an attribute: inline styles are forbidden here."""
     targets, sources = ([word.strip() or word for word in words] for words in (
-        seen.labels.targets, seen.labels.sources))
+        seen.axes.targets, seen.axes.sources))
     angle = math.radians(SLANT)
     left = 8 + LETTER * max(map(len, targets))
     top = 14 + math.sin(angle) * LETTER * max(map(len, sources))

@@ -22,8 +22,9 @@ from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from torch import nn
 
+from regard.look.axes import Axis, AxisPair
 from regard.look.counterfactual import ask, scaled_and_not
-from regard.look.record import Labels, Record
+from regard.look.record import Record
 from regard.look.wordpieces import readable
 from regard.nn.mask import Mask
 from regard.nn.positions import Table
@@ -56,16 +57,16 @@ def save(figure: Figure, file: str | Path) -> None:
 def head(record: Record, site: str, head: int, *, scale: Scale = "auto") -> Figure:
     """One head: what each target (a row, named by the token it produced) took of each source."""
     weights = record[site][record.heads[site].index(head)]
-    return matrix(weights, record.labels[site], title=f"{site}  head {head}", scale=scale)
+    return matrix(weights, record.axes[site], title=f"{site}  head {head}", scale=scale)
 
 
-def matrix(weights: Float[np.ndarray, "targets sources"], labels: Labels, *, title: str = "",
+def matrix(weights: Float[np.ndarray, "targets sources"], named: AxisPair, *, title: str = "",
            scale: Scale = "auto") -> Figure:
     """Any weights of targets to sources, such as a rollout or a mean over heads.
 
     The automatic scale is logarithmic where one token has most of all weight: the others would be white.
     """
-    targets, sources = readable(labels.targets), readable(labels.sources)
+    targets, sources = readable(named.targets), readable(named.sources)
     left, top = (0.0 if len(words) > READABLE else LETTER * max(map(len, words), default=0)
                  for words in (targets, sources))
     longest = max(*weights.shape, 1)
@@ -88,23 +89,23 @@ def grid(record: Record, only: str = "*", *, scale: Scale = "auto") -> Figure:
     if scale == "auto" and any(_swallows(weights) for site in chosen for weights in record[site]):
         scale = "log"
     norm = _norm(np.concatenate([record[site].ravel() for site in chosen])[None], scale)
-    named = [record.labels[site].sources for site in chosen]
+    named = [record.axes[site].sources for site in chosen]
     tops = [LETTER * max(map(len, sources)) for sources, above in zip(named, [(), *named], strict=False)
             if sources != above]
     figure = _figure(1.3 + 1.7 * columns, 0.3 + 1.75 * len(chosen) + sum(tops))
     axes = figure.subplots(len(chosen), columns, squeeze=False)
-    above: tuple[str, ...] = ()
+    above: Axis = ()
     for row, site in zip(axes, chosen, strict=True):
-        labels = record.labels[site]
+        pair = record.axes[site]
         for number, weights, cell in zip(record.heads[site], record[site], row, strict=False):
             image = _map(cell, weights, norm)
-            _label(cell, readable(labels.targets) if cell is row[0] else [],
-                   readable(labels.sources) if labels.sources != above else [], size=6)
+            _label(cell, readable(pair.targets) if cell is row[0] else [],
+                   readable(pair.sources) if pair.sources != above else [], size=6)
             cell.set_xlabel("mean" if number < 0 else f"head {number}", color=GREY, fontsize=8)
         for empty in row[len(record.heads[site]) :]:
             empty.set_axis_off()
         row[0].set_ylabel(site, color=INK, fontsize=8)
-        above = labels.sources
+        above = pair.sources
     _bar(figure, image, axes.ravel().tolist(), "weight")
     return figure
 
@@ -135,8 +136,8 @@ def triangle(model: nn.Module, site: str, head: int, look: Callable[[], Record])
     question, record = ask(model, site, look)
     every, taken = question.weights(mask=Mask())[0, head], question.weights()[0, head]
     panels = {"softmax of all scores": every, "× mask": question.allowed(), "= attention, its rows summing to 1": taken}
-    labels = record.labels[site]
-    return _side_by_side(panels, readable(labels.targets), readable(labels.sources))
+    pair = record.axes[site]
+    return _side_by_side(panels, readable(pair.targets), readable(pair.sources))
 
 
 def scaling(*, width: int = 64, length: int = 24, seed: int = 0) -> Figure:

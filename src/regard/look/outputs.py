@@ -8,20 +8,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
+from regard.look.axes import AxisPair
 from regard.look.choices import Choice
-from regard.look.record import Labels, Record
+from regard.look.record import Record
 from regard.look.watch import Seen
 
 __all__ = ["records", "weighed"]
 
 
-def records(seen: Seen, labels: Sequence[Mapping[str, Labels]]) -> Iterator[Record]:
-    """A record of each row of a batch; its labels, by site, say how much of the row is real."""
+def records(seen: Seen, axes: Sequence[Mapping[str, AxisPair]]) -> Iterator[Record]:
+    """A record of each row of a batch; its axes, by site, say how much of the row is real."""
     weights = {site: seen[site].float().cpu().numpy() for site in seen}
-    for row, words in enumerate(labels):
-        own = {site: array[row, :, : len(words[site].targets), : len(words[site].sources)].copy()  # not all the batch
+    for row, of_row in enumerate(axes):
+        own = {site: array[row, :, : len(of_row[site].targets), : len(of_row[site].sources)].copy()  # not all the batch
                for site, array in weights.items()}
-        yield Record(own, dict(words), dict(seen.heads))
+        yield Record(own, dict(of_row), dict(seen.heads))
 
 
 def weighed(tokens: Tokenizer, logits: Float[Tensor, "places vocabulary"], written: Sequence[int], *,

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from regard.look.axes import Axis, AxisPair, axis_to_json
 from regard.look.choices import Output
 from regard.look.document import data, document, packed
-from regard.look.record import Labels, Record
+from regard.look.record import Record
 from regard.look.vectors import Vectors
 from regard.settings.errors import UserError
 
@@ -42,15 +43,16 @@ def page(record: Record, *, source: str = "", output: Output | None = None, abou
 
     def html(kept: Record, bits: int, weights: list[Packed], explained: Mapping[str, Vectors],
              left_out: list[str]) -> str:
-        texts: dict[tuple[str, ...], int] = {}  # most sites share their words
+        texts: dict[Axis, int] = {}  # most sites share their words
         sites = [{"name": site, "heads": kept.heads[site], "floor": each.floor,
                   "first": record[site].shape[1] - kept[site].shape[1],
-                  "targets": texts.setdefault(kept.labels[site].targets, len(texts)),
-                  "sources": texts.setdefault(kept.labels[site].sources, len(texts)),
+                  "targets": texts.setdefault(kept.axes[site].targets, len(texts)),
+                  "sources": texts.setdefault(kept.axes[site].sources, len(texts)),
                   "steps": explained[site].facts if site in explained else None}
                  for site, each in zip(kept, weights, strict=True)]
         facts = {"source": source, "about": about, "output": None if output is None else asdict(output),
-                 "leftOut": left_out, "bits": bits, "sites": sites, "texts": list(texts)}
+                 "leftOut": left_out, "bits": bits, "sites": sites, "texts": [list(axis) for axis in texts],
+                 "axes": [None if isinstance(axis, tuple) else axis_to_json(axis) for axis in texts]}
         blobs = [packed("weights", each.codes) for each in weights]
         blobs += [packed("vectors", explained[site].pack()) for site in kept if site in explained]
         return document("page", script="main", style="page", title=f"{source} – regard" if source else "regard",
@@ -136,5 +138,5 @@ def _cells(record: Record) -> int:
 
 
 def _last_rows(record: Record, count: int) -> Record:
-    labels = {site: Labels(words.targets[-count:], words.sources) for site, words in record.labels.items()}
-    return replace(record, weights={site: array[:, -count:] for site, array in record.items()}, labels=labels)
+    axes = {site: AxisPair(each.targets[-count:], each.sources) for site, each in record.axes.items()}
+    return replace(record, weights={site: array[:, -count:] for site, array in record.items()}, axes=axes)

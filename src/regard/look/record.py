@@ -1,4 +1,4 @@
-"""Record: the attention of one example, with the words that its rows and columns stand for."""
+"""Record: the attention of one example, with what its rows and columns stand for."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,20 +12,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from regard.look.axes import AxisPair, axis_from_json, axis_to_json
 from regard.settings.errors import UserError
 from regard.settings.opening import refuse_irregular
 
-__all__ = ["Labels", "Record"]
+__all__ = ["AxisPair", "Record"]
 
 SHOWN = 12  # heads in a notebook's table
-
-
-@dataclass(frozen=True)
-class Labels:
-    """What a site's rows and columns stand for. A row is named by the token it *produced*."""
-
-    targets: tuple[str, ...]
-    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -33,7 +26,7 @@ class Record(Mapping[str, NDArray[np.float32]]):
     """By site, (heads, targets, sources); `record["decoder.blocks.3.cross"][5]` is one head's matrix."""
 
     weights: Mapping[str, Float[np.ndarray, "heads targets sources"]]
-    labels: Mapping[str, Labels]
+    axes: Mapping[str, AxisPair]
     heads: Mapping[str, tuple[int, ...]]
     """The numbers of the heads that were watched; (-1,) is the mean over all."""
 
@@ -54,7 +47,7 @@ class Record(Mapping[str, NDArray[np.float32]]):
 
     def only(self, sites: Sequence[str]) -> "Record":
         """These sites alone."""
-        return Record({site: self[site] for site in sites}, {site: self.labels[site] for site in sites},
+        return Record({site: self[site] for site in sites}, {site: self.axes[site] for site in sites},
                       {site: self.heads[site] for site in sites})
 
     def mean(self) -> "Record":
@@ -64,7 +57,8 @@ class Record(Mapping[str, NDArray[np.float32]]):
 
     def save(self, path: str | Path) -> None:
         """As safetensors, the words in its header: data alone, that every tool reads."""
-        about = {site: {"targets": self.labels[site].targets, "sources": self.labels[site].sources,
+        about = {site: {"targets": axis_to_json(self.axes[site].targets),
+                        "sources": axis_to_json(self.axes[site].sources),
                         "heads": self.heads[site]} for site in self.weights}
         arrays = {site: np.ascontiguousarray(array) for site, array in self.weights.items()}
         save_file(arrays, path, metadata={"regard": "record", "sites": json.dumps(about)})
@@ -76,8 +70,9 @@ class Record(Mapping[str, NDArray[np.float32]]):
             with safe_open(path, framework="numpy") as file:
                 about = json.loads((file.metadata() or {})["sites"])
                 weights = {site: file.get_tensor(site) for site in about}
-                labels = {site: Labels(tuple(of["targets"]), tuple(of["sources"])) for site, of in about.items()}
-                return Record(weights, labels, {site: tuple(of["heads"]) for site, of in about.items()})
+                axes = {site: AxisPair(axis_from_json(of["targets"]), axis_from_json(of["sources"]))
+                        for site, of in about.items()}
+                return Record(weights, axes, {site: tuple(of["heads"]) for site, of in about.items()})
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}") from error
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -85,13 +80,13 @@ class Record(Mapping[str, NDArray[np.float32]]):
 
     def _repr_html_(self) -> str:
         """In a notebook: each site's mean over heads, as a table whose cells are as dark as their weights."""
-        return "".join(_table(site, array.mean(0), self.labels[site]) for site, array in list(self.items())[:SHOWN])
+        return "".join(_table(site, array.mean(0), self.axes[site]) for site, array in list(self.items())[:SHOWN])
 
 
-def _table(site: str, weights: NDArray[np.float32], labels: Labels) -> str:
-    head = "".join(f"<th>{escape(word)}</th>" for word in labels.sources)
+def _table(site: str, weights: NDArray[np.float32], axes: AxisPair) -> str:
+    head = "".join(f"<th>{escape(word)}</th>" for word in axes.sources)
     rows = []
-    for word, row in zip(labels.targets, weights, strict=True):
+    for word, row in zip(axes.targets, weights, strict=True):
         cells = "".join(f'<td style="background:rgba(38,84,150,{weight:.2f})" title="{weight:.3f}">&nbsp;</td>'
                         for weight in row.tolist())
         rows.append(f"<tr><th>{escape(word)}</th>{cells}</tr>")

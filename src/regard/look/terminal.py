@@ -20,8 +20,8 @@ COLOUR, PLAIN = "\033[36m", "\033[0m"  # cyan is read on a dark and on a light g
 
 def telling(record: Record) -> str:
     """The site to show when none is asked for: the last between two texts, as translation has it; else the last."""
-    facing = [site for site, labels in record.labels.items()
-              if labels.targets != labels.sources and labels.targets[:-1] != labels.sources[1:]]
+    facing = [site for site, axes in record.axes.items()
+              if axes.targets != axes.sources and axes.targets[:-1] != axes.sources[1:]]
     return (facing or list(record))[-1]
 
 
@@ -31,8 +31,8 @@ def draw(record: Record, site: str, head: int, width: int = 80, *, colour: bool 
     The last line says from which weight on a cell has each shade. A head of -1 is the mean, where a record holds it.
     """
     weights = record[site][record.heads[site].index(head)]
-    targets = [_fit(escape_controls(word), MAX_WORD_COLUMNS) for word in readable(record.labels[site].targets)]
-    sources = [_fit(escape_controls(word), MAX_WORD_COLUMNS) for word in readable(record.labels[site].sources)]
+    targets = [_fit(escape_controls(word), MAX_WORD_COLUMNS) for word in readable(record.axes[site].targets)]
+    sources = [_fit(escape_controls(word), MAX_WORD_COLUMNS) for word in readable(record.axes[site].sources)]
     margin, most = max(map(_columns, targets), default=0), float(weights.max(initial=0.0))
     parts = [_part(targets, sources[some], weights[:, some] / (most or 1), margin, colour)
              for some in _parts([_columns(word) for word in sources], width - margin)]

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from regard.settings.schema import Data, Embedding, Head, Recurrence, Run, Tokens, Tower, Train
+from regard.settings.schema import Embedding, Head, Recurrence, Tower
 
-__all__ = ["FAMILIES", "KINDS", "PRESETS", "base", "tuned"]
+__all__ = ["FAMILIES", "KINDS", "PRESETS"]
 
 
 def transformer_base() -> Tower:
@@ -206,90 +206,3 @@ FAMILIES = {
     **dict.fromkeys(("roberta-base", "roberta-large", "longformer-base"), 50_265),
 }
 """How many tokens the published models of a preset's name know."""
-
-
-# Whole runs.
-
-
-def base(task: str, *, built_in: bool) -> Run:
-    """What a run of this task has where nobody says anything; `built_in`: on the data that it brings along."""
-    if task == "language":
-        return standard_library() if built_in else language()
-    if task in ("classify", "tag", "mask", "detect", "encode"):
-        return reader(task, built_in=built_in)
-    return replace(phrasebook() if built_in else Run(), task=task)
-
-
-def phrasebook() -> Run:
-    """The run of a bare `regard train`: small enough for two cores of a CPU and less than four minutes."""
-    return Run(
-        tokens=Tokens(vocabulary=4_000),
-        model=Tower(width=128, depth=2, heads=4, dropout=0.0),
-        train=Train(steps=1_100, batch_tokens=3_072, learning_rate=3e-3, warmup=150, schedule="stable-decay", decay=0.4,
-                    label_smoothing=0.05, evaluate_every=275))
-
-
-def language() -> Run:
-    """A small decoder of today's making. A next token is not smoothed: its probability is what is wanted."""
-    return Run(
-        task="language",
-        model=replace(modern_small(), preset=None, width=256, depth=4, heads=4, kv_heads=2, ffn_width=None,
-                      dropout=0.1),
-        train=Train(batch_tokens=8_192, schedule="cosine", warmup=100, weight_decay=0.1, beta2=0.95, epsilon=1e-8,
-                    label_smoothing=0.0))
-
-
-def standard_library() -> Run:
-    """The run of a bare `regard train language`, for two cores and less than four minutes, too."""
-    plain = language()
-    return replace(
-        plain, data=Data(held_out=0.03), tokens=Tokens(vocabulary=4_000),
-        model=replace(plain.model, width=128, depth=3, dropout=0.0),
-        train=replace(plain.train, steps=500, batch_tokens=4_096, learning_rate=4e-3, evaluate_every=250))
-
-
-def reader(task: str, *, built_in: bool) -> Run:
-    """A small encoder of BERT's making, but with norms before its parts, and so trained without care."""
-    own = replace(bert_base(), preset=None, width=256, depth=4, heads=4, norm_place="pre", norm_epsilon=1e-5,
-                  positions="rotary", attention_dropout=0.0, embedding=Embedding(scaled=False, segments=2),
-                  head=Head(hidden="tanh", pool="mean" if task == "classify" else "first"))
-    train = Train(batch_tokens=4_096, schedule="stable-decay", decay=0.5, warmup=100, weight_decay=0.01, epsilon=1e-8,
-                  label_smoothing=0.0)
-    plain = Run(task=task, model=own, train=train)
-    if task == "mask":
-        plain = replace(plain, search=replace(plain.search, best=5))  # for each blank
-    if task == "detect":  # Clark et al. 2020, 3.1: all that is asked for is hidden
-        plain = replace(plain, masking=replace(plain.masking, hidden=1.0, replaced=0.0))
-    if not built_in:
-        few = task in ("classify", "tag")  # labelled examples are soon learnt by heart
-        # A classifier's loss rises long before its errors do: where it is least, too little has been learnt.
-        mean = 3 if task == "classify" else 1
-        return replace(plain, train=replace(
-            train, steps=1_500, evaluate_every=100, patience=5, average_checkpoints=mean)) if few else plain
-    data, train = replace(plain.data, built_in_size=20_000), replace(train, steps=400)
-    if task in ("mask", "detect"):
-        data = replace(data, max_tokens=64, documents="apart")  # passages of a few lines
-        train = replace(train, steps=600)
-    return replace(
-        plain, data=data,
-        tokens=replace(plain.tokens, vocabulary=4_000, lowercase=task == "classify"),  # the book has no capitals
-        model=replace(own, width=128, depth=2, dropout=0.0),
-        # The phrase book's parts of speech are soon learnt.
-        train=replace(train, steps=250 if task == "tag" else train.steps, learning_rate=3e-3, evaluate_every=50))
-
-
-def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tune: str,
-          has_new_layer: bool = False) -> Run:
-    """A run of the plain one's task that goes on from a model with these settings, tokens and longest texts.
-
-    Some epochs of a few thousand sentences, about forty at a time. What is new learns fast; what has learned already
-    is not to forget it (Devlin et al. 2019, A.3; Hu et al. 2022, D), and the less so the larger it is (Clark et al.
-    2020, B). A layer of the task's own between body and head learns as from the beginning: then the lower one stands,
-    the slower it learns (Howard and Ruder 2018, 3.2).
-    """
-    rate = 5e-5 * 768 / model.width if tune == "all" and not has_new_layer else 1e-3  # BERT's, at its width
-    train = replace(plain.train, init_from=start, steps=1_000, batch_tokens=1_024, learning_rate=rate,
-                    schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
-                    layer_decay=0.5 if has_new_layer else 1.0, evaluate_every=None, patience=None)
-    data = replace(plain.data, max_tokens=min(plain.data.max_tokens, longest))
-    return replace(plain, model=model, train=train, data=data, tokens=replace(plain.tokens, file=tokens))

@@ -14,16 +14,20 @@ from torch import Tensor, nn
 
 from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder
 from regard.data.labelled import Columns, Sample, read_corpus, read_file, some
+from regard.data.reader import TextReader
 from regard.data.splits import find_splits, find_tests
+from regard.data.text.labelled_text import IGNORED, LabelBatch, LabelledText
+from regard.data.text.rows import by_length, encoder_mask
+from regard.generate.text_vectors import vectors
 from regard.look.choices import Choice, Output
 from regard.look.confusion import Confusion
+from regard.look.encoder_states import attention
+from regard.look.metrics import ClassificationMetrics
+from regard.look.record import Record
 from regard.models.classifier import Classifier
 from regard.settings.errors import NotFinite, UserError
-from regard.settings.schema import Data, Search
-from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term, of_all_lengths
-from regard.tasks.classification_metrics import ClassificationMetrics
-from regard.tasks.labelled_text import IGNORED, LabelBatch, Labelled
-from regard.tasks.reading import alike, seen
+from regard.settings.schema import Data, Run, Search
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term, of_all_lengths
 
 __all__ = ["Classify"]
 
@@ -40,12 +44,8 @@ class Chances(NamedTuple):
     no: Float[np.ndarray, "texts labels"]
 
 
-class Classify(Labelled):
-    """Text to label."""
-
-    counted = "labels"
-
-    # Files -> samples -> ids
+class Texts(LabelledText):
+    """Texts, each with its label or its labels."""
 
     @property
     def several(self) -> bool:
@@ -77,19 +77,31 @@ class Classify(Labelled):
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         numbers = {label: number for number, label in enumerate(self.labels)}
         rows = self.rows([sample.text for sample in samples])
-        return [(row, self._targets([numbers[label] for label in sample.labels]))
+        return [(row, self.targets([numbers[label] for label in sample.labels]))
                 for row, sample in zip(rows, samples, strict=True)]
 
-    def _targets(self, has: Sequence[int]) -> list[int]:
+    def targets(self, has: Sequence[int]) -> list[int]:
         """The number of the label; of several, whether each is there."""
         return [int(number in has) for number in range(len(self.labels))] if self.several else list(has)
 
     def target_places(self, length: int) -> int:
         return len(self.labels) if self.several else 1
 
-    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+    def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
         return [Example(sample.text, BETWEEN.join(sorted(sample.labels, key=self.labels.index)))
                 for sample in self.of(split)[:limit]]
+
+
+class Classify(Task[str, LabelBatch]):
+    """Text to label."""
+
+    inputs = TextReader()
+    counted = "labels"
+    encoder_only = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.data: Texts = Texts(run)
 
     # Batches -> loss
 
@@ -97,13 +109,13 @@ class Classify(Labelled):
         return Classifier(self.run.model, vocabulary=sizes["vocabulary"], labels=sizes["labels"])
 
     def _logits(self, model: nn.Module, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows labels"]:
-        mask = seen(tokens, pad=self.tokens.pad, window=self.run.model.window)
+        mask = encoder_mask(tokens, pad=self.data.tokens.pad, window=self.run.model.window)
         return cast(Classifier, model)(tokens, mask=mask).float()  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: LabelBatch) -> Loss:
         """Cross entropy; of several labels, that of each by itself."""
         logits, how = self._logits(model, batch.tokens), self.run.train
-        entropy = _of_each if self.several else _of_one
+        entropy = _of_each if self.data.several else _of_one
         plain = entropy(logits.detach(), batch.targets, smoothing=0.0)
         smoothed = entropy(logits, batch.targets, smoothing=how.label_smoothing)
         return Term("loss", smoothed), Term("nll", plain, weight=0.0)
@@ -111,20 +123,20 @@ class Classify(Labelled):
     @torch.no_grad()
     def matches_greedy(self, model: nn.Module, batch: LabelBatch) -> Bool[Tensor, "rows places"]:
         logits = self._logits(model, batch.tokens)
-        given = (logits > 0).long() if self.several else logits.argmax(-1, keepdim=True)
+        given = (logits > 0).long() if self.data.several else logits.argmax(-1, keepdim=True)
         return given == batch.targets
 
     # Texts -> labels
 
     @torch.no_grad()
     def _chances(self, model: nn.Module, texts: Sequence[str]) -> Chances:
-        rows, device = self.rows(texts), next(model.parameters()).device
-        yes, no = (np.zeros((len(texts), len(self.labels)), dtype=np.float32) for _ in range(2))
-        for places, tokens in alike(rows, pad=self.tokens.pad, device=device):
+        rows, device = self.data.rows(texts), next(model.parameters()).device
+        yes, no = (np.zeros((len(texts), len(self.data.labels)), dtype=np.float32) for _ in range(2))
+        for places, tokens in by_length(rows, pad=self.data.tokens.pad, device=device):
             logits = self._logits(model, tokens)
-            logs = F.logsigmoid(logits) if self.several else logits.log_softmax(-1)
+            logs = F.logsigmoid(logits) if self.data.several else logits.log_softmax(-1)
             yes[places] = logs.cpu().numpy()
-            no[places] = (F.logsigmoid(-logits) if self.several else torch.log1p(-logs.exp())).cpu().numpy()
+            no[places] = (F.logsigmoid(-logits) if self.data.several else torch.log1p(-logs.exp())).cpu().numpy()
         if np.isnan(yes).any():
             raise NotFinite("the model's probabilities are not numbers: its training went wrong")
         return Chances(yes, no)
@@ -135,55 +147,65 @@ class Classify(Labelled):
         A set of labels is scored by the log-probability of all decisions together, and has no next best.
         """
         yes, no = self._chances(model, inputs)
-        if self.several:
+        if self.data.several:
             return [Answer(self._said(np.flatnonzero(row > not_row)), float(np.maximum(row, not_row).sum()),
                            probabilities=self._probabilities(row)) for row, not_row in zip(yes, no, strict=True)]
         answers = []
         for row in yes:
             first, *others = np.argsort(-row, kind="stable")[: (search or self.run.search).best].tolist()
-            answers.append(Answer(self.labels[first], float(row[first]),
-                                  tuple(Answer(self.labels[number], float(row[number])) for number in others),
+            answers.append(Answer(self.data.labels[first], float(row[first]),
+                                  tuple(Answer(self.data.labels[number], float(row[number])) for number in others),
                                   self._probabilities(row)))
         return answers
 
     def _said(self, numbers: Sequence[int] | np.ndarray) -> str:
-        return BETWEEN.join(self.labels[number] for number in numbers)
+        return BETWEEN.join(self.data.labels[number] for number in numbers)
 
     def _probabilities(self, logs: Float[np.ndarray, " labels"]) -> dict[str, float]:
         """The likeliest label first."""
-        return {self.labels[number]: math.exp(logs[number]) for number in np.argsort(-logs, kind="stable")}
+        return {self.data.labels[number]: math.exp(logs[number]) for number in np.argsort(-logs, kind="stable")}
 
     def judge(self, model: nn.Module, samples: Sequence[Sample]) -> ClassificationMetrics:
         """What the model says of labelled texts."""
         yes, no = self._chances(model, [sample.text for sample in samples])
-        wanted = np.array([[label in sample.labels for label in self.labels] for sample in samples])
-        return ClassificationMetrics(self.labels, yes, no, wanted, self.several)
+        wanted = np.array([[label in sample.labels for label in self.data.labels] for sample in samples])
+        return ClassificationMetrics(self.data.labels, yes, no, wanted, self.data.several)
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
-        return self.judge(model, self.of(split)[:limit]).scores()
+        return self.judge(model, self.data.of(split)[:limit]).scores()
 
     def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
-        if self.several:  # none of them is given in place of another
+        if self.data.several:  # none of them is given in place of another
             return None
-        judged = self.judge(model, self.of(split)[:limit])
-        return Confusion(self.labels, judged.wanted.T.astype(np.int64) @ judged.given.astype(np.int64))
+        judged = self.judge(model, self.data.of(split)[:limit])
+        return Confusion(self.data.labels, judged.wanted.T.astype(np.int64) @ judged.given.astype(np.int64))
 
     # Given labels -> batches
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[LabelBatch]:
-        rows, targets = self.rows(inputs), [self._targets(self._numbers(output)) for output in outputs]
-        for places, tokens in alike(rows, pad=self.tokens.pad, device=torch.device("cpu")):
-            yield self.batch([rows[i] for i in places], [targets[i] for i in places],
+        rows, targets = self.data.rows(inputs), [self.data.targets(self._numbers(output)) for output in outputs]
+        for places, tokens in by_length(rows, pad=self.data.tokens.pad, device=torch.device("cpu")):
+            yield self.data.batch([rows[i] for i in places], [targets[i] for i in places],
                              shape=(len(places), tokens.shape[1]))
 
     def _numbers(self, output: str) -> list[int]:
-        names = [name.strip() for name in output.split(",") if name.strip()] if self.several else [output]
-        if unknown := next((name for name in names if name not in self.labels), None):
-            raise UserError(f"{unknown!r}: no such label; there are {some(self.labels)}")
-        return [self.labels.index(name) for name in names]
+        names = [name.strip() for name in output.split(",") if name.strip()] if self.data.several else [output]
+        if unknown := next((name for name in names if name not in self.data.labels), None):
+            raise UserError(f"{unknown!r}: no such label; there are {some(self.data.labels)}")
+        return [self.data.labels.index(name) for name in names]
 
-    # A look inside
+    # Vectors, and a look inside
+
+    def embed(self, model: nn.Module, inputs: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        return vectors(model, self.data.rows(inputs), pad=self.data.tokens.pad, pool=self.run.model.pool,
+                       normalize=self.run.model.normalize)
+
+    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
+        """What the tokens look at; it is the same whatever the labels are."""
+        return attention(model, self.data.tokens, self.data.rows(inputs), only=only, heads=heads)
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
@@ -192,19 +214,19 @@ class Classify(Labelled):
         told = outputs or [answer.text for answer in self.predict(model, inputs)]
         found = []
         for row, not_row, text in zip(yes, no, told, strict=True):
-            has = np.isin(np.arange(len(self.labels)), self._numbers(text))
-            chance = math.exp(np.where(has, row, not_row).sum() if self.several else row[has][0])
+            has = np.isin(np.arange(len(self.data.labels)), self._numbers(text))
+            chance = math.exp(np.where(has, row, not_row).sum() if self.data.several else row[has][0])
             likeliest = tuple(self._probabilities(row).items())[:best]
             found.append(Output(text, (Choice(text, chance, likeliest),)))
         return found
 
     def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
-        split, classifier = next(iter(self.samples), None), cast(Classifier, model)
-        chosen = of_all_lengths([] if split is None else self.examples(split, PROBE_CANDIDATES))
+        split, classifier = next(iter(self.data.samples), None), cast(Classifier, model)
+        chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
         texts = [example.input for example in chosen]
-        rows = [[*row[: MAX_PROBE_LENGTH - 1], self.tokens.end] for row in self.rows(texts)]
-        return of_encoder(model, classifier.encoder, rows or made_up(len(self.tokens)), pad=self.tokens.pad,
+        rows = [[*row[: MAX_PROBE_LENGTH - 1], self.data.tokens.end] for row in self.data.rows(texts)]
+        return of_encoder(model, classifier.encoder, rows or made_up(len(self.data.tokens)), pad=self.data.tokens.pad,
                           logits=lambda read: self._logits(model, read)[:, None])
 
 

@@ -12,19 +12,22 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.check.probe import Probe, of_encoder
+from regard.check.probe import Probe, excerpts, of_encoder
 from regard.data.batch import BatchSpec
+from regard.data.reader import TextReader
+from regard.data.text.masked_text import MaskedBatch, MaskedText, at
+from regard.data.text.rows import by_length, encoder_mask, padded
+from regard.data.text.token_stream import IGNORED
+from regard.generate.text_vectors import vectors
 from regard.look.choices import Choice, Output
+from regard.look.encoder_states import attention
 from regard.look.record import Record
 from regard.models.electra import Detector
 from regard.models.masked_lm import MaskedLM
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
 from regard.settings.schema import Run, Search
-from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
-from regard.tasks.masked_text import MaskedBatch, MaskedText, at
-from regard.tasks.reading import alike, attention, padded, rows_of, seen
-from regard.tasks.token_stream import IGNORED
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["Detect", "drawn"]
 
@@ -50,25 +53,62 @@ class Word(NamedTuple):
     """Of its tokens in the row."""
 
 
-class Detect(MaskedText):
-    """A small generator fills the blanks, and a detector finds what it filled wrongly (ELECTRA, Clark et al. 2020)."""
-
-    focus = acting = "encoder.*"
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        if run.masking.next_sentence:
-            raise UserError("masking.next_sentence: of mask alone; detect reads one text at a time")
-
-    # Rows -> loss
-
-    def build(self, sizes: Sizes) -> Detector:
-        return Detector(self.run.model, vocabulary=sizes["vocabulary"], generator=self.run.masking.generator)
+class ReplacedWords(MaskedText):
+    """Raw text, and texts with one replaced word as its examples."""
 
     def collate(self, split: str, chosen: BatchSpec) -> MaskedBatch:
         """The detector is asked of every token, its start and its end included."""
         batch = super().collate(split, chosen)
         return replace(batch, counts={**batch.counts, "detector": int((batch.tokens != self.tokens.pad).sum())})
+
+    def words(self, row: Sequence[int]) -> list[Word]:
+        """Of a row between its start and its end, each with the space before it."""
+        starts = np.flatnonzero(self.masking_policy.words.starts(np.array([row[:-1]]))[0])[1:].tolist()
+        spans = [range(*ends) for ends in pairwise([*starts, len(row) - 1])]
+        texts = [self.masking_policy.words.text([row[place] for place in span]) for span in spans]
+        return [Word(text if number else text.removeprefix(" "), span)
+                for number, (text, span) in enumerate(zip(texts, spans, strict=True))]
+
+    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example[str] | None:
+        """One word of a text is replaced by another."""
+        [row] = self.rows(["".join(texts)])
+        words = [word.text for word in self.words(row)]
+        if not (letters := [place for place, word in enumerate(words) if word.strip(" ").isalpha()]):
+            return None
+        place, ids = int(random.choice(letters)), self.masking_policy.ordinary
+        written = self.masking_policy.words.written
+        others = [word for word in (written[id].strip(" ") for id in random.permutation(ids)[:TRIED])
+                  if word.isalpha() and word != words[place].strip(" ")]
+        if not others:
+            return None
+        before, new = "".join(words[:place]), words[place].replace(words[place].strip(" "), others[0])
+        text = "".join([before, new, *words[place + 1 :]])
+        # Read anew: the other may be more than one token.
+        now = [word.text for word in self.words(self.rows([text])[0])]
+        ends = np.cumsum([0, *map(len, now)]).tolist()
+        if "".join(now) != text or len(before) not in ends[:-1]:
+            return None
+        marked = ends.index(len(before))
+        return Example(text, "".join([*now[:marked], _marked(now[marked]), *now[marked + 1 :]]))
+
+
+class Detect(Task[str, MaskedBatch]):
+    """A small generator fills the blanks, and a detector finds what it filled wrongly (ELECTRA, Clark et al. 2020)."""
+
+    inputs = TextReader()
+    focus = acting = "encoder.*"
+    encoder_only = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        if run.masking.next_sentence:
+            raise UserError("masking.next_sentence: of mask alone; detect reads one text at a time")
+        self.data: ReplacedWords = ReplacedWords(run)
+
+    # Rows -> loss
+
+    def build(self, sizes: Sizes) -> Detector:
+        return Detector(self.run.model, vocabulary=sizes["vocabulary"], generator=self.run.masking.generator)
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
         """Both learn from the same batch (eq. 1); nothing of what the detector says goes back into the generator."""
@@ -80,13 +120,13 @@ class Detect(MaskedText):
         total, plain = cross_entropy(filled.features, output.weight, batch.targets.flatten(), ignore=IGNORED,
                                      smoothing=self.run.train.label_smoothing, bias=output.bias)
         found = _errors(self._logits(detector, filled.tokens, like=batch.tokens), filled.replaced,
-                        batch.tokens != self.tokens.pad)
+                        batch.tokens != self.data.tokens.pad)
         return (Term("loss", total), Term("nll", plain, weight=0.0),
                 Term("detector", found, weight=self.run.masking.detector_weight))
 
     def _filled(self, model: Detector, batch: MaskedBatch, random: torch.Generator | None = None) -> Filled:
         generator = _generator(model)
-        mask = seen(batch.tokens, pad=self.tokens.pad, window=generator.encoder.window)
+        mask = encoder_mask(batch.tokens, pad=self.data.tokens.pad, window=generator.encoder.window)
         features = generator.words.features(at(model.fill(batch.tokens, mask=mask), batch.places))
         with torch.no_grad():
             new = drawn(features, generator.words.output, random).view_as(batch.places)
@@ -100,7 +140,7 @@ class Detect(MaskedText):
     def _logits(self, model: Detector, tokens: Int[Tensor, "rows length"], *,
                 like: Int[Tensor, "rows length"] | None = None) -> Float[Tensor, "rows length"]:
         """Of each token having been replaced; `like` are the rows before, where padding can be drawn as well."""
-        mask = seen(tokens if like is None else like, pad=self.tokens.pad, window=model.encoder.window)
+        mask = encoder_mask(tokens if like is None else like, pad=self.data.tokens.pad, window=model.encoder.window)
         logits = model(tokens, mask=mask)
         return logits.float()  # type: ignore[no-any-return]
 
@@ -111,8 +151,8 @@ class Detect(MaskedText):
         detector, device = cast(Detector, model), next(model.parameters()).device
         generated, detected = torch.zeros(3, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
         random = torch.Generator(device).manual_seed(self.run.seed)  # torch's own is everybody's
-        for batch in self.scored(split, limit, device):
-            filled, real = self._filled(detector, batch, random), batch.tokens != self.tokens.pad
+        for batch in self.data.scored(split, limit, device):
+            filled, real = self._filled(detector, batch, random), batch.tokens != self.data.tokens.pad
             asked, targets = batch.targets.flatten() != IGNORED, batch.targets.flatten()
             said = _generator(detector).words.output(filled.features).float()[asked]
             generated += _sums(F.cross_entropy(said, targets[asked], reduction="sum"),
@@ -123,7 +163,7 @@ class Detect(MaskedText):
                               (found & wrong).sum(), found.sum(), wrong.sum())
         loss, right, blanks = generated.tolist()
         if not blanks:
-            raise self.nothing_asked(split)
+            raise self.data.nothing_asked(split)
         errors, agree, tokens, both, marked, replaced = detected.tolist()
         return {"loss": loss / blanks, "perplexity": math.exp(min(700.0, loss / blanks)),
                 "generator_accuracy": right / blanks, "detector_loss": errors / tokens,
@@ -133,60 +173,27 @@ class Detect(MaskedText):
 
     # Texts -> what does not belong in them
 
-    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
-
-    def _words(self, row: Sequence[int]) -> list[Word]:
-        """Of a row between its start and its end, each with the space before it."""
-        starts = np.flatnonzero(self.masking_policy.words.starts(np.array([row[:-1]]))[0])[1:].tolist()
-        spans = [range(*ends) for ends in pairwise([*starts, len(row) - 1])]
-        texts = [self.masking_policy.words.text([row[place] for place in span]) for span in spans]
-        return [Word(text if number else text.removeprefix(" "), span)
-                for number, (text, span) in enumerate(zip(texts, spans, strict=True))]
-
     @torch.no_grad()
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """Each text with [[marks]] around words with a token that is likelier not to belong, and how likely each is."""
-        answers, rows, detector = [Answer("") for _ in inputs], self._rows(inputs), cast(Detector, model)
-        for places, tokens in alike(rows, pad=self.tokens.pad, device=next(model.parameters()).device):
+        answers, rows, detector = [Answer("") for _ in inputs], self.data.rows(inputs), cast(Detector, model)
+        for places, tokens in by_length(rows, pad=self.data.tokens.pad, device=next(model.parameters()).device):
             for place, chances in zip(places, self._logits(detector, tokens).sigmoid().tolist(), strict=True):
                 row = rows[place]
-                choices = [Choice(piece, chance, ()) for piece, chance in zip(self.tokens.pieces(row), chances,
+                choices = [Choice(piece, chance, ()) for piece, chance in zip(self.data.tokens.pieces(row), chances,
                                                                               strict=False)]
                 text = "".join(_marked(word.text) if word.text.strip() and max(chances[i] for i in word.places) > 0.5
-                               else word.text for word in self._words(row))
+                               else word.text for word in self.data.words(row))
                 answers[place] = Answer(text, choices=tuple(choices[1:-1]))
         return answers
 
     # Examples, and given outputs
 
-    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example | None:
-        """One word of a text is replaced by another."""
-        [row] = self._rows(["".join(texts)])
-        words = [word.text for word in self._words(row)]
-        if not (letters := [place for place, word in enumerate(words) if word.strip(" ").isalpha()]):
-            return None
-        place, ids = int(random.choice(letters)), self.masking_policy.ordinary
-        written = self.masking_policy.words.written
-        others = [word for word in (written[id].strip(" ") for id in random.permutation(ids)[:TRIED])
-                  if word.isalpha() and word != words[place].strip(" ")]
-        if not others:
-            return None
-        before, new = "".join(words[:place]), words[place].replace(words[place].strip(" "), others[0])
-        text = "".join([before, new, *words[place + 1 :]])
-        # Read anew: the other may be more than one token.
-        now = [word.text for word in self._words(self._rows([text])[0])]
-        ends = np.cumsum([0, *map(len, now)]).tolist()
-        if "".join(now) != text or len(before) not in ends[:-1]:
-            return None
-        marked = ends.index(len(before))
-        return Example(text, "".join([*now[:marked], _marked(now[marked]), *now[marked + 1 :]]))
-
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[MaskedBatch]:
         """Every token counts: whether it is marked."""
-        rows = self._rows(inputs)
+        rows = self.data.rows(inputs)
         given = [self._given(row, output) for row, output in zip(rows, outputs, strict=True)]
-        for places, tokens in alike(rows, pad=self.tokens.pad, device=torch.device("cpu")):
+        for places, tokens in by_length(rows, pad=self.data.tokens.pad, device=torch.device("cpu")):
             none = torch.zeros(len(places), 1, dtype=torch.long)
             replaced = padded([given[i] for i in places], pad=IGNORED)
             count = int((replaced != IGNORED).sum())
@@ -195,7 +202,7 @@ class Detect(MaskedText):
     def _given(self, row: Sequence[int], output: str) -> list[int]:
         """Which tokens of a row an output marks."""
         found, left = [0] * len(row), output
-        for word in self._words(row):
+        for word in self.data.words(row):
             is_marked = left.startswith(_marked(word.text))
             text = _marked(word.text) if is_marked else word.text
             if not left.startswith(text):
@@ -204,22 +211,23 @@ class Detect(MaskedText):
             left = left[len(text) :]
         return found
 
-    def output_rows(self, batch: MaskedBatch) -> range:
-        return range(batch.tokens.shape[1])
-
     @torch.no_grad()
     def matches_greedy(self, model: nn.Module, batch: MaskedBatch) -> Bool[Tensor, "rows length"]:
         assert batch.replaced is not None
         found = self._logits(cast(Detector, model), batch.tokens) > 0
         return (found == (batch.replaced > 0)) & (batch.replaced != IGNORED)
 
-    # A look inside
+    # Vectors, and a look inside
+
+    def embed(self, model: nn.Module, inputs: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        return vectors(model, self.data.rows(inputs), pad=self.data.tokens.pad, pool=self.run.model.pool,
+                       normalize=self.run.model.normalize)
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
         """What the tokens look at in the detector; it is the same whatever is marked."""
-        return attention(model, self.tokens, self._rows(inputs), only=only, heads=heads)
+        return attention(model, self.data.tokens, self.data.rows(inputs), only=only, heads=heads)
 
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
@@ -227,16 +235,16 @@ class Detect(MaskedText):
         """For each token: that it belongs, or that another stood there."""
         device, found = next(model.parameters()).device, list[Output]()
         answers = outputs or [answer.text for answer in self.predict(model, inputs)]
-        for row, text in zip(self._rows(inputs), answers, strict=True):
+        for row, text in zip(self.data.rows(inputs), answers, strict=True):
             chances = self._logits(cast(Detector, model), torch.tensor([row], device=device))[0].sigmoid().tolist()
             found.append(Output(text, tuple(
                 Choice(piece, 1 - chance, tuple(sorted([(piece, 1 - chance), (REPLACED, chance)], key=lambda x: -x[1])))
-                for piece, chance in zip(self.tokens.pieces(row), chances, strict=True))))
+                for piece, chance in zip(self.data.tokens.pieces(row), chances, strict=True))))
         return found
 
     def probe(self, model: nn.Module) -> Probe:
         detector = cast(Detector, model)
-        return of_encoder(model, detector.encoder, self.checked_rows(), pad=self.tokens.pad,
+        return of_encoder(model, detector.encoder, excerpts(self.data), pad=self.data.tokens.pad,
                           logits=lambda read: self._logits(detector, read)[..., None])
 
 

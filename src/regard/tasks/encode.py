@@ -1,4 +1,4 @@
-"""encode: a text to its vector, by an encoder that came without anything on it."""
+"""encode: a text to its vector, by an encoder that came without a head."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,30 +6,32 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.check.probe import Probe, made_up, of_encoder
 from regard.data.batch import Batch, BatchSpec
+from regard.data.dataset import Dataset, Example, no_such_split
+from regard.data.reader import TextReader
+from regard.data.text.rows import encoder_mask, rows_of
 from regard.data.tokenizer import Tokenizer
+from regard.generate.text_vectors import vectors
 from regard.look.choices import Output
+from regard.look.encoder_states import attention
 from regard.look.record import Record
 from regard.models.encoder_only import EncoderOnly
 from regard.settings.errors import UserError
-from regard.settings.schema import Search
-from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, no_such_split
-from regard.tasks.reading import attention, rows_of, seen, vectors
+from regard.settings.schema import Run, Search
+from regard.tasks.base import Answer, Loss, Scores, Sizes, Task
 
 __all__ = ["Encode"]
 
 DIGITS = 6  # of a number that is printed: float32 has hardly more
 
 
-class Encode(Task[Batch]):
-    """Text to vector. It has no examples: what it should answer, nobody says."""
-
-    reads_only = True
+class TokensOnly(Dataset[str, Batch]):
+    """The tokens of texts, and no examples: there is no right answer to learn."""
 
     def fingerprint(self) -> str:
         raise _learns_nothing()
@@ -37,54 +39,12 @@ class Encode(Task[Batch]):
     def make_data(self, folder: Path) -> dict[str, Any]:
         raise _learns_nothing()
 
-    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
-        raise _learns_nothing()
-
     def restore(self, folder: Path) -> Sizes:
         self.tokens = Tokenizer.load(folder / "tokenizer.json")
         return {"vocabulary": len(self.tokens)}
 
-    def build(self, sizes: Sizes) -> EncoderOnly:
-        return EncoderOnly(self.run.model, vocabulary=sizes["vocabulary"])
-
-    # Texts -> vectors
-
-    def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        return vectors(model, self._rows(texts), pad=self.tokens.pad, pool=self.run.model.head.pool,
-                       normalize=self.run.model.head.normalize)
-
-    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
-        """Each vector as JSON."""
-        return [Answer(json.dumps([float(f"{number:.{DIGITS}g}") for number in vector.tolist()]))
-                for vector in self.embed(model, inputs)]
-
-    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return rows_of(self.tokens, texts, longest=self.run.data.max_tokens)
-
-    # A look inside
-
-    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
-             search: Search | None = None) -> list[Record]:
-        """What the tokens look at."""
-        return attention(model, self.tokens, self._rows(inputs), only=only, heads=heads)
-
-    def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-                best: int = 5, search: Search | None = None) -> list[Output]:
-        """None: a vector is not chosen among others."""
-        return [Output("", ()) for _ in inputs]
-
-    def probe(self, model: nn.Module) -> Probe:
-        """Of made-up rows; its states stand for the logits it has not."""
-        bare, start, end = cast(EncoderOnly, model), self.tokens.start, self.tokens.end
-
-        def states(read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
-            return bare(read, mask=seen(read, pad=self.tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
-
-        return of_encoder(bare, bare.encoder, [[start, *row, end] for row in made_up(len(self.tokens))],
-                          pad=self.tokens.pad, logits=states)
-
-    # What examples would be for
+    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
+        raise _learns_nothing()
 
     def splits(self) -> Sequence[str]:
         return []
@@ -92,19 +52,63 @@ class Encode(Task[Batch]):
     def lengths(self, split: str) -> NDArray[np.int64]:
         raise no_such_split(split, [])
 
-    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+    def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
         raise no_such_split(split, [])
 
     def collate(self, split: str, chosen: BatchSpec) -> Batch:
         raise _learns_nothing()
 
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        return rows_of(self.tokens, texts, longest=self.run.data.max_tokens)
+
+
+class Encode(Task[str, Batch]):
+    """Text to vector."""
+
+    inputs = TextReader()
+    encoder_only = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.data: TokensOnly = TokensOnly(run)
+
+    def build(self, sizes: Sizes) -> EncoderOnly:
+        return EncoderOnly(self.run.model, vocabulary=sizes["vocabulary"])
+
+    def embed(self, model: nn.Module, inputs: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        return vectors(model, self.data.rows(inputs), pad=self.data.tokens.pad, pool=self.run.model.pool,
+                       normalize=self.run.model.normalize)
+
+    def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
+        """Each vector as JSON."""
+        return [Answer(json.dumps([float(f"{number:.{DIGITS}g}") for number in vector.tolist()]))
+                for vector in self.embed(model, inputs)]
+
+    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
+             search: Search | None = None) -> list[Record]:
+        """What the tokens look at."""
+        return attention(model, self.data.tokens, self.data.rows(inputs), only=only, heads=heads)
+
+    def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
+                best: int = 5, search: Search | None = None) -> list[Output]:
+        """None: a vector is not chosen among others."""
+        return [Output("", ()) for _ in inputs]
+
+    def probe(self, model: nn.Module) -> Probe:
+        """Of made-up rows; its states stand for the logits that it lacks."""
+        bare, tokens = cast(EncoderOnly, model), self.data.tokens
+
+        def states(read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
+            return bare(read, mask=encoder_mask(read, pad=tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
+
+        rows = [[tokens.start, *row, tokens.end] for row in made_up(len(tokens))]
+        return of_encoder(bare, bare.encoder, rows, pad=tokens.pad, logits=states)
+
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         raise _learns_nothing()
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[Batch]:
-        raise _learns_nothing()
-
-    def matches_greedy(self, model: nn.Module, batch: Batch) -> Bool[Tensor, "rows places"]:
         raise _learns_nothing()
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,

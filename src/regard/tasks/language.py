@@ -14,13 +14,18 @@ from torch import Tensor, nn
 
 from regard.check.probe import Probe, made_up, of_decoder
 from regard.data.batch import BatchSpec
+from regard.data.dataset import no_such_split
+from regard.data.reader import TextReader
+from regard.data.text.packing import WANTED, PackedBatch, PackedText
+from regard.data.text.token_stream import IGNORED
 from regard.device import fits
 from regard.generate.score import compare, scores
 from regard.generate.search_memory import refuse_search
 from regard.generate.text import Writing
+from regard.generate.writer import Writer
 from regard.look.choices import Output
 from regard.look.outputs import records, weighed
-from regard.look.record import Labels, Record
+from regard.look.record import AxisPair, Record
 from regard.look.watch import watch
 from regard.models.build import decoder
 from regard.models.writes import Writes
@@ -28,10 +33,7 @@ from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError, out_of
 from regard.settings.schema import Run, Search
-from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Term, no_such_split
-from regard.tasks.packing import WANTED, PackedBatch, PackedText
-from regard.tasks.token_stream import IGNORED
-from regard.tasks.writer import Writer
+from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["Language"]
 
@@ -39,11 +41,14 @@ MAX_SCORED_TOKENS = 1 << 13  # tokens that are scored at once
 SHOWN = 32  # new tokens that are looked at, where no output is given: a picture of more cannot be read
 
 
-class Language(PackedText):
+class Language(Task[str, PackedBatch]):
     """Text to more text."""
+
+    inputs = TextReader()
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
+        self.data: PackedText = PackedText(run)
         self.writer = Writer()
 
     # Rows -> loss
@@ -55,7 +60,7 @@ class Language(PackedText):
         writer = cast(Writes, model)
         if self.run.data.documents == "joined":
             return writer(writer.embed(read))  # type: ignore[no-any-return]
-        starts = read == self.tokens.start
+        starts = read == self.data.tokens.start
         places = torch.arange(read.shape[1], device=read.device).expand_as(read)
         since = places - places.where(starts, 0).cummax(1).values
         # The attentions need not know that positions begin anew: they only see how far apart two of them are.
@@ -80,15 +85,15 @@ class Language(PackedText):
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
         """Every token once, with what comes before it in its row. `limit` counts rows."""
-        if split not in self.ids:
-            raise no_such_split(split, list(self.ids))
-        length, device, how = self._length(split), next(model.parameters()).device, self.run.train
-        rows = np.arange(len(self.lengths(split)))[:limit]
+        if split not in self.data.ids:
+            raise no_such_split(split, list(self.data.ids))
+        length, device, how = self.data.row_length(split), next(model.parameters()).device, self.run.train
+        rows = np.arange(len(self.data.lengths(split)))[:limit]
         # No more than one piece of a batch: what could be trained can be scored.
         together = max(1, min(MAX_SCORED_TOKENS, how.batch_tokens // how.accumulate) // length)
         total = count = 0.0
         for some in np.array_split(rows, math.ceil(len(rows) / together)):
-            batch = self.collate(split, BatchSpec(some, len(some), length)).to(device)
+            batch = self.data.collate(split, BatchSpec(some, len(some), length)).to(device)
             with fits(f"scoring {len(some)} × {length} tokens", self._smaller()):
                 total += float(next(term.total for term in self.loss(model, batch) if term.name == "nll"))
             count += batch.counts["nll"]
@@ -104,11 +109,11 @@ class Language(PackedText):
 
     def _bytes(self, split: str, ids: int) -> int:
         """Of the text that the first ids stand for, in UTF-8."""
-        if ids >= len(self.ids[split]):
-            return self.counts[split].bytes
-        row = self.ids[split].around(0, ids + 1)
-        texts = np.split(row, np.flatnonzero(row == self.tokens.start)[1:])
-        return sum(len(text.encode()) for text in self.tokens.decode([ids.tolist() for ids in texts]))
+        if ids >= len(self.data.ids[split]):
+            return self.data.counts[split].bytes
+        row = self.data.ids[split].around(0, ids + 1)
+        texts = np.split(row, np.flatnonzero(row == self.data.tokens.start)[1:])
+        return sum(len(text.encode()) for text in self.data.tokens.decode([ids.tolist() for ids in texts]))
 
     # Prompts -> what follows
 
@@ -135,9 +140,9 @@ class Language(PackedText):
     def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
         """Beyond the positions that a model has learned, a token is scored after those of its own row alone."""
         most, rows, owners = self._reach, list[list[int]](), list[int]()
-        encoded = self.tokens.encode(list(texts))
+        encoded = self.data.tokens.encode(list(texts))
         for number, ids in enumerate(encoded):
-            whole = [self.tokens.start, *ids]
+            whole = [self.data.tokens.start, *ids]
             for start in range(0, max(1, len(ids)), most):
                 rows.append(whole[start : start + most + 1])
                 owners.append(number)
@@ -146,15 +151,15 @@ class Language(PackedText):
             chances[owner] += row.tolist()
         if not all(map(math.isfinite, itertools.chain(*chances))):
             raise _no_numbers()
-        return [Likelihood(tuple(self.tokens.pieces(ids)), tuple(found), len(text.encode()))
+        return [Likelihood(tuple(self.data.tokens.pieces(ids)), tuple(found), len(text.encode()))
                 for text, ids, found in zip(texts, encoded, chances, strict=True)]
 
     def compare(self, model: nn.Module, prompts: Sequence[str],
                 endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
         """Each ending is read together with its prompt; from where the endings differ on, their tokens count."""
-        most, begun, rests = self._reach, list[list[int]](), list[list[list[int]]]()
+        most, begun, rests, tokens = self._reach, list[list[int]](), list[list[list[int]]](), self.data.tokens
         for prompt in prompts:
-            rows = [[self.tokens.start, *ids] for ids in self.tokens.encode([prompt + ending for ending in endings])]
+            rows = [[tokens.start, *ids] for ids in tokens.encode([prompt + ending for ending in endings])]
             same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False))
             shared = min(len(list(same)), min(map(len, rows)) - 1)
             rests.append([row[shared:] for row in rows])
@@ -163,7 +168,7 @@ class Language(PackedText):
                 raise UserError(f"an ending of {most + 1 - room:,} tokens: the model reads {most:,} at the most "
                                 "(model.max_positions)")
             begun.append(rows[0][max(0, shared - room) : shared])
-        cut = sum(prompt[0] != self.tokens.start for prompt in begun)
+        cut = sum(prompt[0] != tokens.start for prompt in begun)
         self.notes.count_up("compared", cut, len(prompts), lambda part, whole, _: (
             f"{out_of(part, whole, 'prompt')} cut to the last {most:,} tokens (model.max_positions)"))
         found = compare(cast(Writes, model), begun, rests)
@@ -178,7 +183,7 @@ class Language(PackedText):
 
     def _prompt(self, text: str) -> list[int]:
         """What the decoder reads before it writes; of a text that is too long for its positions, the end."""
-        ids, most = [self.tokens.start, *self.tokens.encode([text])[0]], self._reach
+        ids, most = [self.data.tokens.start, *self.data.tokens.encode([text])[0]], self._reach
         if len(ids) > most:
             self._note_cut("prompt", len(ids), most)
         return ids[-most:]
@@ -205,7 +210,7 @@ class Language(PackedText):
         weights = next(model.parameters())
         refuse_search(how, self.run.model, rows=len(prompts) * how.best, tokens=max(map(len, prompts)),
                       longest=max(longest), width=weights.dtype, device=weights.device)
-        written, pieces = self.writer.write(writes, prompts, how, tokens=self.tokens, longest=longest,
+        written, pieces = self.writer.write(writes, prompts, how, tokens=self.data.tokens, longest=longest,
                                             never=self._never(writes.output.out_features))
         return written, self._followed(pieces, written, how.max_tokens)
 
@@ -221,10 +226,10 @@ class Language(PackedText):
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no text has."""
-        special = [id for id in (self.tokens.pad, self.tokens.start) if id != self.tokens.end]
-        return [*special, *range(len(self.tokens), vocabulary)]
+        special = [id for id in (self.data.tokens.pad, self.data.tokens.start) if id != self.data.tokens.end]
+        return [*special, *range(len(self.data.tokens), vocabulary)]
 
-    def greedy_answers(self, model: nn.Module, examples: Sequence[Example], *,
+    def greedy_answers(self, model: nn.Module, examples: Sequence[Example[str]], *,
                        search: Search | None = None) -> list[str]:
         """The likeliest text unless drawing is asked for, as long as what was wanted."""
         how = search or self.run.search
@@ -240,7 +245,7 @@ class Language(PackedText):
         while pairs:
             longest = sum(map(len, pairs[0]))
             some, pairs = pairs[: max(1, MAX_SCORED_TOKENS // longest)], pairs[max(1, MAX_SCORED_TOKENS // longest) :]
-            whole = np.full((len(some), longest), self.tokens.start, dtype=np.int64)
+            whole = np.full((len(some), longest), self.data.tokens.start, dtype=np.int64)
             write = np.full((len(some), longest - 1), IGNORED, dtype=np.int64)
             for row, (prompt, new) in enumerate(some):
                 whole[row, : len(prompt) + len(new)] = [*prompt, *new]
@@ -251,14 +256,17 @@ class Language(PackedText):
 
     def _read(self, text: str, output: str) -> tuple[list[int], list[int]]:
         """A prompt and the tokens after it. Read together: a word may be begun by the one and ended by the other."""
-        prompt, whole = ([self.tokens.start, *ids] for ids in self.tokens.encode([text, text + output]))
-        whole += [] if output else [self.tokens.end]
+        prompt, whole = ([self.data.tokens.start, *ids] for ids in self.data.tokens.encode([text, text + output]))
+        whole += [] if output else [self.data.tokens.end]
         differs = (place for place, pair in enumerate(zip(prompt, whole, strict=False)) if pair[0] != pair[1])
         shared = max(1, next(differs, min(len(prompt), len(whole) - 1)))
         left = max(0, len(whole) - 1 - self._reach)  # the last token is not read
         if left:
             self._note_cut("text", len(whole), len(whole) - left)
         return whole[left : max(shared, left + 1)], whole[max(shared, left + 1) :]
+
+    def output_rows(self, batch: PackedBatch, rows: int) -> range:
+        return range(rows - batch.counts["nll"], rows)
 
     @torch.no_grad()
     def matches_greedy(self, model: nn.Module, batch: PackedBatch) -> Bool[Tensor, "rows length"]:
@@ -279,8 +287,8 @@ class Language(PackedText):
             whole = [*prompt, *new]
             with watch(model, only, heads=heads) as seen:
                 self._states(model, torch.tensor([whole[:-1]], device=device))
-            labels = Labels(tuple(self.tokens.pieces(whole[1:])), tuple(self.tokens.pieces(whole[:-1])))
-            found += records(seen, [dict.fromkeys(seen, labels)])
+            axes = AxisPair(tuple(self.data.tokens.pieces(whole[1:])), tuple(self.data.tokens.pieces(whole[:-1])))
+            found += records(seen, [dict.fromkeys(seen, axes)])
         return found
 
     @torch.no_grad()
@@ -291,8 +299,8 @@ class Language(PackedText):
         for prompt, new in self._told(model, inputs, outputs, search or self.run.search):
             whole = [*prompt, *new]
             logits = cast(Writes, model).logits(self._states(model, torch.tensor([whole[:-1]], device=device)))[0]
-            found.append(Output(self._added(prompt, new), weighed(
-                self.tokens, logits, whole[1:], never=self._never(logits.shape[1]), best=best)))
+            found.append(Output(self.data.added(prompt, new), weighed(
+                self.data.tokens, logits, whole[1:], never=self._never(logits.shape[1]), best=best)))
         return found
 
     def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
@@ -301,18 +309,19 @@ class Language(PackedText):
         if outputs is not None:
             return list(map(self._read, inputs, outputs))
         how = replace(search, best=1, max_tokens=min(search.max_tokens, SHOWN))
-        return [(list(self.writer.begun(prompt, self.tokens)),
-                 self._written(model, [prompt], how)[0].tokens or [self.tokens.end])
+        return [(list(self.writer.begun(prompt, self.data.tokens)),
+                 self._written(model, [prompt], how)[0].tokens or [self.data.tokens.end])
                 for prompt in map(self._prompt, inputs)]
 
     def probe(self, model: nn.Module) -> Probe:
         """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""
-        rows, ids = made_up(len(self.tokens)), self.ids.get("val")
+        tokens = self.data.tokens
+        rows, ids = made_up(len(tokens)), self.data.ids.get("val")
         if ids is not None:
             apart = max(1, len(ids) // len(rows))
             rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
-        return of_decoder(cast(Writes, model), [[self.tokens.start, *row] for row in rows], pad=self.tokens.pad,
-                          end=self.tokens.end, decode=lambda ids: self.tokens.decode([ids])[0])
+        return of_decoder(cast(Writes, model), [[tokens.start, *row] for row in rows], pad=tokens.pad, end=tokens.end,
+                          decode=lambda ids: tokens.decode([ids])[0])
 
 
 def _no_numbers() -> NotFinite:

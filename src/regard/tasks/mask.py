@@ -11,20 +11,23 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.check.probe import Probe, of_encoder
+from regard.check.probe import Probe, excerpts, of_encoder
 from regard.data.published import MASKS
+from regard.data.reader import TextReader
+from regard.data.text.masked_text import MaskedBatch, MaskedText, at
+from regard.data.text.rows import by_length, encoder_mask, padded
+from regard.data.text.token_stream import IGNORED
+from regard.generate.text_vectors import vectors
 from regard.look.choices import Output
+from regard.look.encoder_states import attention
 from regard.look.outputs import weighed
 from regard.look.record import Record
 from regard.models.masked_lm import MaskedLM
 from regard.nn.loss import cross_entropy
 from regard.settings.errors import UserError
-from regard.settings.schema import Search
+from regard.settings.schema import Run, Search
 from regard.settings.setting import shown
-from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Term
-from regard.tasks.masked_text import MaskedBatch, MaskedText, at
-from regard.tasks.reading import alike, attention, padded, seen
-from regard.tasks.token_stream import IGNORED
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["Fill"]
 
@@ -41,8 +44,26 @@ class Asked(NamedTuple):
     """Their places among the ids."""
 
 
-class Fill(MaskedText):
+class Blanks(MaskedText):
+    """Raw text, and texts with one blank as its examples."""
+
+    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example[str]:
+        """One blank in a text."""
+        place = int(random.choice([place for place, text in enumerate(texts) if text.strip()]))
+        space = " " * (texts[place].startswith(" ") and not self.tokens.has_spaces)
+        [name] = self.tokens.pieces([cast(int, self.tokens.mask)])
+        return Example("".join([*texts[:place], space, name, *texts[place + 1 :]]), "".join(texts))
+
+
+class Fill(Task[str, MaskedBatch]):
     """Text with blanks to the tokens that stood there (Devlin et al. 2019, 3.1; Liu et al. 2019)."""
+
+    inputs = TextReader()
+    encoder_only = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.data: Blanks = Blanks(run)
 
     # Rows -> loss
 
@@ -51,12 +72,12 @@ class Fill(MaskedText):
 
     def _states(self, model: MaskedLM, tokens: Int[Tensor, "rows length"],
                 segments: Int[Tensor, "rows length"] | None) -> Float[Tensor, "rows length width"]:
-        mask = seen(tokens, pad=self.tokens.pad, window=model.encoder.window)
+        mask = encoder_mask(tokens, pad=self.data.tokens.pad, window=model.encoder.window)
         return model(tokens, mask=mask, segments=segments)  # type: ignore[no-any-return]
 
     def _trained(self, model: MaskedLM, batch: MaskedBatch) -> Float[Tensor, "rows length width"]:
         """A second half is told apart only where there are halves: elsewhere, ends may part whole documents."""
-        return self._states(model, batch.tokens, self.segments(batch.tokens) if batch.order is not None else None)
+        return self._states(model, batch.tokens, self.data.segments(batch.tokens) if batch.order is not None else None)
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
         """Only the logits of the places that are asked for are worked out."""
@@ -78,7 +99,7 @@ class Fill(MaskedText):
         """Every row once, always with the same blanks. `limit` counts rows."""
         masked, device = cast(MaskedLM, model), next(model.parameters()).device
         total, right, stood, ordered = 0.0, 0, list[Tensor](), list[Tensor]()
-        for batch in self.scored(split, limit, device):
+        for batch in self.data.scored(split, limit, device):
             states, targets = self._trained(masked, batch), batch.targets.flatten()
             asked = targets != IGNORED
             logits = masked.logits(at(states, batch.places)[asked]).float()
@@ -89,7 +110,7 @@ class Fill(MaskedText):
                 known = batch.order != IGNORED
                 ordered.append((masked.head(states[:, 0]).argmax(-1) == batch.order)[known].cpu())
         if not len(tokens := torch.cat(stood)):
-            raise self.nothing_asked(split)
+            raise self.data.nothing_asked(split)
         loss = total / len(tokens)
         scores: Scores = {"loss": loss, "perplexity": math.exp(min(700.0, loss)),
                           "accuracy": right / len(tokens),
@@ -103,15 +124,15 @@ class Fill(MaskedText):
 
     def _read(self, text: str) -> Asked:
         """[SEP] parts a text from a second one. Both names of a blank are understood, whatever the tokenizer's own."""
-        mask, most, row = cast(int, self.tokens.mask), self.run.data.max_tokens, [self.tokens.start]
+        mask, most, row = cast(int, self.data.tokens.mask), self.run.data.max_tokens, [self.data.tokens.start]
         for sentence in SEPARATOR.split(text):
-            first, *others = self.tokens.between(BLANK.split(sentence.strip(" ")))
-            row += [*first, *(id for ids in others for id in (mask, *ids)), self.tokens.end]
+            first, *others = self.data.tokens.between(BLANK.split(sentence.strip(" ")))
+            row += [*first, *(id for ids in others for id in (mask, *ids)), self.data.tokens.end]
         if len(row) > most:
             self.notes.count_up("texts", 1, 1, lambda part, _, first: (
                 f"a text of {first:,} tokens cut to {most:,} (data.max_tokens)" if part == 1 else
                 f"{part:,} texts cut to {most:,} tokens, the first from {first:,} (data.max_tokens)"), size=len(row))
-            row = [*row[: most - 1], self.tokens.end]
+            row = [*row[: most - 1], self.data.tokens.end]
         blanks = [place for place, id in enumerate(row) if id == mask]
         if len(blanks) != len(BLANK.findall(text)):
             raise UserError(f"a blank lies beyond the first data.max_tokens={most} tokens of the text")
@@ -124,7 +145,7 @@ class Fill(MaskedText):
         return asked
 
     def _segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"] | None:
-        return self.segments(tokens) if self.run.model.embedding.segments > 1 else None
+        return self.data.segments(tokens) if self.run.model.embedding.segments > 1 else None
 
     @torch.no_grad()
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
@@ -141,14 +162,14 @@ class Fill(MaskedText):
                 asked: Sequence[Asked]) -> Iterator[tuple[list[int], list[Float[Tensor, "_ vocabulary"]]]]:
         """Of the blanks of some texts at a time."""
         masked, device = cast(MaskedLM, model), next(model.parameters()).device
-        for places, tokens in alike([one.ids for one in asked], pad=self.tokens.pad, device=device):
-            blanks = tokens.eq(cast(int, self.tokens.mask))
+        for places, tokens in by_length([one.ids for one in asked], pad=self.data.tokens.pad, device=device):
+            blanks = tokens.eq(cast(int, self.data.tokens.mask))
             logits = masked.logits(self._states(masked, tokens, self._segments(tokens))[blanks])
             yield places, list(logits.split(blanks.sum(1).tolist()))
 
     def _answer(self, asked: Asked, logits: Float[Tensor, "blanks vocabulary"], count: int) -> Answer:
         best = self._best(logits)
-        choices = weighed(self.tokens, logits, best, never=self._never(logits.shape[1]), best=count)
+        choices = weighed(self.data.tokens, logits, best, never=self._never(logits.shape[1]), best=count)
         score = math.fsum(math.log(max(choice.probability, 1e-300)) for choice in choices) / len(choices)
         return Answer(self._filled(asked.text, best), score, choices=choices)
 
@@ -159,19 +180,19 @@ class Fill(MaskedText):
 
     def _never(self, vocabulary: int) -> list[int]:
         """Ids that fill no blank: special ones, unknown words, and those that only round the vocabulary up."""
-        never = {*self.masking_policy.words.special, *range(len(self.tokens), vocabulary)}
-        return sorted(never if self.tokens.unknown is None else {*never, self.tokens.unknown})
+        never = {*self.data.masking_policy.words.special, *range(len(self.data.tokens), vocabulary)}
+        return sorted(never if self.data.tokens.unknown is None else {*never, self.data.tokens.unknown})
 
     def _filled(self, text: str, ids: Sequence[int]) -> str:
         found, *parts = BLANK.split(text)
         for id, part in zip(ids, parts, strict=True):
-            new, before = self.masking_policy.words.written[id], self._before(found)
+            new, before = self.data.masking_policy.words.written[id], self._before(found)
             found = (before + new if before else new.lstrip(" ")) + part
         return found
 
     def _before(self, part: str) -> str:
         """What comes before a blank: most words bring their space along."""
-        return part if self.tokens.has_spaces else part.rstrip(" ")
+        return part if self.data.tokens.has_spaces else part.rstrip(" ")
 
     def _fillings(self, text: str, output: str) -> list[int]:
         """The tokens that stand in an output where the text has blanks."""
@@ -183,31 +204,25 @@ class Fill(MaskedText):
 
     def _id(self, new: str, *, begins: bool) -> int:
         """The token that is written so; of several the first. A text may begin with another than goes on with it."""
-        known = None if begins else self.masking_policy.words.id_of(new)
-        ids = [known] if known is not None else self.tokens.between([new] if begins else ["", new])[-1]
+        known = None if begins else self.data.masking_policy.words.id_of(new)
+        ids = [known] if known is not None else self.data.tokens.between([new] if begins else ["", new])[-1]
         if not ids:
             raise UserError(f"{new!r}: no token of the model's")
         return ids[0]
 
     # Examples, and given outputs
 
-    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example:
-        """One blank in a text."""
-        place = int(random.choice([place for place, text in enumerate(texts) if text.strip()]))
-        space = " " * (texts[place].startswith(" ") and not self.tokens.has_spaces)
-        [name] = self.tokens.pieces([cast(int, self.tokens.mask)])
-        return Example("".join([*texts[:place], space, name, *texts[place + 1 :]]), "".join(texts))
-
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[MaskedBatch]:
         """Only the blanks count."""
         asked = [self._read_blanks(text) for text in inputs]
         filled = [self._fillings(text, output) for text, output in zip(inputs, outputs, strict=True)]
-        for places, tokens in alike([one.ids for one in asked], pad=self.tokens.pad, device=torch.device("cpu")):
+        pad, cpu = self.data.tokens.pad, torch.device("cpu")
+        for places, tokens in by_length([one.ids for one in asked], pad=pad, device=cpu):
             blanks = padded([asked[i].blanks for i in places], pad=0)
             targets = padded([filled[i] for i in places], pad=IGNORED)
-            yield self._batch(tokens.numpy(), blanks.numpy(), targets.numpy())
+            yield self.data.batch(tokens.numpy(), blanks.numpy(), targets.numpy())
 
-    def output_rows(self, batch: MaskedBatch) -> list[int]:
+    def output_rows(self, batch: MaskedBatch, rows: int) -> list[int]:
         found: list[int] = batch.places[0].tolist()
         return found
 
@@ -218,14 +233,18 @@ class Fill(MaskedText):
         best = torch.tensor(self._best(masked.logits(states)), device=states.device)
         return (best == batch.targets.flatten()).view_as(batch.targets)
 
-    # A look inside
+    # Vectors, and a look inside
+
+    def embed(self, model: nn.Module, inputs: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        return vectors(model, self.data.rows(inputs), pad=self.data.tokens.pad, pool=self.run.model.pool,
+                       normalize=self.run.model.normalize)
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
         """A row is named by what the model says there: a blank's by its filling, and any other by itself."""
         told = self._told(model, inputs, outputs)
-        return attention(model, self.tokens, [asked.ids for asked, _ in told], only=only, heads=heads,
+        return attention(model, self.data.tokens, [asked.ids for asked, _ in told], only=only, heads=heads,
                          said=[said for _, said in told], segments=self._segments)
 
     @torch.no_grad()
@@ -237,7 +256,7 @@ class Fill(MaskedText):
             read = torch.tensor([asked.ids], device=device)
             logits = masked.logits(self._states(masked, read, self._segments(read)))[0]
             text = self._filled(asked.text, [said[place] for place in asked.blanks])
-            found.append(Output(text, weighed(self.tokens, logits, said, never=self._never(logits.shape[1]),
+            found.append(Output(text, weighed(self.data.tokens, logits, said, never=self._never(logits.shape[1]),
                                               best=best)))
         return found
 
@@ -258,5 +277,5 @@ class Fill(MaskedText):
 
     def probe(self, model: nn.Module) -> Probe:
         masked = cast(MaskedLM, model)
-        return of_encoder(model, masked.encoder, self.checked_rows(), pad=self.tokens.pad,
+        return of_encoder(model, masked.encoder, excerpts(self.data), pad=self.data.tokens.pad,
                           logits=lambda read: masked.logits(self._states(masked, read, self._segments(read))))

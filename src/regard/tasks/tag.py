@@ -15,18 +15,22 @@ from torch import Tensor, nn
 from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder
 from regard.checkpoint import read_json, write_json
 from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, read_treebank
+from regard.data.dataset import MAX_FIRST_EXAMPLE
 from regard.data.ragged import damaged
+from regard.data.reader import TextReader
 from regard.data.splits import find_tests
+from regard.data.text.labelled_text import IGNORED, LabelBatch, LabelledText, Sample
+from regard.data.text.rows import by_length, encoder_mask
 from regard.data.word_tokenizer import Words, pieces, plain_words, told_words
+from regard.generate.text_vectors import vectors
 from regard.look.choices import Choice, Output
 from regard.look.confusion import Confusion
+from regard.look.encoder_states import attention
 from regard.look.record import Record
 from regard.models.classifier import Tagger, telling
 from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Data, Run, Search
-from regard.tasks.base import FIRST_SHOWN, Answer, Example, Loss, Scores, Sizes, Term, of_all_lengths
-from regard.tasks.labelled_text import IGNORED, LabelBatch, Labelled, Sample
-from regard.tasks.reading import alike, attention, seen
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term, of_all_lengths
 
 __all__ = ["Tag"]
 
@@ -44,14 +48,12 @@ class Row(NamedTuple):
     is_cut: bool
 
 
-class Tag(Labelled):
-    """A tag for each word.
+class TaggedWords(LabelledText):
+    """Sentences with a tag for each word.
 
     The words of a `Sample` have single spaces between them, and a space inside a word does not break. A word may be
     several tokens: one has its tag, the others none; the first (Devlin et al. 2019, 5.3), if it can know of the others.
     """
-
-    counted = "words"
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -61,8 +63,6 @@ class Tag(Labelled):
         self.telling = telling(run.model)
         self.usual: dict[str, str] = {}
         self.most_usual = ""
-
-    # Files -> ids
 
     def files(self) -> Iterable[Path]:
         paths = [Path(path) for path in self.run.data.paths]
@@ -87,12 +87,12 @@ class Tag(Labelled):
     def tests(self, path: Path, data: Data) -> dict[str, Sequence[Sample]]:
         found: dict[str, Sequence[Sample]] = {
             str(file): _samples(read_sentences(file, data.target)) for file in find_tests(path, kinds=ENDINGS)}
-        self._note_unknown(found)
+        self.note_unknown(found)
         return found
 
     def told(self, sample: Sample) -> str:
         words = zip(sample.text.split(" "), sample.labels, strict=True)
-        return " ".join(f"{word}/{tag}" for word, tag in islice(words, FIRST_SHOWN))[:FIRST_SHOWN]
+        return " ".join(f"{word}/{tag}" for word, tag in islice(words, MAX_FIRST_EXAMPLE))[:MAX_FIRST_EXAMPLE]
 
     def changed(self, sample: Sample, text: str) -> Sample:
         """The words that are left have the tags they had."""
@@ -101,9 +101,9 @@ class Tag(Labelled):
     def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
         """Those of the training data. A test may have others: no model could give them, and so they count as wrong."""
         super()._learn_labels({"train": splits["train"]})
-        self._note_unknown(splits)
+        self.note_unknown(splits)
 
-    def _note_unknown(self, splits: Mapping[str, Sequence[Sample]]) -> None:
+    def note_unknown(self, splits: Mapping[str, Sequence[Sample]]) -> None:
         known = set(self.labels)
         for split, samples in splits.items():
             tags = Counter(tag for sample in samples for tag in sample.labels)
@@ -134,14 +134,14 @@ class Tag(Labelled):
                 raise damaged(place, "wants the usual tag of each word")
 
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
-        rows = self._encoded([sample.text.split(" ") for sample in samples], [sample.labels for sample in samples])
+        rows = self.tagged_rows([sample.text.split(" ") for sample in samples], [sample.labels for sample in samples])
         cut = sum(row.is_cut for row in rows)
         self.notes.count_up("sentences", cut, len(rows), lambda part, whole, _: (
             f"{out_of(part, whole, 'sentence')} cut to data.max_tokens={self.run.data.max_tokens} tokens for the loss; "
             "every word is given a tag"))
         return [(row.ids, row.targets) for row in rows]
 
-    def _encoded(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> list[Row]:
+    def tagged_rows(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> list[Row]:
         places, longest, found = {tag: place for place, tag in enumerate(self.labels)}, self.run.data.max_tokens, []
         for words, wanted in zip(self.tokens.encode_words(sentences), tags, strict=True):
             ids, targets = [self.tokens.start], [IGNORED]
@@ -155,21 +155,33 @@ class Tag(Labelled):
         return found
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._rows([plain_words(text) for text in texts])
+        return self.word_rows([plain_words(text) for text in texts])
 
-    def _rows(self, sentences: Sequence[Words]) -> list[list[int]]:
-        return [row.ids for row in self._encoded(sentences, [[""] * len(words) for words in sentences])]
-
-    # Batches -> loss
+    def word_rows(self, sentences: Sequence[Words]) -> list[list[int]]:
+        return [row.ids for row in self.tagged_rows(sentences, [[""] * len(words) for words in sentences])]
 
     def target_places(self, length: int) -> int:
         return length
+
+
+class Tag(Task[str, LabelBatch]):
+    """A tag for each word."""
+
+    inputs = TextReader()
+    counted = "words"
+    encoder_only = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.data: TaggedWords = TaggedWords(run)
+
+    # Batches -> loss
 
     def build(self, sizes: Sizes) -> Tagger:
         return Tagger(self.run.model, vocabulary=sizes["vocabulary"], labels=sizes["labels"])
 
     def _logits(self, model: nn.Module, tokens: Tensor) -> Float[Tensor, "rows length labels"]:
-        return model(tokens, mask=seen(tokens, pad=self.tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
+        return model(tokens, mask=encoder_mask(tokens, pad=self.data.tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: LabelBatch) -> Loss:
         logs, smoothing = self._logits(model, batch.tokens).float().log_softmax(-1), self.run.train.label_smoothing
@@ -181,9 +193,10 @@ class Tag(Labelled):
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[LabelBatch]:
         tags = [output.split(" ") for output in outputs]
-        rows = self._encoded([told_words(*told) for told in zip(inputs, tags, strict=True)], tags)
-        for places, tokens in alike([row.ids for row in rows], pad=self.tokens.pad, device=torch.device("cpu")):
-            yield self.batch([rows[i].ids for i in places], [rows[i].targets for i in places],
+        rows = self.data.tagged_rows([told_words(*told) for told in zip(inputs, tags, strict=True)], tags)
+        pad, cpu = self.data.tokens.pad, torch.device("cpu")
+        for places, tokens in by_length([row.ids for row in rows], pad=pad, device=cpu):
+            yield self.data.batch([rows[i].ids for i in places], [rows[i].targets for i in places],
                              shape=(len(places), tokens.shape[1]))
 
     @torch.no_grad()
@@ -203,7 +216,7 @@ class Tag(Labelled):
         score = float(logs.amax(-1).mean()) if words else None
         return Answer(_together(words, tags), score, choices=self._choices(words, tags, logs, best))
 
-    def greedy_answers(self, model: nn.Module, examples: Sequence[Example], *,
+    def greedy_answers(self, model: nn.Module, examples: Sequence[Example[str]], *,
                        search: Search | None = None) -> list[str]:
         """The tags alone, of the words as they stand in the examples."""
         sentences = [example.input.split(" ") for example in examples]
@@ -213,18 +226,18 @@ class Tag(Labelled):
     def _logs(self, model: nn.Module, sentences: Sequence[Words]) -> list[Float[Tensor, "words labels"]]:
         """The log-probability of each tag for each word. A sentence that is too long is read in `pieces`."""
         room, device = self.run.data.max_tokens - 2, next(model.parameters()).device
-        found = [torch.zeros(len(words), len(self.labels)) for words in sentences]
+        found = [torch.zeros(len(words), len(self.data.labels)) for words in sentences]
         rows, told = list[list[int]](), list[tuple[int, range, list[int]]]()
-        for sentence, words in enumerate(self.tokens.encode_words(sentences)):
+        for sentence, words in enumerate(self.data.tokens.encode_words(sentences)):
             for piece in pieces([min(len(word), room) for word in words], room):
-                row, tellers = [self.tokens.start], list[int]()
+                row, tellers = [self.data.tokens.start], list[int]()
                 for place in piece.read:
                     word = words[place][:room]
-                    tellers += [range(len(row), len(row) + len(word))[self.telling]] if place in piece.told else []
+                    tellers += [range(len(row), len(row) + len(word))[self.data.telling]] if place in piece.told else []
                     row += word
-                rows.append([*row, self.tokens.end])
+                rows.append([*row, self.data.tokens.end])
                 told.append((sentence, piece.told, tellers))
-        for places, tokens in alike(rows, pad=self.tokens.pad, device=device):
+        for places, tokens in by_length(rows, pad=self.data.tokens.pad, device=device):
             logs = self._logits(model, tokens).float().log_softmax(-1).cpu()
             for place, of_row in zip(places, logs, strict=True):
                 sentence, words_told, tellers = told[place]
@@ -232,22 +245,23 @@ class Tag(Labelled):
         return found
 
     def _likeliest(self, logs: Float[Tensor, "words labels"]) -> list[str]:
-        return [self.labels[place] for place in logs.argmax(-1).tolist()]
+        return [self.data.labels[place] for place in logs.argmax(-1).tolist()]
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
         """Shares of the words; `baseline` is what the most frequent tag of each word in training comes to, if known."""
-        samples = self.of(split)[:limit]
+        samples = self.data.of(split)[:limit]
         sentences = [sample.text.split(" ") for sample in samples]
         logs = self._logs(model, sentences)
-        given, places = [self._likeliest(each) for each in logs], {tag: place for place, tag in enumerate(self.labels)}
+        given = [self._likeliest(each) for each in logs]
+        places = {tag: place for place, tag in enumerate(self.data.labels)}
         wanted = [tag for sample in samples for tag in sample.labels]
-        usual = [self.usual.get(word, self.most_usual) for words in sentences for word in words]
+        usual = [self.data.usual.get(word, self.data.most_usual) for words in sentences for word in words]
         targets = torch.tensor([places.get(tag, IGNORED) for tag in wanted])
         loss = F.nll_loss(torch.cat(logs), targets, ignore_index=IGNORED, reduction="sum")
         words = Counter(wanted)
         right = Counter(tag for tag, said in zip(wanted, chain.from_iterable(given), strict=True) if tag == said)
-        baseline = {"baseline": sum(map(str.__eq__, usual, wanted)) / words.total()} if self.usual else {}
+        baseline = {"baseline": sum(map(str.__eq__, usual, wanted)) / words.total()} if self.data.usual else {}
         return {
             "accuracy": right.total() / words.total(),
             **baseline,
@@ -261,27 +275,32 @@ class Tag(Labelled):
 
     def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion:
         """Of words, not of texts. A tag that training has not has no row."""
-        samples = self.of(split)[:limit]
+        samples = self.data.of(split)[:limit]
         given = self._logs(model, [sample.text.split(" ") for sample in samples])
-        places, counts = {tag: place for place, tag in enumerate(self.labels)}, np.zeros((len(self.labels),) * 2, int)
+        places = {tag: place for place, tag in enumerate(self.data.labels)}
+        counts = np.zeros((len(places), len(places)), int)
         for sample, logs in zip(samples, given, strict=True):
             for tag, said in zip(sample.labels, logs.argmax(-1).tolist(), strict=True):
                 if tag in places:
                     counts[places[tag], said] += 1
-        return Confusion(self.labels, counts)
+        return Confusion(self.data.labels, counts)
 
-    # Answers, seen through
+    # Vectors, and a look inside
+
+    def embed(self, model: nn.Module, inputs: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        return vectors(model, self.data.rows(inputs), pad=self.data.tokens.pad, pool=self.run.model.pool,
+                       normalize=self.run.model.normalize)
 
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
         """What the tokens look at; it is the same whatever the tags are."""
         sentences = self._sentences(inputs, outputs)
-        rows = self._encoded(sentences, [[""] * len(words) for words in sentences])
+        rows = self.data.tagged_rows(sentences, [[""] * len(words) for words in sentences])
         if any(row.is_cut for row in rows):
             self.notes.count_up("shown", 1, 1, lambda *_: (
                 f"only the first data.max_tokens={self.run.data.max_tokens} tokens are shown"))
-        return attention(model, self.tokens, [row.ids for row in rows], only=only, heads=heads)
+        return attention(model, self.data.tokens, [row.ids for row in rows], only=only, heads=heads)
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
@@ -289,8 +308,8 @@ class Tag(Labelled):
         for place, (words, logs) in enumerate(zip(sentences, self._logs(model, sentences), strict=True)):
             tags = self._likeliest(logs) if outputs is None else outputs[place].split(" ")
             for tag in tags:
-                if tag not in self.labels:
-                    raise UserError(f"{tag}: no such tag; there are {', '.join(self.labels)}")
+                if tag not in self.data.labels:
+                    raise UserError(f"{tag}: no such tag; there are {', '.join(self.data.labels)}")
             found.append(Output(_together(words, tags), self._choices(words, tags, logs, best)))
         return found
 
@@ -298,9 +317,9 @@ class Tag(Labelled):
                  best: int) -> tuple[Choice, ...]:
         """Of each word the probability of its tag, and the likeliest tags with theirs."""
         chances = logs.exp()
-        top = chances.topk(min(best, len(self.labels)))
-        return tuple(Choice(word, float(of_word[self.labels.index(tag)]), tuple(
-            (self.labels[place], chance) for place, chance in zip(places, values, strict=True)))
+        top = chances.topk(min(best, len(self.data.labels)))
+        return tuple(Choice(word, float(of_word[self.data.labels.index(tag)]), tuple(
+            (self.data.labels[place], chance) for place, chance in zip(places, values, strict=True)))
             for word, tag, of_word, places, values in zip(
                 words, tags, chances, top.indices.tolist(), top.values.tolist(), strict=True))
 
@@ -311,13 +330,15 @@ class Tag(Labelled):
 
     def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
-        split = next(iter(self.samples), None)
-        chosen = of_all_lengths([] if split is None else self.examples(split, PROBE_CANDIDATES))
-        start, end = self.tokens.start, self.tokens.end
-        rows = [[*row[: MAX_PROBE_LENGTH - 1], end] for row in self._rows([one.input.split(" ") for one in chosen])]
+        split = next(iter(self.data.samples), None)
+        chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
+        start, end = self.data.tokens.start, self.data.tokens.end
+        found = self.data.word_rows([one.input.split(" ") for one in chosen])
+        rows = [[*row[: MAX_PROBE_LENGTH - 1], end] for row in found]
         tagger = cast(Tagger, model)
-        return of_encoder(tagger, tagger.encoder, pad=self.tokens.pad, logits=lambda read: self._logits(tagger, read),
-                          rows=rows or [[start, *row, end] for row in made_up(len(self.tokens))])
+        return of_encoder(tagger, tagger.encoder, pad=self.data.tokens.pad,
+                          logits=lambda read: self._logits(tagger, read),
+                          rows=rows or [[start, *row, end] for row in made_up(len(self.data.tokens))])
 
 
 def _samples(sentences: Iterable[Tagged]) -> list[Sample]:

@@ -1,7 +1,7 @@
 """translate: pairs of texts to an encoder-decoder that turns the one into the other."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder_decoder
+from regard.data.reader import TextReader
+from regard.data.text.parallel_corpus import ParallelBatch, ParallelCorpus, round_up
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.beam import Search as BeamSearch
 from regard.generate.filters import Filters
@@ -21,7 +23,7 @@ from regard.generate.text import until
 from regard.kernels.cuda_graphs import Captures, where
 from regard.look.choices import Output
 from regard.look.outputs import records, weighed
-from regard.look.record import Labels, Record
+from regard.look.record import AxisPair, Record
 from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
@@ -29,21 +31,22 @@ from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite
 from regard.settings.schema import Run, Search
-from regard.tasks.base import Answer, Loss, Scores, Sizes, Term, of_all_lengths
-from regard.tasks.parallel_corpus import ParallelBatch, ParallelCorpus, round_up
+from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term, of_all_lengths
 
 __all__ = ["Translate"]
 
 PROBE_CANDIDATES = 64  # examples among which those that are checked are chosen
 
 
-class Translate(ParallelCorpus):
+class Translate(Task[str, ParallelBatch]):
     """Text to text."""
 
     focus = "*.cross"
+    inputs = TextReader()
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
+        self.data: ParallelCorpus = ParallelCorpus(run)
         self.filters = Filters()
         self.captures: Captures[BeamSearch] = Captures()
         self.draws: Captures[Sampler] = Captures()
@@ -57,18 +60,24 @@ class Translate(ParallelCorpus):
         return EncoderDecoder(tower, sources=sizes["sources"], targets=sizes["targets"])
 
     def _states(self, model: nn.Module, batch: ParallelBatch) -> Tensor:
-        return model(batch.source, batch.read, mask=Mask(keys=batch.source != self.source_tokens.pad))  # type: ignore[no-any-return]
+        return model(batch.source, batch.read, mask=Mask(keys=batch.source != self.data.source_tokens.pad))  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: ParallelBatch) -> Loss:
         states = self._states(model, batch)
         total, plain = cross_entropy(
             states.flatten(0, 1), model.decoder.output.weight, batch.write.flatten(),  # type: ignore[union-attr,arg-type]
-            ignore=self.target_tokens.pad, smoothing=self.run.train.label_smoothing)
+            ignore=self.data.target_tokens.pad, smoothing=self.run.train.label_smoothing)
         return Term("loss", total), Term("nll", plain, weight=0.0)
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[ParallelBatch]:
+        return self.data.batches(inputs, outputs)
+
+    def output_rows(self, batch: ParallelBatch, rows: int) -> range:
+        return range(rows - batch.counts["nll"], rows)
 
     @torch.no_grad()
     def matches_greedy(self, model: nn.Module, batch: ParallelBatch) -> Bool[Tensor, "rows target"]:
-        tokens = self.target_tokens
+        tokens = self.data.target_tokens
         logits = cast(EncoderDecoder, model).logits(self._states(model, batch))
         # From the end on: padding and start, which no answer has, come before it.
         return logits[..., tokens.end : len(tokens)].argmax(-1) + tokens.end == batch.write
@@ -77,7 +86,7 @@ class Translate(ParallelCorpus):
 
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """The best translation of each text, worked off in batches of like lengths; an empty text is its own."""
-        rows = self.encode(self.source_tokens, inputs, "input")
+        rows = self.data.encode(self.data.source_tokens, inputs, "input")
         order = [i for i in np.argsort(rows.lengths, kind="stable")[::-1].tolist() if inputs[i].strip()]
         answers = [Answer("") for _ in inputs]
         how = search or self.run.search
@@ -86,7 +95,7 @@ class Translate(ParallelCorpus):
             while chosen := list(itertools.islice(alike, how.batch)):
                 found = self._generate(cast(EncoderDecoder, model), [rows[i] for i in chosen], longest, how)
                 for place, hypotheses in zip(chosen, found, strict=True):
-                    texts = self.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
+                    texts = self.data.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
                     if not hypotheses:
                         raise NotFinite("the model's probabilities are not numbers: its training went wrong")
                     first, *others = (Answer(until(text, how.stop), h.score)
@@ -98,13 +107,13 @@ class Translate(ParallelCorpus):
     def _generate(
         self, model: EncoderDecoder, rows: Sequence[NDArray[np.int32]], longest: int, how: Search
     ) -> list[list[Hypothesis]]:
-        tokens, device = self.target_tokens, next(model.parameters()).device
+        tokens, device = self.data.target_tokens, next(model.parameters()).device
         count = how.best if how.temperature is not None else max(how.beam, how.best)
         # An answer is about as long as its source.
         refuse_search(how, self.run.model, rows=len(rows) * count, tokens=min(longest, max(map(len, rows))),
                       longest=longest, width=next(model.parameters()).dtype, device=device)
-        source = _pad(rows, self.source_tokens.pad).to(device)
-        real = source != self.source_tokens.pad
+        source = _pad(rows, self.data.source_tokens.pad).to(device)
+        real = source != self.data.source_tokens.pad
         states = self.captures.call(lambda source, real: model.encode(source, Mask(keys=real)).states, source, real,
                                     key=where(model))
         memory = Memory(states, Mask(keys=real))
@@ -123,7 +132,7 @@ class Translate(ParallelCorpus):
 
     def _never(self, vocabulary: int) -> list[int]:
         """The ids that no answer has."""
-        tokens = self.target_tokens
+        tokens = self.data.target_tokens
         return [tokens.pad, tokens.start, *range(len(tokens), vocabulary)]
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
@@ -131,7 +140,7 @@ class Translate(ParallelCorpus):
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
 
-        examples = self.examples(split, limit)
+        examples = self.data.examples(split, limit)
         answers, targets = self.greedy_answers(model, examples, search=search), [example.wanted for example in examples]
         bleu, lower, chrf = BLEU(), BLEU(lowercase=True), CHRF()
         return {
@@ -151,22 +160,23 @@ class Translate(ParallelCorpus):
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
         told = self._told(model, inputs, outputs, search or self.run.search)
-        sources, targets = [source for source, _ in told], [[*target, self.target_tokens.end] for _, target in told]
+        end = self.data.target_tokens.end
+        sources, targets = [source for source, _ in told], [[*target, end] for _, target in told]
         device, found = next(model.parameters()).device, dict[int, Record]()
-        for places, batch in self.alike(sources, targets):
+        for places, batch in self.data.by_length(sources, targets):
             with watch(model, only, heads=heads) as seen:
                 self._states(model, batch.to(device))
-            labels = [self._labels(list(seen), sources[place], targets[place]) for place in places]
-            found |= dict(zip(places, records(seen, labels), strict=True))
+            axes = [self._axes(list(seen), sources[place], targets[place]) for place in places]
+            found |= dict(zip(places, records(seen, axes), strict=True))
         return [found[place] for place in range(len(told))]
 
-    def _labels(self, sites: Sequence[str], source: list[int], target: list[int]) -> dict[str, Labels]:
+    def _axes(self, sites: Sequence[str], source: list[int], target: list[int]) -> dict[str, AxisPair]:
         """What the rows and columns of each site stand for: of one sentence, without padding."""
-        tokens = self.target_tokens
-        words, written = tuple(self.source_tokens.pieces(source)), tuple(tokens.pieces(target))
+        tokens = self.data.target_tokens
+        words, written = tuple(self.data.source_tokens.pieces(source)), tuple(tokens.pieces(target))
         read = tuple(tokens.pieces([tokens.start, *target[:-1]]))
-        return {site: Labels(words, words) if site.startswith("encoder")
-                else Labels(written, words if site.endswith("cross") else read) for site in sites}
+        return {site: AxisPair(words, words) if site.startswith("encoder")
+                else AxisPair(written, words if site.endswith("cross") else read) for site in sites}
 
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
@@ -175,7 +185,7 @@ class Translate(ParallelCorpus):
                 for source, target in self._told(model, inputs, outputs, search or self.run.search)]
 
     def _weighed(self, model: EncoderDecoder, source: list[int], target: list[int], best: int) -> Output:
-        device, tokens = next(model.parameters()).device, self.target_tokens
+        device, tokens = next(model.parameters()).device, self.data.target_tokens
         read = torch.tensor([[tokens.start, *target]], device=device)
         logits = model.logits(model(torch.tensor([source], device=device), read))[0]
         return Output(tokens.decode([target])[0], weighed(tokens, logits, [*target, tokens.end], best=best,
@@ -184,9 +194,9 @@ class Translate(ParallelCorpus):
     def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
               how: Search) -> list[tuple[list[int], list[int]]]:
         """Each input with its output, or the model's own answer: of that the very tokens, not their text read again."""
-        sources = self.encode(self.source_tokens, inputs, "input")
+        sources = self.data.encode(self.data.source_tokens, inputs, "input")
         if outputs is not None:
-            targets = self.target_tokens.encode(list(outputs))
+            targets = self.data.target_tokens.encode(list(outputs))
         else:
             targets = []
             for row in sources:
@@ -198,16 +208,16 @@ class Translate(ParallelCorpus):
 
     def probe(self, model: nn.Module) -> Probe:
         """Of the validation set, of all lengths; or made up, where a run has come without its data."""
-        split = next(iter(self.pairs), None)
-        chosen = of_all_lengths([] if split is None else self.examples(split, PROBE_CANDIDATES))
-        sources = self.source_tokens.encode([example.input for example in chosen])
-        targets = self.target_tokens.encode([example.wanted for example in chosen])
-        start, end = self.target_tokens.start, self.target_tokens.end
+        split = next(iter(self.data.pairs), None)
+        chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
+        sources = self.data.source_tokens.encode([example.input for example in chosen])
+        targets = self.data.target_tokens.encode([example.wanted for example in chosen])
+        start, end = self.data.target_tokens.start, self.data.target_tokens.end
         return of_encoder_decoder(
-            cast(EncoderDecoder, model), pad=self.source_tokens.pad, end=end,
-            decode=lambda ids: self.target_tokens.decode([ids])[0],
-            rows=[[start, *row[:MAX_PROBE_LENGTH]] for row in targets or made_up(len(self.target_tokens))],
-            sources=[[*row[:MAX_PROBE_LENGTH], end] for row in sources or made_up(len(self.source_tokens))])
+            cast(EncoderDecoder, model), pad=self.data.source_tokens.pad, end=end,
+            decode=lambda ids: self.data.target_tokens.decode([ids])[0],
+            rows=[[start, *row[:MAX_PROBE_LENGTH]] for row in targets or made_up(len(self.data.target_tokens))],
+            sources=[[*row[:MAX_PROBE_LENGTH], end] for row in sources or made_up(len(self.data.source_tokens))])
 
 
 def _pad(rows: Sequence[NDArray[np.int32]], pad: int) -> Int[Tensor, "rows length"]:

@@ -40,7 +40,7 @@ REACH = 0.6  # of the speed of a large product, for everything that is not one
 class DryRun:
     """A task that is ready for its loss."""
 
-    task: Task[Any]
+    task: Task[Any, Any]
     sizes: Sizes
     exact: Sizes
     """The same without the ids that only round a vocabulary up."""
@@ -50,7 +50,7 @@ class DryRun:
     @property
     def shapes(self) -> int | None:
         """Different lengths of batches, where that is known without the data: rows of text are all alike."""
-        return 1 if len(np.unique(self.task.lengths("train"))) == 1 else None
+        return 1 if len(np.unique(self.task.data.lengths("train"))) == 1 else None
 
     def model(self, device: str = "meta") -> nn.Module:
         with torch.device(device):
@@ -71,9 +71,9 @@ class DryRun:
         return one.map(lambda tensor: torch.empty(rows, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
 
     def _collated(self, rows: int, length: int, processes: int) -> Batch:
-        fitting = np.flatnonzero(self.task.lengths("train") <= length)
+        fitting = np.flatnonzero(self.task.data.lengths("train") <= length)
         indices = np.resize(fitting, rows) if len(fitting) else fitting
-        batch: Batch = self.task.collate("train", BatchSpec(indices, rows, length).share(0, processes))
+        batch: Batch = self.task.data.collate("train", BatchSpec(indices, rows, length).share(0, processes))
         return replace(batch, counts={name: max(1, count) for name, count in batch.counts.items()})
 
     def update(self, run: Run, device: torch.device, precision: torch.dtype) -> Update:
@@ -92,10 +92,10 @@ def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
                         f"take at most {MOST_TOKENS:,}")
     small = replace(run, data=replace(run.data, paths=(), source=None, target=None, built_in_size=EXAMPLES),
                     tokens=replace(run.tokens, vocabulary=VOCABULARY))
-    task: Task[Any] = make(small)
+    task: Task[Any, Any] = make(small)
     # Windows does not delete what is still mapped.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        sizes = task.prepare(Path(folder))
+        sizes = task.data.prepare(Path(folder))
     task.run = run
     assumed = -(-run.tokens.vocabulary // ROUND) * ROUND
     # There are 256 bytes, and as many published tokens as there are, whatever the settings ask for.
@@ -103,7 +103,7 @@ def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
         sizes = {name: size if size % ROUND else assumed for name, size in sizes.items()}
     exact = {name: run.tokens.vocabulary if size == assumed else size for name, size in sizes.items()}
     if length is None:
-        length = 2 * math.ceil(np.median(task.lengths("train")) / 2)  # batches have even lengths
+        length = 2 * math.ceil(np.median(task.data.lengths("train")) / 2)  # batches have even lengths
     tokens = run.train.batch_tokens  # where an example is longer, it is a batch by itself
     alike = np.full(max(1, tokens // length), length)  # as many as make up a batch
     return DryRun(task, sizes, exact, BatchSampler(alike, tokens=tokens, seed=run.seed).shapes[0])

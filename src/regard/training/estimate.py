@@ -171,7 +171,7 @@ class Estimate:
     memory: Memory
 
 
-def estimate(task: Task[Any], sizes: Sizes, batch: Batch, how: Train, *, device: str, precision: torch.dtype,
+def estimate(task: Task[Any, Any], sizes: Sizes, batch: Batch, how: Train, *, device: str, precision: torch.dtype,
              gpus: int = 1, shapes: int | None = None) -> Estimate:
     """Of a step with this batch, one process's share of it. Of its tensors only the shapes count."""
     with torch.device("meta"):
@@ -284,12 +284,12 @@ def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
 
 
-def outlook(task: Task[Any], sizes: Sizes, plan: BatchSampler, how: Train, *, device: torch.device,
+def outlook(task: Task[Any, Any], sizes: Sizes, plan: BatchSampler, how: Train, *, device: torch.device,
             precision: torch.dtype, gpus: int = 1) -> str:
     """A line for the beginning of a run: its parameters, and the memory it will need for the fullest of its batches."""
     bucket = max(plan.buckets, key=lambda bucket: bucket.rows * bucket.length)
     chosen = BatchSpec(bucket.members[: bucket.rows], bucket.rows, bucket.length).share(0, gpus)
-    batch = task.collate("train", chosen)
+    batch = task.data.collate("train", chosen)
     found = estimate(task, sizes, batch, how, device=device.type, precision=precision, gpus=gpus,
                      shapes=len(plan.buckets))
     needed, there = found.memory, available(device)

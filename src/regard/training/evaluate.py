@@ -15,16 +15,16 @@ __all__ = ["validation_loss"]
 
 
 @torch.no_grad()
-def validation_loss(model: nn.Module, task: Task[Any], split: str, *, tokens: int, precision: torch.dtype,
+def validation_loss(model: nn.Module, task: Task[Any, Any], split: str, *, tokens: int, precision: torch.dtype,
                     world: World = World(), stop: Stop | None = None) -> float | None:
     """The mean negative log-likelihood per token, each example once; None if the run was asked to stop meanwhile."""
     device = next(model.parameters()).device
-    plan = BatchSampler(task.lengths(split), tokens=tokens, seed=0)
+    plan = BatchSampler(task.data.lengths(split), tokens=tokens, seed=0)
     total = count = 0.0
     model.eval()
     try:
         for step in range(plan.steps_per_epoch):
-            batch = task.collate(split, plan[step].share(world.rank, world.size)).to(device)
+            batch = task.data.collate(split, plan[step].share(world.rank, world.size)).to(device)
             with torch.autocast(device.type, precision, enabled=precision != torch.float32):
                 total += float(next(term.total for term in task.loss(model, batch) if term.name == "nll"))
             count += batch.counts["nll"]

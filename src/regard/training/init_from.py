@@ -12,13 +12,13 @@ from regard.convert.backbone import backbone_of
 from regard.nn.lora import INSIDE
 from regard.settings.schema import Run
 from regard.tasks.base import Sizes
+from regard.tasks.traits import traits_of
 from regard.training.parallel import World
 from regard.training.trainable import OVER
 
 __all__ = ["is_new", "take_over", "taken"]
 
 MAY_LACK = ("head.", "words.", "generator.", OVER)  # what stands on a body, and learns from the beginning if it must
-OF_TOKENS = ("tag", "detect")  # tasks whose head reads each token
 ROUND = 64  # vocabularies are rounded up to multiples of this
 
 
@@ -34,7 +34,7 @@ def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
     assert run.train.init_from is not None
     backbone, own = backbone_of(Path(run.train.init_from)), named_tensors(model)
     # A language model is all body: where another task reads, it is the encoder.
-    prefix = "encoder." if backbone.task == "language" != run.task else ""
+    prefix = "encoder." if traits_of(backbone.task).decoder_only and not traits_of(run.task).decoder_only else ""
     weights = {prefix + name: tensor for name, tensor in backbone.weights.items()}
     theirs = {name: _filled(tensor, sizes["vocabulary"]) if name in own and _is_longer(own[name], tensor, sizes)
               else tensor for name, tensor in weights.items()}
@@ -60,7 +60,7 @@ def is_new(name: str, *, task: str, before: str, sizes: Sizes) -> bool:
     (False, True)
     """
     if name.startswith("head."):
-        is_other = (task in OF_TOKENS) != (before in OF_TOKENS)
+        is_other = traits_of(task).reads_each_token != traits_of(before).reads_each_token
         return is_other or ("labels" in sizes and name.startswith("head.output."))
     return INSIDE in name
 

@@ -21,6 +21,7 @@ from regard.convert.run import finish
 from regard.cores import Waiting, threads_kept
 from regard.data.batch import Batch, BatchSampler
 from regard.data.loader import prefetch
+from regard.data.prepared import restored
 from regard.data.visible import visible
 from regard.device import choose_device, fits
 from regard.nn.init import initialize
@@ -32,7 +33,6 @@ from regard.settings.schema import Run, Search, Train
 from regard.stdio import is_terminal, print_message
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
-from regard.tasks.prepared import restored
 from regard.training.capacity import refuse_too_large
 from regard.training.dry_run import make_dry_run, measure
 from regard.training.estimate import Parameters, outlook, precision_of
@@ -75,7 +75,7 @@ def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any
 
 def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> dict[str, Any]:
     device = choose_device(run.device)
-    task: Task[Any] = make(run)
+    task: Task[Any, Any] = make(run)
     refuse_too_large(run, device=device, processes=world.size)  # before the data is read, which may take long
     sizes = _prepare(task, folder, stop, world, quiet=quiet)
     refuse_too_large(run, sizes, device=device, processes=world.size)
@@ -123,17 +123,17 @@ def _silent(text: str) -> None:
     pass
 
 
-def _prepare(task: Task[Any], folder: Path, stop: Stop, world: World, *, quiet: bool) -> Sizes:
+def _prepare(task: Task[Any, Any], folder: Path, stop: Stop, world: World, *, quiet: bool) -> Sizes:
     """The first process reads the data; the others find what it has made of it."""
     if not quiet and is_terminal(sys.stderr):
         print_message("reading the data and learning its tokens …")
     if world.rank:
         world.wait()
-        return restored(task, folder)
+        return restored(task.data, folder)
     if world.size == 1:
         with stop.at_once("stopped before the first step; the same command starts again"):
-            return task.prepare(folder)
-    sizes = task.prepare(folder)  # to its end: the others are waiting
+            return task.data.prepare(folder)
+    sizes = task.data.prepare(folder)  # to its end: the others are waiting
     world.wait()
     return sizes
 
@@ -147,7 +147,7 @@ class Learning:
 
     run: Run
     folder: Path
-    task: Task[Any]
+    task: Task[Any, Any]
     model: nn.Module
     optimizer: torch.optim.Optimizer
     progress: Progress
@@ -159,7 +159,7 @@ class Learning:
         how, progress = self.run.train, self.progress
         self.how, self.device = how, next(self.model.parameters()).device
         self.precision = precision_of(how, self.device)
-        self.plan = BatchSampler(self.task.lengths("train"), tokens=how.batch_tokens, seed=self.run.seed,
+        self.plan = BatchSampler(self.task.data.lengths("train"), tokens=how.batch_tokens, seed=self.run.seed,
                                  shapes=how.shapes)
         self.update = make_update(self.model, self.task, self.optimizer, how, device=self.device,
                                   precision=self.precision, world=self.world)
@@ -206,15 +206,15 @@ class Learning:
             where = f"{world.size} processes on {self.device.type}" if world.size > 1 else self.device.type
             if self.device.type == "cpu":
                 where += f" ({count(torch.get_num_threads(), 'thread')}{' each' * (world.size > 1)})"
-            examples, steps = len(self.task.lengths("train")), self.plan.steps_per_epoch
+            examples, steps = len(self.task.data.lengths("train")), self.plan.steps_per_epoch
             log.say(f"{count(examples, 'example')}, {count(steps, 'step')} per epoch; {foretold}; "
                     f"{where}, {str(self.precision).removeprefix('torch.')}")
             if how.init_from is not None or how.freeze_layers:
                 log.say(Parameters.of(self.model).shares)
             for note in self.task.notes:
                 log.say(f"note: {note}")
-            if self.task.first:
-                log.say(visible(f"first example: {self.task.first}", get_terminal_size((100, 24)).columns))
+            if self.task.data.first:
+                log.say(visible(f"first example: {self.task.data.first}", get_terminal_size((100, 24)).columns))
         if self.progress.step:
             log.say(f"resuming from step {self.progress.step:,} of {how.steps:,}")
         if how.deterministic and self.device.type == "cuda" and not log.quiet:
@@ -222,7 +222,7 @@ class Learning:
 
     def batch(self, step: int) -> Batch:
         chosen = self.plan[step].share(self.world.rank, self.world.size)
-        return self.task.collate("train", chosen).ready(self.device)  # type: ignore[no-any-return]
+        return self.task.data.collate("train", chosen).ready(self.device)  # type: ignore[no-any-return]
 
     def step(self, batches: Iterator[tuple[int, Batch]]) -> None:
         """The next batch changes the weights."""
@@ -280,7 +280,7 @@ class Learning:
         progress = self.progress
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            make(self.run).prepare(self.folder)
+            make(self.run).data.prepare(self.folder)
         except UserError as error:
             raise Failure(f"{self.folder} was deleted or moved during the training, and it cannot be prepared again: "
                           f"{error}") from error
@@ -370,9 +370,9 @@ def _made_of(steps: Sequence[int], last: int) -> str | None:
     return f"the model is the mean of the checkpoints of steps {', '.join(named[:-1])} and {named[-1]}"
 
 
-def _scores(task: Task[Any], model: nn.Module, log: Log, how: Search) -> dict[str, Any]:
+def _scores(task: Task[Any, Any], model: nn.Module, log: Log, how: Search) -> dict[str, Any]:
     scores = {}
-    for split in [split for split in task.splits() if split != "train"]:
+    for split in [split for split in task.data.splits() if split != "train"]:
         with fits("answering the examples", f"lower search.batch={how.batch} or search.beam={how.beam}"):
             scores[split] = task.score(model, split)
         log.write("score", split=split, **scores[split])

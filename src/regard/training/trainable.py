@@ -18,7 +18,7 @@ HEADS = ("head.", "words.", TEACHER, OVER)  # what reads the states: the labels,
 INPUT = {"tokens", "positions", "segments", "input_norm", "widen"}  # what makes them, before the first block
 
 
-def learner(task: Task[Any], sizes: Sizes) -> nn.Module:
+def learner(task: Task[Any, Any], sizes: Sizes) -> nn.Module:
     """The model of a task as it learns: with adapters where they are asked for, and the rest of it frozen."""
     how, model = task.run.train, task.build(sizes)
     if how.trainable == "lora":

@@ -26,7 +26,7 @@ __all__ = ["CapturedUpdate", "Report", "Update", "deterministic", "is_compiled",
 MIN_COMPILED_STEPS = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
 
 
-def make_update(model: nn.Module, task: Task[Any], optimizer: torch.optim.Optimizer, how: Train, *,
+def make_update(model: nn.Module, task: Task[Any, Any], optimizer: torch.optim.Optimizer, how: Train, *,
                 device: torch.device, precision: torch.dtype, world: World) -> "Update":
     """The fastest there is for the device: on a GPU the whole step is captured, and compiled where that pays."""
     compiled = is_compiled(how, device.type)
@@ -51,7 +51,7 @@ class Report:
 class Update:
     """Calling it with a batch changes the model."""
 
-    def __init__(self, model: nn.Module, task: Task[Batch], optimizer: torch.optim.Optimizer, how: Train, *,
+    def __init__(self, model: nn.Module, task: Task[Any, Any], optimizer: torch.optim.Optimizer, how: Train, *,
                  precision: torch.dtype, compiled: bool = False, world: World = World()) -> None:
         self.model, self.optimizer, self.how, self.world = model, optimizer, how, world
         # Compiled for each shape by itself: there are few, and a kernel that knows its sizes is faster.
@@ -148,7 +148,7 @@ def _fastest_attention(how: Train, device: torch.device) -> Iterator[None]:
 class CapturedUpdate(Update):
     """The same, replayed from a graph for each shape of batch. Its reports are overwritten by the next step."""
 
-    def __init__(self, model: nn.Module, task: Task[Batch], optimizer: torch.optim.Optimizer, how: Train, *,
+    def __init__(self, model: nn.Module, task: Task[Any, Any], optimizer: torch.optim.Optimizer, how: Train, *,
                  precision: torch.dtype, compiled: bool = False, world: World = World()) -> None:
         super().__init__(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
         self.graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, Batch, dict[str, Tensor], Report]] = {}

@@ -12,7 +12,7 @@ from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
     from regard.data.few_shot import Shots
-    from regard.data.text import Pair
+    from regard.data.text.parallel_files import Pair
 
 __all__ = ["counts", "main"]
 
@@ -84,7 +84,7 @@ def _read(data: Path, source: str | None, target: str | None) -> "tuple[Sequence
     """The texts to ask for and those to show. Where one file holds all, a text is shown all but itself."""
     from regard.data.labelled import Columns, read_file
     from regard.data.splits import find_splits
-    from regard.data.text import Pair
+    from regard.data.text.parallel_files import Pair
 
     columns = Columns(source, target)
     splits = {split: [Pair(sample.text, *sample.labels) for sample in read_file(path, columns).samples

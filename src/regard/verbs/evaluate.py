@@ -84,13 +84,13 @@ def _asked(predictor: "Predictor", splits: Sequence[str], others: Others, shifts
     task = predictor.task
     first = [*splits]
     if not first and not others.data:
-        first = [split for split in task.splits() if split.startswith("test")] or ["val"]
-    more = task.add_test_data(others.data, source=others.source, target=others.target) if others.data else []
+        first = [split for split in task.data.splits() if split.startswith("test")] or ["val"]
+    more = task.data.add_test_data(others.data, source=others.source, target=others.target) if others.data else []
     if same := set(first).intersection(more):
         raise UserError(f"--data {min(same)}: is called like the run's own split; give its whole path")
     every = [*first, *more]
     against = dict.fromkeys(every, every[0])
-    return against | {task.shift(split, how, seed=others.seed): split for split in every for how in shifts}
+    return against | {task.data.shift(split, how, seed=others.seed): split for split in every for how in shifts}
 
 
 def _with_drops(scores: Mapping[str, Mapping[str, Any]], against: Mapping[str, str]) -> dict[str, Any]:

@@ -64,17 +64,17 @@ def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, dev
     where = site or matching(sites(predictor.model), predictor.task.acting)[-1]
     # An answer is found step by step; the newest call is that of the one pass over all of it.
     with catch(predictor.model, where) as caught:
-        labels = predictor.look(text, only=where, heads=[head]).labels[where]
-    row = place(word, labels.targets)
+        axes = predictor.look(text, only=where, heads=[head]).axes[where]
+    row = place(word, axes.targets)
     steps, heads = caught.steps(head=head, row=row), caught.attend.heads
-    is_read = labels.targets == labels.sources
+    is_read = axes.targets == axes.sources
     act = "read" if is_read else "written"
     answer = "" if is_read else f" → {predictor.choices(text, best=1).text}"
     title = (f"{' '.join(f'{text}{answer}'.split())}\n"
              f"{where}, head {head} of 0 to {heads - 1}, {steps.score}, d_k = {len(steps.query)}\n"
-             f"as {labels.targets[row].strip()!r} is {act} (word {row})")
-    about = {"run": str(folder), "text": text, "site": where, "head": head, "row": row, "word": labels.targets[row]}
-    return Explained(title, labels.sources, steps, caught.context(head=head, row=row), about)
+             f"as {axes.targets[row].strip()!r} is {act} (word {row})")
+    about = {"run": str(folder), "text": text, "site": where, "head": head, "row": row, "word": axes.targets[row]}
+    return Explained(title, axes.sources, steps, caught.context(head=head, row=row), about)
 
 
 def place(word: str, pieces: Sequence[str]) -> int:

@@ -43,9 +43,10 @@ def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | 
 def _word(word: str, texts: Sequence[str], folder: Path, device: str, verify: bool) -> "Word":
     import numpy as np
 
+    from regard.data.text.rows import rows_of
+    from regard.look.encoder_states import layers
     from regard.look.word_in_context import Word
     from regard.predictor import load
-    from regard.tasks.reading import layers, rows_of
 
     predictor = load(folder, device=device, verify=verify)
     task: Any = predictor.task

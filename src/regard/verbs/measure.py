@@ -12,10 +12,10 @@ from regard.stdio import console, is_terminal, print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
-    from regard.look.alignment import Head, Links
+    from regard.data.dataset import Example, Links
+    from regard.look.alignment import Head
     from regard.look.record import Record
     from regard.predictor import Predictor
-    from regard.tasks.base import Example
 
 __all__ = ["Best", "ablation", "main", "measured", "over_training"]
 
@@ -30,7 +30,7 @@ GREEDY: dict[str, Any] = {"temperature": 0.0, "best": 1, "no_repeat_ngram": None
 class Examples(NamedTuple):
     """What a model is asked and, where that is known, which words of it and of the right answer belong together."""
 
-    examples: "list[Example]"
+    examples: "list[Example[Any]]"
     gold: "list[Links] | None"
 
     @property
@@ -62,7 +62,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
 
     predictor = load(folder, device=device, verify=verify)
     predictor.read_data()
-    split = split or next((s for s in predictor.task.splits() if s.startswith("test")), "val")
+    split = split or next((s for s in predictor.task.data.splits() if s.startswith("test")), "val")
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:
         raise UserError("--over-training: follows the error of alignments, and the right ones are not known here")
@@ -176,7 +176,7 @@ def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Exa
 
 def _examples(predictor: "Predictor", split: str, limit: int) -> Examples:
     task = predictor.task
-    return Examples(task.examples(split, limit), task.alignments(split, limit))
+    return Examples(task.data.examples(split, limit), task.data.alignments(split, limit))
 
 
 def _records(predictor: "Predictor", examples: Examples, only: str = "*") -> "list[Record]":

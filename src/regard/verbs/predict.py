@@ -6,9 +6,9 @@ Several that go on stand below each other as they are, where a person reads them
 import json as jsons
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from regard.settings.errors import Failure, UserError
 from regard.settings.load import load as load_settings
 from regard.settings.schema import Run, Search
 from regard.stdio import print_message, print_result
+from regard.tasks.traits import traits_of
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
@@ -68,38 +69,12 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
 
 def _refuse_idle(run: Run, overrides: Sequence[str], score: bool) -> None:
     """What would be left out in silence."""
-    heeded = {"batch"} if score else _heeded(run)
+    traits = traits_of(run.task)
+    heeded = {"batch"} if score else traits.search(run)
     for text in overrides:
         if text.partition("=")[0].strip().removeprefix("search.") not in heeded:
-            why = "--score searches for no answer; leave it out" if score else _why_idle(run)
-            raise UserError(f"{text}: means nothing here, as {why}")
-
-
-def _heeded(run: Run) -> Collection[str]:
-    """The settings of the search that act in a run."""
-    every = {field.name for field in fields(Search)}
-    match run.task:
-        case "translate" if run.search.temperature is None:
-            return every - {"top_k", "top_p", "min_p", "seed"}
-        case "translate" | "language":
-            return every - {"beam", "length_penalty"}
-        case "classify" | "tag" | "mask" if not run.data.multi_label:
-            return {"best", "batch"}
-        case _:  # one answer, whatever is asked for
-            return {"batch"}
-
-
-def _why_idle(run: Run) -> str:
-    match run.task:
-        case "translate" if run.search.temperature is None:
-            return "a translation is searched for, not drawn; set a temperature, too, or leave it out"
-        case "translate":
-            return (f"search.temperature={run.search.temperature:g} draws each translation, and keeps no beam; leave "
-                    "it out, or set search.temperature=none")
-        case "language":
-            return "a run of language draws its answers, and keeps no beam; leave it out"
-        case _:
-            return f"a run of {run.task} has nothing to search for; leave it out"
+            why = "--score searches for no answer" if score else traits.why_idle(run)
+            raise UserError(f"{text}: has no effect, as {why}; leave it out")
 
 
 @contextmanager

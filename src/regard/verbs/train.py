@@ -18,19 +18,16 @@ from regard.runs.summary import read_scores
 from regard.settings.errors import UserError, count
 from regard.settings.load import conflicts, load, refuse_another, said_of, task_of, text_of, to_json
 from regard.settings.opening import refuse_irregular, remove
-from regard.settings.presets import base
 from regard.settings.schema import Data, Run
 from regard.stdio import print_message, print_result
+from regard.tasks.traits import defaults, traits_of
 from regard.verbs.runs import ROOT
 from regard.verbs.train_from import begun, refuse_another_shape
 
 __all__ = ["main", "settled"]
 
-# The name of the data that a task brings along.
-BUILT_IN = {"language": "python", **dict.fromkeys(("translate", "classify", "tag", "mask", "detect"), "phrasebook")}
 SCORES = "scores.json"  # what a run writes last
 SAMPLE = 160  # tokens
-SPEAKS_FIRST = {"language"}  # tasks whose model has something to say without being asked
 
 
 def main(task: str | None, data: Sequence[Path], source: str | None, target: str | None, recipe: Path | None,
@@ -62,7 +59,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
         from regard.verbs.evaluate import table
 
         print_message(table(scores))
-        if run.task in SPEAKS_FIRST:
+        if traits_of(run.task).writes_unprompted:
             print_message(_sample(folder))
         print_result(folder)
 
@@ -73,7 +70,7 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
     _refuse_two_tasks(task, recipe, overrides)
     task = task or task_of(recipe, overrides)
-    plain = base(task, built_in=not own_data)
+    plain = defaults(task, built_in=not own_data)
     is_whole = recipe is not None and recipe.suffix.lower() == ".json"  # a saved run says all that a source would
     start = None if is_whole else text_of("train.init_from", recipe, overrides)
     if start is not None:
@@ -217,7 +214,7 @@ def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str
 def _name(run: Run) -> str:
     data = run.data
     if not data.paths:
-        return BUILT_IN.get(run.task, "data")
+        return traits_of(run.task).built_in or "data"
     stem = re.sub(r"(\.gz|\.tsv|\.csv|\.jsonl|\.conllu?)+$", "", Path(data.paths[0]).resolve().name)
     stem = re.sub(r"[*?\[\]]", "", stem).strip(".") or "data"  # of a pattern
     return "-".join([stem, *(side for side in (data.source, data.target) if side)])

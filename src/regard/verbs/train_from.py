@@ -4,14 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.settings.errors import UserError
-from regard.settings.presets import PRESETS, tuned
+from regard.settings.presets import PRESETS
 from regard.settings.schema import Run, Tower
 from regard.settings.setting import of, written
+from regard.tasks.traits import traits_of
 
 __all__ = ["begun", "refuse_another_shape"]
 
-READERS = {"classify", "tag", "mask", "detect", "encode"}  # tasks of an encoder alone
-SUMMED_UP = {"classify", "encode"}  # tasks that make one vector of a text, as the next one may do
 # What decides the weights of a body, or how they are read.
 SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv_heads", "head_width", "ffn_width",
          "activation", "norm", "norm_place", "bias", "score", "positions", "position_width", "qk_norm",
@@ -20,10 +19,11 @@ SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv
 
 def begun(plain: Run, source: Path, *, tune: str) -> Run:
     """What a run of the plain one's task has where nobody says anything, given the model that it goes on from."""
-    task, reads = plain.task, plain.task in READERS
-    if not reads and task != "language":
-        raise UserError(f"--from {source}: {task} learns from the beginning alone; language and the tasks of an "
-                        "encoder go on from others")
+    task, traits = plain.task, traits_of(plain.task)
+    reads = traits.encoder_only
+    if not reads and not traits.decoder_only:
+        raise UserError(f"--from {source}: {task} only learns from the beginning; language models and the tasks of an "
+                        "encoder can start from others")
     if tune == "head" and not reads:
         raise UserError(f"--tune head: a model of {task} has no head besides its body; take all or lora")
     if not source.is_dir():
@@ -33,13 +33,14 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
     from regard.models.build import reads_what_it_writes
 
     backbone = backbone_of(source)
-    writes = backbone.task == "language"
-    serves = backbone.task in READERS or (writes and reads_what_it_writes(backbone.tower)) if reads else writes
+    theirs = traits_of(backbone.task)
+    writes = theirs.decoder_only
+    serves = theirs.encoder_only or (writes and reads_what_it_writes(backbone.tower)) if reads else writes
     if not serves:
         raise UserError(f"--from {source}: its model is of the task {backbone.task}, and {task} needs "
                         f"{'an encoder' if reads else 'a language model'}")
     model = backbone.tower
-    if backbone.task not in SUMMED_UP:  # how a text becomes one vector was not learned there
+    if not theirs.pools:  # how a text becomes one vector was not learned there
         usual = plain.model if model.preset is None else PRESETS[model.preset]()
         model = replace(model, head=usual.head)
     return tuned(plain, model, start=str(source), tokens=str(backbone.tokens), longest=backbone.longest, tune=tune,
@@ -68,3 +69,20 @@ def _derived(tower: Tower) -> Tower:
     """With what is derived said: the same by another way is no other shape."""
     return replace(tower, kv_heads=tower.kv_heads or tower.heads, head_width=tower.head_width or
                    tower.width // tower.heads, ffn_width=tower.ffn_width or 4 * tower.width)
+
+
+def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tune: str,
+          has_new_layer: bool = False) -> Run:
+    """A run of the plain one's task that goes on from a model with these settings, tokens and longest texts.
+
+    Some epochs of a few thousand sentences, about forty at a time. What is new learns fast; what has learned already
+    is not to forget it (Devlin et al. 2019, A.3; Hu et al. 2022, D), and the less so the larger it is (Clark et al.
+    2020, B). A layer of the task's own between body and head learns as from the beginning: then the lower one stands,
+    the slower it learns (Howard and Ruder 2018, 3.2).
+    """
+    rate = 5e-5 * 768 / model.width if tune == "all" and not has_new_layer else 1e-3  # BERT's, at its width
+    train = replace(plain.train, init_from=start, steps=1_000, batch_tokens=1_024, learning_rate=rate,
+                    schedule="stable-decay", decay=0.9, warmup=100, weight_decay=0.01, beta2=0.999, epsilon=1e-8,
+                    layer_decay=0.5 if has_new_layer else 1.0, evaluate_every=None, patience=None)
+    data = replace(plain.data, max_tokens=min(plain.data.max_tokens, longest))
+    return replace(plain, model=model, train=train, data=data, tokens=replace(plain.tokens, file=tokens))

@@ -1,4 +1,4 @@
-"""Masked text: raw text becomes rows with hidden tokens, for an encoder to learn from."""
+"""MaskedText: raw text becomes rows with masked tokens, for an encoder to learn from."""
 
 import re
 from abc import abstractmethod
@@ -12,18 +12,17 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.check.probe import MAX_PROBE_LENGTH, made_up
 from regard.data.batch import Batch, BatchSampler, BatchSpec
 from regard.data.builtin import passages
 from regard.data.corpus import Corpus, Found
+from regard.data.dataset import Example, Sizes, no_such_split
 from regard.data.masking import NOISE, MaskingPolicy
+from regard.data.text.rows import rows_of
+from regard.data.text.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
-from regard.tasks.base import Example, Sizes, no_such_split
-from regard.tasks.reading import rows_of, vectors
-from regard.tasks.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
 
 __all__ = ["MaskedBatch", "MaskedText", "at"]
 
@@ -53,9 +52,8 @@ class Row(NamedTuple):
 
 
 class MaskedText(TokenStream[MaskedBatch]):
-    """A task that hides tokens of a long text: the half of it that is about rows and their blanks."""
+    """Rows of a long text in which some tokens are masked."""
 
-    reads_only = True
     hides = True
 
     def __init__(self, run: Run) -> None:
@@ -113,7 +111,7 @@ class MaskedText(TokenStream[MaskedBatch]):
         counts = counts if self._is_apart else np.full_like(counts, counts.max())
         return counts + self.run.data.max_tokens - self._room
 
-    def _text(self, split: str, row: int) -> list[int]:
+    def text(self, split: str, row: int) -> list[int]:
         """Documents in one row have an end between them, and no second start."""
         tokens = self.tokens
         ids: list[int] = self.ids[split].around(*self.spans(split)[row].tolist()).tolist()
@@ -124,7 +122,7 @@ class MaskedText(TokenStream[MaskedBatch]):
         return ids[1:] if ids[:1] == [tokens.end] else ids
 
     def _row(self, split: str, row: int, random: np.random.Generator) -> Row:
-        tokens, first = self.tokens, self._text(split, row)
+        tokens, first = self.tokens, self.text(split, row)
         if not self.run.masking.next_sentence or len(first) < 2:
             return Row([tokens.start, *first, tokens.end], IGNORED)
         first, second = self._halves(first, random)
@@ -132,7 +130,7 @@ class MaskedText(TokenStream[MaskedBatch]):
         others = len(self.spans(split)) - 1
         if random.random() < 0.5 and others:
             other = int(random.integers(others))
-            found = self._text(split, other + (other >= row))
+            found = self.text(split, other + (other >= row))
             second, order = (self._halves(found, random)[1] if len(found) > 1 else found)[: len(second)], ELSEWHERE
         return Row([tokens.start, *first, tokens.end, *second, tokens.end], order)
 
@@ -161,9 +159,9 @@ class MaskedText(TokenStream[MaskedBatch]):
             whole[number, : len(ids)] = ids
             noise[number, :, : len(ids)] = random.random((NOISE, len(ids)))
         tokens, places, targets = self.masking_policy.hide(whole, noise)
-        return self._batch(tokens, places, targets, orders if self.run.masking.next_sentence else None)
+        return self.batch(tokens, places, targets, orders if self.run.masking.next_sentence else None)
 
-    def _batch(self, tokens: NDArray[np.int64], places: NDArray[np.int64], targets: NDArray[np.int64],
+    def batch(self, tokens: NDArray[np.int64], places: NDArray[np.int64], targets: NDArray[np.int64],
                orders: NDArray[np.int64] | None = None) -> MaskedBatch:
         asked = int((targets != IGNORED).sum())
         counts = {"loss": asked, "nll": asked}
@@ -192,7 +190,7 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     # Ids -> texts
 
-    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+    def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
         """From each row some text of one document. The training's text is no example."""
         others = [name for name in self.ids if name != "train"]
         if split not in others:
@@ -203,8 +201,8 @@ class MaskedText(TokenStream[MaskedBatch]):
             raise UserError(f"{split}: its text is too short for an example")
         return found
 
-    def _example(self, split: str, row: int) -> Example | None:
-        ids = self._text(split, row)
+    def _example(self, split: str, row: int) -> Example[str] | None:
+        ids = self.text(split, row)
         ids = ids[: ids.index(self.tokens.end)] if self.tokens.end in ids else ids
         texts = self.added(ids[:CONTEXT])
         if len(texts) < 2 or BROKEN in "".join(texts) or not "".join(texts).strip():
@@ -212,7 +210,7 @@ class MaskedText(TokenStream[MaskedBatch]):
         return self.asked(texts, np.random.Generator(np.random.PCG64([self.run.seed, 0, row])))
 
     @abstractmethod
-    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example | None:
+    def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example[str] | None:
         """What is asked of a text of these tokens, and what is wanted; None where nothing can be."""
 
     def added(self, ids: Sequence[int]) -> list[str]:
@@ -220,21 +218,16 @@ class MaskedText(TokenStream[MaskedBatch]):
         whole = self.tokens.decode([ids[:count] for count in range(len(ids) + 1)])
         return [after[len(before) :] for before, after in pairwise(whole)]
 
-    # Texts -> what the encoder makes of them
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """A person's texts as ids."""
+        return rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
 
-    def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        rows = rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
-        return vectors(model, rows, pad=self.tokens.pad, pool=self.run.model.head.pool,
-                       normalize=self.run.model.head.normalize)
-
-    def checked_rows(self) -> list[list[int]]:
-        """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""
-        rows = made_up(len(self.tokens))
-        if "val" in self.ids:
-            spans = self.spans("val")
-            rows = [self._text("val", number * len(spans) // len(rows))[: len(row)] or row
-                    for number, row in enumerate(rows)]
-        return [[self.tokens.start, *row[: MAX_PROBE_LENGTH - 2], self.tokens.end] for row in rows]
+    def excerpts(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Some text of these lengths from the validation set; none where the run has come without its data."""
+        if "val" not in self.ids:
+            return []
+        rows = len(self.spans("val"))
+        return [self.text("val", number * rows // len(lengths))[:length] for number, length in enumerate(lengths)]
 
 
 def at(states: Float[Tensor, "rows length width"], places: Int[Tensor, "rows asked"]) -> Float[Tensor, "_ width"]:

@@ -1,4 +1,4 @@
-"""Texts and their labels, in files, become examples and batches of them."""
+"""LabelledText: texts and their labels become examples and batches of them."""
 
 import hashlib
 import json
@@ -9,26 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.checkpoint import read_labels, write_json
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, BatchSpec
+from regard.data.dataset import MAX_FIRST_EXAMPLE, Dataset, Example, Sizes, no_such_split
 from regard.data.labelled import Sample, some
 from regard.data.perturb import shifted
+from regard.data.prepared import keep_lines, kept_lines, refuse_uneven
 from regard.data.ragged import Ragged, damaged
+from regard.data.text.rows import padded, rows_of
 from regard.data.tokenizer import Tokenizer
-from regard.look.record import Record
 from regard.settings.errors import UserError, count
 from regard.settings.opening import to_read
-from regard.settings.schema import Data, Run, Search
-from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
-from regard.tasks.prepared import keep_lines, kept_lines, refuse_uneven
-from regard.tasks.reading import attention, padded, rows_of, vectors
+from regard.settings.schema import Data, Run
 
-__all__ = ["IGNORED", "LabelBatch", "Labelled", "Sample"]
+__all__ = ["IGNORED", "LabelBatch", "LabelledText", "Sample"]
 
 LABELS = "labels.json"
 IGNORED = -1  # a target that counts nothing
@@ -43,13 +42,11 @@ class LabelBatch(Batch):
     targets: Int[Tensor, "rows places"]
 
 
-class Labelled(Task[LabelBatch]):
-    """A task whose examples are texts with labels: the half of it that is about files, ids and batches.
+class LabelledText(Dataset[str, LabelBatch]):
+    """Texts with labels: of the whole text, or of each word.
 
     A subclass says how files become samples (`read`, `files`), samples ids (`encoded`) and batches (`collate`).
     """
-
-    reads_only = True
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -82,7 +79,7 @@ class Labelled(Task[LabelBatch]):
 
     def told(self, sample: Sample) -> str:
         """A sample on one line, for a person."""
-        return f"{sample.text[:FIRST_SHOWN]} → {', '.join(sample.labels) or 'no label'}"
+        return f"{sample.text[:MAX_FIRST_EXAMPLE]} → {', '.join(sample.labels) or 'no label'}"
 
     def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
         """Write into `cache` what else `restore` needs of the samples."""
@@ -130,7 +127,7 @@ class Labelled(Task[LabelBatch]):
     def lengths(self, split: str) -> NDArray[np.int64]:
         return self.ids[split][0].lengths
 
-    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+    def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
         """What is wanted are the labels, with spaces between them."""
         return [Example(sample.text, " ".join(sample.labels)) for sample in self.of(split)[:limit]]
 
@@ -222,26 +219,9 @@ class Labelled(Task[LabelBatch]):
         count = int((wanted != IGNORED).sum())
         return LabelBatch({"loss": count, "nll": count}, padded(rows, pad=self.tokens.pad, shape=shape), wanted)
 
-    def output_rows(self, batch: LabelBatch) -> range:
-        """A model that only reads says something of all that it has read."""
-        return range(batch.tokens.shape[1])
-
     @abstractmethod
     def target_places(self, length: int) -> int:
         """How many targets a row of so many tokens has."""
-
-    # Texts -> what the encoder makes of them
-
-    def embed(self, model: nn.Module, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        tower = self.run.model
-        return vectors(model, self.rows(texts), pad=self.tokens.pad, pool=tower.head.pool,
-                       normalize=tower.head.normalize)
-
-    def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
-             only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
-             search: Search | None = None) -> list[Record]:
-        """What the tokens look at; it is the same whatever the labels are."""
-        return attention(model, self.tokens, self.rows(inputs), only=only, heads=heads)
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         return rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)

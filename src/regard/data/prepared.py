@@ -21,7 +21,7 @@ from regard.settings.opening import remove, to_read, to_write
 from regard.stdio import print_message
 
 if TYPE_CHECKING:
-    from regard.tasks.base import Sizes, Task
+    from regard.data.dataset import Dataset, Sizes
 
 __all__ = ["KEY", "NEW", "is_kept", "keep_lines", "kept_lines", "prepare", "refuse_uneven", "restored"]
 
@@ -32,9 +32,9 @@ OLD = ".data.old"  # where older data waits until the new data is in its place
 SAME = ("data/*.npy", "data/*.jsonl", "data/usual.json", "tokenizer.json", "source_tokenizer.json", "labels.json")
 
 
-def prepare(task: "Task[Any]", folder: Path) -> "Sizes":
+def prepare(dataset: "Dataset[Any, Any]", folder: Path) -> "Sizes":
     """The data as it is kept in the folder, or else prepared now."""
-    key = task.fingerprint()
+    key = dataset.fingerprint()
     if not (folder / "data").exists() and (folder / OLD).exists():  # a kill came between two renames of `_put`
         os.replace(folder / OLD, folder / "data")
     is_begun = (folder / "checkpoints").exists()
@@ -43,7 +43,7 @@ def prepare(task: "Task[Any]", folder: Path) -> "Sizes":
     if wrong is None and is_kept(folder):
         try:
             if _about(folder)["key"] == key:
-                return restored(task, folder)
+                return restored(dataset, folder)
         except UserError as error:
             if is_begun and not before:
                 raise
@@ -55,10 +55,10 @@ def prepare(task: "Task[Any]", folder: Path) -> "Sizes":
     if wrong is not None:
         print_message(f"note: {wrong}; the data is prepared again")
     must_be = before if is_begun or (folder / "model.safetensors").exists() else {}
-    if has_own_tokens := task.run.tokens.file == str(folder / "tokenizer.json"):  # came with them: they stay
+    if has_own_tokens := dataset.run.tokens.file == str(folder / "tokenizer.json"):  # came with them: they stay
         must_be = {name: entry for name, entry in must_be.items() if name not in TOKENS}
-    _make(task, folder, key, must_be, tokens=() if has_own_tokens else TOKENS)
-    return restored(task, folder)
+    _make(dataset, folder, key, must_be, tokens=() if has_own_tokens else TOKENS)
+    return restored(dataset, folder)
 
 
 def is_kept(folder: Path) -> bool:
@@ -70,15 +70,15 @@ def is_kept(folder: Path) -> bool:
     return (folder / "run.json").exists()  # an older run; without it, one that was killed before its first step
 
 
-def restored(task: "Task[Any]", folder: Path) -> "Sizes":
-    sizes = task.restore(folder)
+def restored(dataset: "Dataset[Any, Any]", folder: Path) -> "Sizes":
+    sizes = dataset.restore(folder)
     about = _about(folder)
-    task.restore_data(folder, about)
-    task.notes, task.first = Notes(about["notes"]), about.get("first", "")
+    dataset.restore_data(folder, about)
+    dataset.notes, dataset.first = Notes(about["notes"]), about.get("first", "")
     return sizes
 
 
-def _make(task: "Task[Any]", folder: Path, key: str, must_be: Mapping[str, manifest.Written], *,
+def _make(dataset: "Dataset[Any, Any]", folder: Path, key: str, must_be: Mapping[str, manifest.Written], *,
           tokens: Iterable[str]) -> None:
     """Prepare beside the place, and put it there when it is whole and what it must be."""
     new = folder / NEW
@@ -86,8 +86,8 @@ def _make(task: "Task[Any]", folder: Path, key: str, must_be: Mapping[str, manif
     remove(folder / OLD)
     try:
         (new / "data").mkdir(parents=True)
-        task.notes, task.first = Notes(), ""
-        about = task.make_data(new)
+        dataset.notes, dataset.first = Notes(), ""
+        about = dataset.make_data(new)
         write_json(new / "data" / KEY, {"key": key, **about})
         for name, before in must_be.items():
             if not (new / name).is_file() or manifest.settled(new / name) != before:

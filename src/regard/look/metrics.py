@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from regard.tasks.base import Scores
+__all__ = ["ClassificationMetrics", "Scores", "f1"]
 
-__all__ = ["ClassificationMetrics", "f1"]
+Scores = dict[str, float | str | dict[str, float]]
+"""Named figures of an evaluation, tables of them, and the signatures that they were computed under."""
 
 
 @dataclass(frozen=True)

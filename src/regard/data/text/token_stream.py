@@ -1,4 +1,4 @@
-"""Raw text in files becomes the token ids that a task cuts its examples from."""
+"""TokenStream: raw text becomes the token ids that examples are cut from."""
 
 import hashlib
 import itertools
@@ -13,7 +13,9 @@ from typing import Any
 
 from regard.data import tokenizer as tokenizers
 from regard.data.corpus import Corpus, Found, Text, find_texts, pieces, read_corpus, read_tests
+from regard.data.dataset import MAX_FIRST_EXAMPLE, B, Dataset, Sizes
 from regard.data.layout import kind
+from regard.data.prepared import KEY
 from regard.data.progress import progress
 from regard.data.ragged import damaged
 from regard.data.shards import Counts, Shards, write_shards
@@ -21,8 +23,6 @@ from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import to_read
 from regard.settings.schema import Run
-from regard.tasks.base import FIRST_SHOWN, B, Sizes, Task
-from regard.tasks.prepared import KEY
 
 __all__ = ["BROKEN", "CONTEXT", "IGNORED", "TokenStream"]
 
@@ -32,8 +32,8 @@ CONTEXT = 48  # tokens of an example that are read
 BROKEN = "\ufffd"  # what part of a character is decoded to
 
 
-class TokenStream(Task[B]):
-    """A task whose examples are cut from a long text: the half of it that is about files and ids."""
+class TokenStream(Dataset[str, B]):
+    """A long text for each split, as token ids."""
 
     hides = False
     """Whether one of its tokens stands for a hidden one."""
@@ -149,7 +149,7 @@ def _refuse_sides(source: str | None, target: str | None, files: Sequence[Path])
 def _first_line(text: Text) -> str:
     """The first line that has any text."""
     lines = (line for document in text.documents() for part in document for line in part.splitlines())
-    return next((line for line in lines if line.strip()), "")[:FIRST_SHOWN]
+    return next((line for line in lines if line.strip()), "")[:MAX_FIRST_EXAMPLE]
 
 
 def _told(texts: Iterator[str], tell: Callable[[int], None]) -> Iterator[str]:

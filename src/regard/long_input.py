@@ -7,6 +7,7 @@ from torch import nn
 from regard.look.watch import sites
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
+from regard.tasks.traits import traits_of
 
 __all__ = ["cost_in_words", "operations", "reading"]
 
@@ -14,8 +15,8 @@ __all__ = ["cost_in_words", "operations", "reading"]
 def reading(run: Run, tokens: int) -> Run:
     """The run, reading up to so many tokens of each input."""
     trained, model = run.data.max_tokens, run.model
-    if run.task == "language":
-        raise UserError(f"input_tokens={tokens}: a run of language reads prompts of any length; leave it out")
+    if traits_of(run.task).reads_any_length:
+        raise UserError(f"input_tokens={tokens}: a run of {run.task} reads inputs of any length; leave it out")
     if tokens < trained:
         raise UserError(f"input_tokens={tokens}: the run reads {trained:,} tokens already (data.max_tokens); leave it "
                         "out")

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from regard.data.batch import Batch, BatchSpec
 from regard.data.builtin import standard_library
+from regard.data.dataset import Example, no_such_split
+from regard.data.text.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
 from regard.settings.errors import UserError
-from regard.tasks.base import Example, no_such_split
-from regard.tasks.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
 
 __all__ = ["WANTED", "PackedBatch", "PackedText"]
 
@@ -31,7 +31,7 @@ class PackedBatch(Batch):
 
 
 class PackedText(TokenStream[PackedBatch]):
-    """A task whose examples are places in a long text: the half of it that is about rows and batches."""
+    """Rows of equal length, cut from the text of a split without padding."""
 
     def built_in_files(self) -> list[Path]:
         return standard_library.files(self.run.data.built_in_size)
@@ -39,16 +39,16 @@ class PackedText(TokenStream[PackedBatch]):
     # Ids -> rows
 
     def lengths(self, split: str) -> NDArray[np.int64]:
-        whole, length = len(self.ids[split]), self._length(split)
+        whole, length = len(self.ids[split]), self.row_length(split)
         return np.full(-(-whole // length), length)
 
-    def _length(self, split: str) -> int:
+    def row_length(self, split: str) -> int:
         """Of a row; a text that is shorter is one row by itself."""
         return min(self.run.data.max_tokens, len(self.ids[split]))
 
     def collate(self, split: str, chosen: BatchSpec) -> PackedBatch:
         """Rows of the ring that the split is. The last goes on past where the first began; there, nothing counts."""
-        ids, length = self.ids[split], self._length(split)
+        ids, length = self.ids[split], self.row_length(split)
         first = self._offset(chosen.epoch, length)
         whole = np.full((chosen.rows, chosen.length + 1), self.tokens.start, dtype=np.int64)
         write = np.full((chosen.rows, chosen.length), IGNORED, dtype=np.int64)
@@ -69,28 +69,28 @@ class PackedText(TokenStream[PackedBatch]):
 
     # Ids -> texts
 
-    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+    def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
         """From the beginning of each row some text, and what follows it. The training's text is no example."""
         others = [name for name in self.ids if name != "train"]
         if split not in others:
             raise no_such_split(split, others)
-        every = (self._example(split, place) for place in range(0, len(self.ids[split]), self._length(split)))
+        every = (self._example(split, place) for place in range(0, len(self.ids[split]), self.row_length(split)))
         found = list(itertools.islice((example for example in every if example is not None), limit))
         if not found:
             raise UserError(f"{split}: its text is too short for an example")
         return found
 
-    def _example(self, split: str, place: int) -> Example | None:
+    def _example(self, split: str, place: int) -> Example[str] | None:
         """Of one document; None where one ends just there, or a character is cut in two."""
         ids = self.ids[split].around(place, CONTEXT + WANTED).tolist()
         ends = [i for i, id in enumerate(ids) if id in (self.tokens.start, self.tokens.end)]
         begin = max((i + 1 for i in ends if i < CONTEXT), default=0)
         end = min((i for i in ends if i >= CONTEXT), default=len(ids))
-        text, wanted = self.tokens.decode([ids[begin:CONTEXT]])[0], self._added(ids[begin:CONTEXT], ids[CONTEXT:end])
+        text, wanted = self.tokens.decode([ids[begin:CONTEXT]])[0], self.added(ids[begin:CONTEXT], ids[CONTEXT:end])
         is_whole = text.strip() and wanted.strip() and BROKEN not in text + wanted
         return Example(text, wanted) if is_whole else None
 
-    def _added(self, before: Sequence[int], new: Sequence[int]) -> str:
+    def added(self, before: Sequence[int], new: Sequence[int]) -> str:
         """What the new tokens add to a text: by themselves, they might lose a space at their beginning."""
         text, whole = self.tokens.decode([list(before), [*before, *new]])
         return whole[len(text) :]

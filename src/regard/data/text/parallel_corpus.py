@@ -1,4 +1,4 @@
-"""Parallel corpora: files of texts that belong together become examples and batches of them."""
+"""ParallelCorpus: pairs of texts that translate each other become examples and batches of them."""
 
 import hashlib
 import itertools
@@ -16,16 +16,15 @@ from torch import Tensor
 
 from regard.data import tokenizer as tokenizers
 from regard.data.batch import Batch, BatchSpec
+from regard.data.dataset import MAX_FIRST_EXAMPLE, Dataset, Example, Links, Sizes, no_such_split
 from regard.data.layout import Sides, find_files, sides_of
+from regard.data.prepared import KEY, keep_lines, kept_lines, refuse_uneven
 from regard.data.ragged import Ragged, damaged
-from regard.data.text import Pair, read_pairs, read_test_pairs
+from regard.data.text.parallel_files import Pair, read_pairs, read_test_pairs
 from regard.data.tokenizer import Tokenizer
-from regard.look.alignment import Links
 from regard.settings.errors import UserError, out_of
 from regard.settings.opening import to_read
 from regard.settings.schema import Run
-from regard.tasks.base import FIRST_SHOWN, Example, Sizes, Task, no_such_split
-from regard.tasks.prepared import KEY, keep_lines, kept_lines, refuse_uneven
 
 __all__ = ["Ids", "ParallelBatch", "ParallelCorpus", "round_up"]
 
@@ -46,8 +45,8 @@ class ParallelBatch(Batch):
     write: Int[Tensor, "rows target"]
 
 
-class ParallelCorpus(Task[ParallelBatch]):
-    """A task whose examples are pairs of texts: the half of it that is about files, ids and batches."""
+class ParallelCorpus(Dataset[str, ParallelBatch]):
+    """Pairs of texts, and the tokens of both sides."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -116,7 +115,7 @@ class ParallelCorpus(Task[ParallelBatch]):
         source, target = self.ids[split]
         return np.maximum(source.lengths, target.lengths)
 
-    def examples(self, split: str, limit: int | None = None) -> list[Example]:
+    def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
         if split not in self.pairs:
             raise no_such_split(split, list(self.pairs))
         return [Example(pair.source, pair.target) for pair in self.pairs[split][:limit]]
@@ -193,9 +192,9 @@ class ParallelCorpus(Task[ParallelBatch]):
         """Texts with the outputs to give to them, in batches of like lengths."""
         sources = self.encode(self.source_tokens, inputs, "input")
         targets = self.encode(self.target_tokens, outputs, "output")
-        return (batch for _, batch in self.alike(list(sources), list(targets)))
+        return (batch for _, batch in self.by_length(list(sources), list(targets)))
 
-    def alike(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[list[int], ParallelBatch]]:
+    def by_length(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[list[int], ParallelBatch]]:
         """Batches of like lengths, each with the places that its rows had."""
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
@@ -222,7 +221,7 @@ class ParallelCorpus(Task[ParallelBatch]):
 
 
 def _told(pair: Pair) -> str:
-    return f"{pair.source[:FIRST_SHOWN]} → {pair.target[:FIRST_SHOWN]}"
+    return f"{pair.source[:MAX_FIRST_EXAMPLE]} → {pair.target[:MAX_FIRST_EXAMPLE]}"
 
 
 def _pair(kept: object, path: Path) -> Pair:

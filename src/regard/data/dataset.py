@@ -1,0 +1,113 @@
+"""Dataset: the examples of a run, by split. It turns files into examples, and examples into batches."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.batch import Batch, BatchSpec
+from regard.data.notes import Notes
+from regard.data.prepared import prepare
+from regard.settings.errors import UserError
+from regard.settings.schema import Run
+
+__all__ = ["MAX_FIRST_EXAMPLE", "Dataset", "Example", "Links", "Sizes", "no_such_split"]
+
+MAX_FIRST_EXAMPLE = 500  # characters of the first example that are kept: more than a terminal's line has
+
+Input = TypeVar("Input")
+B = TypeVar("B", bound=Batch)
+
+Sizes = Mapping[str, int]
+"""What is known only after the data was read: vocabularies, numbers of labels."""
+
+Links = frozenset[tuple[int, int]]
+"""Which words of two texts belong together: pairs (source word, target word), both counted from 0."""
+
+
+@dataclass(frozen=True)
+class Example(Generic[Input]):
+    """What a model is asked, and the answer that it should give."""
+
+    input: Input
+    wanted: str
+
+
+class Dataset(ABC, Generic[Input, B]):
+    """The examples of one run. `prepare` or `restore` comes first.
+
+    Files are read and encoded once (`make_data`) and kept in the run's directory, from which `restore` and
+    `restore_data` read them.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.notes = Notes()
+        """What a person should know about the data."""
+        self.first = ""
+        """The first training example as it was read, for a person to see that it was read rightly."""
+
+    def prepare(self, folder: Path) -> Sizes:
+        """The data in `folder`, ready to be learned from: as it was kept there, or else prepared now."""
+        return prepare(self, folder)
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Changes when the data files or what is made of them change."""
+
+    @abstractmethod
+    def make_data(self, folder: Path) -> dict[str, Any]:
+        """Read the files, learn the vocabulary, encode, and write what `restore` and `restore_data` need to `folder`.
+
+        The result is kept too, and given to `restore_data`. It has at least "splits" and "notes".
+        """
+
+    @abstractmethod
+    def restore(self, folder: Path) -> Sizes:
+        """Read what answering needs, such as a tokenizer, and no example."""
+
+    @abstractmethod
+    def restore_data(self, folder: Path, about: Mapping[str, Any]) -> None:
+        """Read the splits."""
+
+    @abstractmethod
+    def splits(self) -> Sequence[str]:
+        """Names of the splits: "train", "val", and the tests. None before the data was read."""
+
+    @abstractmethod
+    def lengths(self, split: str) -> NDArray[np.int64]:
+        """The length of each example, by which it is batched."""
+
+    @abstractmethod
+    def collate(self, split: str, chosen: BatchSpec) -> B:
+        """The chosen examples, padded to the chosen shape."""
+
+    @abstractmethod
+    def examples(self, split: str, limit: int | None = None) -> list[Example[Input]]:
+        """The (first `limit`) examples of a split that is not trained on, as a person would give them."""
+
+    def alignments(self, split: str, limit: int) -> list[Links] | None:
+        """Which places of those examples and of their answers belong together, where that is known."""
+        return None
+
+    def add_test_data(self, paths: Sequence[Path], *, source: str | None = None,
+                      target: str | None = None) -> list[str]:
+        """Read the tests of other files or folders: splits that can be scored from now on, by these names.
+
+        `source` and `target` are as in the settings of the data; those that are absent are the run's own.
+        """
+        raise UserError(f"--data: a run of {self.run.task} can only be evaluated on its own data")
+
+    def shift(self, split: str, how: str, *, seed: int) -> str:
+        """Make a perturbed copy of a split: a split of this name from now on."""
+        raise UserError(f"--shift {how}: a run of {self.run.task} has no perturbations")
+
+
+def no_such_split(split: str, there: Sequence[str]) -> UserError:
+    if not there:
+        return UserError(f"{split}: no such split; the run has come without its data")
+    return UserError(f"{split}: no such split; there are {', '.join(there)}")

@@ -1,0 +1,1 @@
+"""Text: what becomes examples and batches of token ids."""

@@ -1,0 +1,17 @@
+"""What verbs know of tag, and the settings that its runs begin with."""
+
+from regard.settings.schema import Run
+from regard.tasks.traits.base import Traits, only
+from regard.tasks.traits.encoders import of_labels, small_encoder, smaller
+
+__all__ = ["TRAITS"]
+
+
+def defaults(built_in: bool) -> Run:
+    plain = small_encoder("tag")
+    return smaller(plain, steps=250) if built_in else of_labels(plain)
+
+
+TRAITS = Traits(
+    name="tag", code="regard.tasks.tag:Tag", defaults=defaults, built_in="phrasebook", encoder_only=True,
+    reads_each_token=True, head="tag", search=only("best", "batch"))
