@@ -26,8 +26,8 @@ import regard
 from heeding import signals_heeded
 from regard.cli import main
 from regard.settings.load import load, to_json
-from regard.settings.presets import base
 from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, of
+from regard.tasks.traits import defaults
 from regard.verbs.train import settled
 
 ROOT = Path(__file__).parents[1]
@@ -639,7 +639,7 @@ def test_settings_says_whose_defaults_it_lists() -> None:
     assert " = " in second
     assert "your own files" in first
     assert "built in" in first
-    assert of(DEFAULTS, "model.width") != of(base("translate", built_in=True), "model.width")  # which is why
+    assert of(DEFAULTS, "model.width") != of(defaults("translate", built_in=True), "model.width")  # which is why
 
 
 def test_no_color_is_honoured() -> None:

@@ -172,10 +172,10 @@ def test_every_task_keeps_its_first_example_as_it_was_read(tmp_path: Path, task:
         table(tmp_path / "data", content, name)
     run = load(None, [*SMALL, f"data.paths={tmp_path / 'data'}"], base=defaults(task, built_in=False))
     fresh, again = make(run), make(run)
-    fresh.prepare(tmp_path / "run")
-    assert fresh.first == first
+    fresh.data.prepare(tmp_path / "run")
+    assert fresh.data.first == first
     again.data.prepare(tmp_path / "run")  # from what is kept
-    assert again.first == first
+    assert again.data.first == first
 
 
 def test_a_line_for_a_terminal_hides_nothing_and_fits() -> None:

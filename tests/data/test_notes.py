@@ -1,6 +1,7 @@
 """What is said of cut texts is counted: a run that answers for months does not grow by it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,8 @@ def test_ten_thousand_cut_texts_leave_one_note(task: str, tmp_path: Path) -> Non
     if task == "language":
         (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 40)
         paths = [f"data.paths={tmp_path / 'text.txt'}"]
-    made: Task = make(load(None, [*TINY, *paths], base=defaults(task, built_in=not paths)))  # type: ignore[type-arg]
-    made.prepare(tmp_path / "run")
+    made: Task[Any, Any] = make(load(None, [*TINY, *paths], base=defaults(task, built_in=not paths)))
+    made.data.prepare(tmp_path / "run")
     made.notes.take()
     before, text = len(made.notes), "the cat sat on the mat and so on and on and on and on"
     for _ in range(MANY // 100 if task in ("translate", "classify") else MANY):
@@ -32,9 +33,9 @@ def test_ten_thousand_cut_texts_leave_one_note(task: str, tmp_path: Path) -> Non
         elif task == "mask":
             made._read(text)  # type: ignore[attr-defined]
         elif task == "translate":
-            made.encode(made.source_tokens, [text] * 100, "input")  # type: ignore[attr-defined]
+            made.data.encode(made.data.source_tokens, [text] * 100, "input")  # type: ignore[attr-defined]
         else:
-            made.rows([text] * 100)  # type: ignore[attr-defined]
+            made.data.rows([text] * 100)  # type: ignore[attr-defined]
     assert len(made.notes) == before + 1
     assert len(made.notes._counts) == 1
     (note,) = made.notes.take()

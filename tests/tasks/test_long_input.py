@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_refused(translator: Path, tmp_path: Path) -> Non
 
 def test_a_language_model_needs_no_permission_to_read_on() -> None:
     run = settled("language", [], None, None, None, [])
-    with pytest.raises(UserError, match="reads prompts of any length"):
+    with pytest.raises(UserError, match="reads inputs of any length"):
         reading(run, 10**6)
 
 

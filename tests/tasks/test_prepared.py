@@ -47,7 +47,7 @@ def test_older_data_is_found_again_when_new_data_could_not_take_its_place(error:
         task_of(tmp_path).data.prepare(run)
     assert (run / "data").exists() == isinstance(error, OSError)  # put back at once if that can be
     (run / "run.json").touch()
-    with patch.object(Classify, "make_data", side_effect=AssertionError("prepared again")):
+    with patch.object(Texts, "make_data", side_effect=AssertionError("prepared again")):
         task_of(tmp_path).data.prepare(run)
     assert {path.name: path.read_bytes() for path in (run / "data").iterdir()} == before
 

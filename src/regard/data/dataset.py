@@ -104,7 +104,7 @@ class Dataset(ABC, Generic[Input, B]):
 
     def shift(self, split: str, how: str, *, seed: int) -> str:
         """Make a perturbed copy of a split: a split of this name from now on."""
-        raise UserError(f"--shift {how}: a run of {self.run.task} has no perturbations")
+        raise UserError(f"--shift {how}: a run of {self.run.task} has no perturbations; a classifier has")
 
 
 def no_such_split(split: str, there: Sequence[str]) -> UserError:

@@ -47,22 +47,24 @@ def _word(word: str, texts: Sequence[str], folder: Path, device: str, verify: bo
     from regard.look.encoder_states import layers
     from regard.look.word_in_context import Word
     from regard.predictor import load
+    from regard.tasks.traits import TASKS
 
     predictor = load(folder, device=device, verify=verify)
     task: Any = predictor.task
-    if not task.reads_only:
-        raise UserError(f"{folder}: a model of {predictor.run.task} is no encoder alone; one of classify, tag, mask, "
-                        "detect or encode shows a word in its contexts")
+    if not task.encoder_only or task.inputs.noun != "text":
+        encoders = ", ".join(name for name, traits in TASKS.items() if traits.encoder_only)
+        raise UserError(f"{folder}: the model of {predictor.run.task} is not an encoder of texts; a run of {encoders} "
+                        "shows a word in its contexts")
     states = []
     for number, text in enumerate(texts, 1):
-        [row] = rows_of(task.tokens, [text], longest=predictor.run.data.max_tokens)
-        where = [1 + place for place in places(word, text, task.tokens, number=number)]  # after the start
+        [row] = rows_of(task.data.tokens, [text], longest=predictor.run.data.max_tokens)
+        where = [1 + place for place in places(word, text, task.data.tokens, number=number)]  # after the start
         if not where:
             raise UserError(f"text {number}: {word!r} is no token of the model's")
         if where[-1] >= len(row) - 1:
             raise UserError(f"text {number}: {word!r} stands beyond the first {len(row) - 2} tokens, which are all "
                             "that is read (data.max_tokens)")
-        states.append(layers(predictor.model, row, pad=task.tokens.pad)[:, where].mean(1).numpy())
+        states.append(layers(predictor.model, row, pad=task.data.tokens.pad)[:, where].mean(1).numpy())
     return Word(word, texts, np.stack(states))
 
 

@@ -18,6 +18,9 @@ def only(*names: str) -> Callable[[Run], Collection[str]]:
     return lambda run: names
 
 
+ONLY_BATCH = only("batch")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Traits:
     """A task by its name: where its code is, what its runs begin with, and what holds of all of them."""
@@ -44,7 +47,7 @@ class Traits:
     """Whether its model can answer an empty input, so that a sample of it can be shown after training."""
     head: str | None = None
     """The kind of published head that `regard convert` has for it."""
-    search: Callable[[Run], Collection[str]] = only("batch")
+    search: Callable[[Run], Collection[str]] = ONLY_BATCH
     """The settings of the search that act in a run."""
     why_idle: Callable[[Run], str] = lambda run: f"a run of {run.task} has nothing to search for"
     """Why the others do not."""
