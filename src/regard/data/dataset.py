@@ -23,7 +23,7 @@ Input = TypeVar("Input")
 B = TypeVar("B", bound=Batch)
 
 Sizes = Mapping[str, int]
-"""What is known only after the data was read: vocabularies, numbers of labels."""
+"""Sizes that are known only after the data was read: of vocabularies, numbers of labels."""
 
 Links = frozenset[tuple[int, int]]
 """Which words of two texts belong together: pairs (source word, target word), both counted from 0."""
@@ -31,7 +31,7 @@ Links = frozenset[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Example(Generic[Input]):
-    """What a model is asked, and the answer that it should give."""
+    """An input and the answer that a model should give to it."""
 
     input: Input
     wanted: str
@@ -47,7 +47,7 @@ class Dataset(ABC, Generic[Input, B]):
     def __init__(self, run: Run) -> None:
         self.run = run
         self.notes = Notes()
-        """What a person should know about the data."""
+        """Notes for the person about the data."""
         self.first = ""
         """The first training example as it was read, for a person to see that it was read rightly."""
 
@@ -57,7 +57,7 @@ class Dataset(ABC, Generic[Input, B]):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Changes when the data files or what is made of them change."""
+        """A digest of the data files and of the settings that say how they are read."""
 
     @abstractmethod
     def make_data(self, folder: Path) -> dict[str, Any]:

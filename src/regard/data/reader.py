@@ -14,7 +14,7 @@ class Reader(ABC, Generic[Input]):
     """Between a person and a task's inputs. `origin` says where an input comes from, for the error about it."""
 
     noun: str
-    """What an input is called, such as "text"."""
+    """The word for an input, such as "text"."""
 
     @abstractmethod
     def parse(self, text: str, *, origin: str) -> Input:
@@ -30,7 +30,7 @@ class Reader(ABC, Generic[Input]):
 
 
 class TextReader(Reader[str]):
-    """A text is what is typed."""
+    """A text is read as it is typed."""
 
     noun = "text"
 

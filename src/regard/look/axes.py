@@ -1,4 +1,4 @@
-"""What the rows and the columns of an attention stand for: words, patches of a picture, or moments of a sound."""
+"""The axes of an attention: its rows and columns stand for words, patches of a picture, or moments of a sound."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ Axis = Words | Grid | Time
 
 @dataclass(frozen=True)
 class AxisPair:
-    """What the rows (`targets`) and the columns (`sources`) of a site stand for.
+    """The meaning of the rows (`targets`) and the columns (`sources`) of a site.
 
     A row is named by the token that it *produced*.
     """

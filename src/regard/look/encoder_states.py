@@ -1,4 +1,4 @@
-"""What an encoder's tokens look at, and their states after each block."""
+"""The attention of an encoder over its tokens, and their states after each block."""
 
 from collections.abc import Callable, Sequence
 

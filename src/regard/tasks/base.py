@@ -84,11 +84,11 @@ class Likelihood:
 
 
 class Task(ABC, Generic[Input, B]):
-    """One job, for one run: its data, the model, the loss, the answers, and what attention in it is about.
+    """One job, for one run: its data, the model, the loss, the answers, and the axes of its attention.
 
-    The verbs know no task by its name: what they need of one is here. A task says what its data is and how a person
-    gives it an input, and is asked to `build`, `loss`, `predict`, `score`, `batches`, `axes` and `probe`. All else has
-    a default, which a task replaces where it can do more.
+    The verbs know no task by its name: they ask these questions. A task has its `data` and its reader of `inputs`, and
+    answers `build`, `loss`, `predict`, `score`, `batches`, `axes` and `probe`. All else has a default, which a task
+    replaces where it can do more.
 
     Several threads may ask one task at once. `search` says how answers are searched for; absent, the run does. It is an
     argument and never kept, so that no call sees the settings of another.
@@ -132,7 +132,7 @@ class Task(ABC, Generic[Input, B]):
 
     @property
     def notes(self) -> Notes:
-        """What a person should know of the data and of the answers."""
+        """Notes for the person about the data and the answers."""
         return self.data.notes
 
     # What a task must say.
@@ -177,7 +177,7 @@ class Task(ABC, Generic[Input, B]):
         return range(rows)
 
     def axes(self, batch: B, seen: Seen) -> list[Mapping[str, AxisPair]]:
-        """What the rows and the columns of each attention stand for: of each row of a batch, without its padding.
+        """The axes of each attention, for each row of a batch, without its padding.
 
         Here they are numbers of places. A task whose `look` names tokens has no need of it.
         """

@@ -76,8 +76,8 @@ class Encode(Task[str, Batch]):
         return EncoderOnly(self.run.model, vocabulary=sizes["vocabulary"])
 
     def embed(self, model: nn.Module, inputs: Sequence[str]) -> Float[np.ndarray, "texts width"]:
-        return vectors(model, self.data.rows(inputs), pad=self.data.tokens.pad, pool=self.run.model.pool,
-                       normalize=self.run.model.normalize)
+        return vectors(model, self.data.rows(inputs), pad=self.data.tokens.pad, pool=self.run.model.head.pool,
+                       normalize=self.run.model.head.normalize)
 
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
         """Each vector as JSON."""

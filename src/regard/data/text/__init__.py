@@ -1,1 +1,1 @@
-"""Text: what becomes examples and batches of token ids."""
+"""Text: files of it become examples and batches of token ids."""

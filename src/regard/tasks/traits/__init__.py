@@ -1,4 +1,4 @@
-"""The tasks that there are: their names, and what is known of them without importing torch.
+"""The tasks by name, with facts about each that need no torch.
 
 A package of one's own adds a task by an entry point of the group `regard.tasks` that names its `Traits`.
 """

@@ -1,4 +1,4 @@
-"""Traits: what verbs know of a task without importing torch, which takes seconds."""
+"""Traits: the facts about a task that verbs need before torch is imported, which takes seconds."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What verbs know of classify, and the settings that its runs begin with."""
+"""Traits of classify, and the settings that its runs begin with."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -12,7 +12,7 @@ __all__ = ["TRAITS"]
 
 def defaults(built_in: bool) -> Run:
     plain = small_encoder("classify")
-    plain = replace(plain, model=replace(plain.model, pool="mean"))
+    plain = replace(plain, model=replace(plain.model, head=replace(plain.model.head, pool="mean")))
     if built_in:
         small = smaller(plain, steps=400)
         return replace(small, tokens=replace(small.tokens, lowercase=True))  # the phrase book has no capitals

@@ -1,4 +1,4 @@
-"""What verbs know of detect, and the settings that its runs begin with."""
+"""Traits of detect, and the settings that its runs begin with."""
 
 from dataclasses import replace
 

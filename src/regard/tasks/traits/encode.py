@@ -1,4 +1,4 @@
-"""What verbs know of encode: published encoders come as runs of it, and it is not trained."""
+"""Traits of encode: published encoders come as runs of it, and it is not trained."""
 
 from regard.settings.schema import Run
 from regard.tasks.traits.base import Traits

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from regard.settings.presets import bert_base
-from regard.settings.schema import Data, Run, Tokens, Train
+from regard.settings.schema import Data, Embedding, Head, Run, Tokens, Train
 
-__all__ = ["small_encoder", "smaller"]
+__all__ = ["of_labels", "of_passages", "small_encoder", "smaller"]
 
 PASSAGE = 64  # tokens of a built-in passage of a few lines
 
@@ -15,7 +15,8 @@ def small_encoder(task: str) -> Run:
     return Run(
         task=task,
         model=replace(bert_base(), preset=None, width=256, depth=4, heads=4, norm_place="pre", norm_epsilon=1e-5,
-                      positions="rotary", embedding_norm=False, attention_dropout=0.0),
+                      positions="rotary", attention_dropout=0.0, embedding=Embedding(scaled=False, segments=2),
+                      head=Head(hidden="tanh")),
         train=Train(batch_tokens=4_096, schedule="stable-decay", decay=0.5, warmup=100, weight_decay=0.01, epsilon=1e-8,
                     label_smoothing=0.0))
 

@@ -1,4 +1,4 @@
-"""What verbs know of language, and the settings that its runs begin with."""
+"""Traits of language, and the settings that its runs begin with."""
 
 from collections.abc import Collection
 from dataclasses import fields, replace

@@ -1,4 +1,4 @@
-"""What verbs know of mask, and the settings that its runs begin with."""
+"""Traits of mask, and the settings that its runs begin with."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What verbs know of tag, and the settings that its runs begin with."""
+"""Traits of tag, and the settings that its runs begin with."""
 
 from regard.settings.schema import Run
 from regard.tasks.traits.base import Traits, only

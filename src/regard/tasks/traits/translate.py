@@ -1,4 +1,4 @@
-"""What verbs know of translate, and the settings that its runs begin with."""
+"""Traits of translate, and the settings that its runs begin with."""
 
 from collections.abc import Collection
 from dataclasses import fields
