@@ -3,15 +3,21 @@
 import json
 import math
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.look.alignment import Links, error_rate, links
+from regard.look.heatmap import matrix
+from regard.look.record import Labels
+from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.load import load
@@ -78,16 +84,30 @@ def copies(length: int, *, rows: int, seed: int) -> tuple[Tensor, Tensor]:
     return source, torch.cat([torch.full((rows, 1), START), source], dim=1)
 
 
-def learned(preset: str) -> EncoderDecoder:
-    """A small translator that has learned to copy for a while; both have the same cell, width, texts and steps."""
+def swapped(length: int, *, rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Sources of so many of forty words, and targets in which each two words have changed places."""
+    source = torch.randint(2, 40, (rows, length), generator=torch.Generator().manual_seed(seed))
+    target = source.unflatten(1, (-1, 2)).flip(2).flatten(1)
+    return source, torch.cat([torch.full((rows, 1), START), target], dim=1)
+
+
+def translator(preset: str, *, symbols: int, width: int) -> EncoderDecoder:
     plain = PRESETS[preset]()
     assert plain.recurrent is not None
-    tower = replace(plain, recurrent=replace(plain.recurrent, cell="gru"), width=32, depth=1, dropout=0.0)
-    model = EncoderDecoder(tower, sources=SYMBOLS, targets=SYMBOLS)
+    tower = replace(plain, recurrent=replace(plain.recurrent, cell="gru"), width=width, depth=1, dropout=0.0)
+    model = EncoderDecoder(tower, sources=symbols, targets=symbols)
     initialize(model, seed=0)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for step in range(150):
-        source, target = copies((2, 3, 4, 6, 8, 10)[step % 6], rows=32, seed=step)
+    return model
+
+
+def learned(preset: str, texts: Callable[..., tuple[Tensor, Tensor]] = copies, *, symbols: int = SYMBOLS,
+            width: int = 32, lengths: Sequence[int] = (2, 3, 4, 6, 8, 10), steps: int = 150,
+            rate: float = 0.01) -> EncoderDecoder:
+    """A small translator that has learned for a while; all have the same cell, and learn from the same texts."""
+    model = translator(preset, symbols=symbols, width=width)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for step in range(steps):
+        source, target = texts(lengths[step % len(lengths)], rows=32, seed=step)
         logits = model.logits(model(source, target[:, :-1]))
         optimizer.zero_grad()
         F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten()).backward()
@@ -117,6 +137,11 @@ def attending() -> EncoderDecoder:
     return learned("bahdanau")
 
 
+@pytest.fixture(scope="module")
+def crossing() -> EncoderDecoder:
+    return learned("bahdanau", swapped, symbols=40, width=24, lengths=(6, 8), steps=300, rate=0.015)
+
+
 def test_a_translator_with_one_vector_for_its_source_is_worse_the_longer_the_source(fixed: list[float]) -> None:
     """Sutskever et al. 2014, as Bahdanau et al. 2015, figure 2, found it."""
     assert fixed[0] > 0.95
@@ -129,3 +154,25 @@ def test_attention_is_better_on_long_sources_than_one_vector(fixed: list[float],
     gains = [a - b for a, b in zip(shares_right(attending), fixed, strict=True)]
     assert min(gains[2:]) > 0.08
     assert gains[-1] > gains[0]
+
+
+@torch.no_grad()
+def drawn(model: EncoderDecoder, length: int) -> list[np.ndarray]:
+    """The numbers in the picture of each sentence's alignment."""
+    source, target = swapped(length, rows=10, seed=10_000)
+    with watch(model) as weights:
+        model.logits(model(source, target[:, :-1]))
+    pictures = [matrix(one[0].numpy(), Labels(tuple(map(str, words.tolist())), tuple(map(str, of.tolist()))))
+                for one, words, of in zip(weights["decoder.cross"], target[:, 1:], source, strict=True)]
+    return [np.asarray(picture.axes[0].images[0].get_array()) for picture in pictures]
+
+
+@pytest.mark.parametrize("length", [4, 8])
+def test_the_alignment_that_is_plotted_crosses_where_words_have_changed_places(length: int, crossing: EncoderDecoder
+                                                                              ) -> None:
+    """Bahdanau et al. 2015, figure 3. The model was told which sentences belong together, and not which words."""
+    truth = [Links((place ^ 1, place) for place in range(length))] * 10
+    assert error_rate([links(weights) for weights in drawn(crossing, length)], truth) < 0.2
+    beginner = translator("bahdanau", symbols=40, width=24).eval()
+    assert error_rate([links(weights) for weights in drawn(beginner, length)], truth) > 0.6
+    assert error_rate([links(np.eye(length))], truth[:1]) == 1  # no straight line would do
