@@ -30,7 +30,7 @@ from regard.data.tokenizer import Tokenizer, train
 from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
-from regard.settings.presets import PRESETS
+from regard.settings.presets import PRESETS, shaped
 from regard.settings.schema import Data, Head, Masking, Run, Tower
 from regard.settings.setting import replaced
 from regard.tasks.traits import defaults
@@ -148,6 +148,9 @@ def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -
     assert family_of(plain) is FAMILIES["bert"]
     assert family_of(replace(plain, tower=replace(base, preset="roberta-large"))) is FAMILIES["roberta"]
     assert family_of(replace(plain, kind="tag", tower=replace(base, head=Head(pool="mean")))) is FAMILIES["bert"]
+    hidden = replace(plain, kind="tag")  # whose labels transformers reads from a state by one linear layer
+    assert family_of(hidden) is None
+    assert "model.head.hidden=tanh" in why_none(hidden)
     assert family_of(replace(plain, kind="mask", tower=replace(base, tied="none"))) is None
     assert "no family of models that translate" in why_none(replace(plain, kind="translate"))
 
@@ -155,8 +158,8 @@ def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -
 @pytest.mark.parametrize("preset", ["bert-base", "bert-large", "roberta-base", "roberta-large", "distilbert",
                                     "electra-small", "electra-base", "longformer-base"])
 def test_every_preset_of_an_encoder_is_of_its_family(preset: str) -> None:
-    tower = PRESETS[preset]()
     for kind in ("mask", "classify", "tag"):
+        tower = shaped(preset, kind)
         family = family_of(Shape(tower=tower, vocabulary=99, kind=kind, labels=2))
         assert family is not None
         assert preset.startswith(family.name)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Recurrence, Run, Tower
-from regard.settings.setting import describe, of
+from regard.settings.setting import SECTIONS, SETTINGS, describe, of
 from wording import says
 
 
@@ -93,3 +94,9 @@ def test_the_schema_lets_no_setting_be_infinite() -> None:
     for path, kind, default, _ in describe():
         if kind.startswith("a number"):
             assert default == "none" or math.isfinite(float(default)), path
+
+
+def test_no_setting_comes_or_goes_without_a_decision() -> None:
+    """paths.txt lists them all. Recipes and saved runs name settings, so a change of the list breaks some of them."""
+    assert list(SETTINGS) == (Path(__file__).parent / "paths.txt").read_text(encoding="utf-8").split()
+    assert [path for path, section in SECTIONS.items() if section.optional] == ["model.recurrent"]

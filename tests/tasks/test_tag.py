@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -338,3 +339,34 @@ def test_a_vector_of_a_text_can_be_had(ready: tuple[Tag, Tagger]) -> None:
     task, model = ready
     with torch.no_grad():
         assert task.embed(model, ["the dog", "a cat walks."]).shape == (2, 16)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("hidden", "activation"), [("gelu", torch.nn.functional.gelu), ("tanh", torch.tanh),
+                                                    ("relu", torch.relu), ("none", None)])
+def test_a_tag_is_read_from_a_token_through_the_hidden_layer_that_is_asked_for(
+    data: Path, tmp_path: Path, hidden: str, activation: Callable[[torch.Tensor], torch.Tensor] | None
+) -> None:
+    _, model = prepared(tiny(data, f"model.head.hidden={hidden}"), tmp_path)
+    tokens = torch.randint(3, 90, (2, 7))
+    states = model.encoder(model.encoder.embed(tokens))
+    weights = dict(model.head.named_parameters())
+    assert ("hidden.weight" in weights) == (activation is not None)
+    if activation is not None:
+        states = activation(states @ weights["hidden.weight"].T + weights["hidden.bias"])
+    torch.testing.assert_close(model(tokens), states @ weights["output.weight"].T + weights["output.bias"])
+
+
+def test_the_hidden_layer_of_a_preset_is_that_of_whole_texts(data: Path) -> None:
+    for preset in ("bert-base", "electra-small", "distilbert"):
+        assert tiny(data, f"model.preset={preset}").model.head.hidden == "none"
+        assert tiny(data, f"model.preset={preset}", "model.head.hidden=gelu").model.head.hidden == "gelu"
+        plain = defaults("classify", built_in=False)
+        assert load(None, [f"model.preset={preset}"], base=plain).model.head.hidden != "none"
+
+
+def test_a_tagger_with_a_hidden_layer_answers_as_it_was_saved(data: Path, tmp_path: Path) -> None:
+    train(tiny(data, "model.head.hidden=gelu"), tmp_path, quiet=True)
+    predictor = load_predictor(tmp_path, device="cpu")
+    assert "hidden.weight" in dict(predictor.model.head.named_parameters())
+    assert len(predictor.predict(["the dog walks"])[0].split()) == 3

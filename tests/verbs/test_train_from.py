@@ -117,6 +117,20 @@ def test_another_preset_than_that_of_the_source_is_named_beside_it(runs: Path, t
     assert (taken.model.preset, taken.model.width) == ("lstm", 16)
 
 
+def test_a_hidden_layer_is_that_of_tokens_or_of_texts_and_not_of_both(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("".join(f"the\tD\ntext\tN\n{n}\tX\n\n" for n in range(40)))
+    classify = f"train.init_from={runs / 'classify'}"
+    asked = settled("tag", [tmp_path / "a.conll"], None, None, None, [classify, "model.head.hidden=gelu", *SMALL[4:]])
+    assert load(runs / "classify" / "run.json").model.head.hidden == "tanh"
+    assert settled("tag", [], None, None, None, [classify]).model.head.hidden == "none"
+    assert settled("classify", [], None, None, None, [classify]).model.head.hidden == "tanh"
+    assert asked.model.head.hidden == "gelu"
+    train(asked, tmp_path / "tag", quiet=True)
+    tag = f"train.init_from={tmp_path / 'tag'}"
+    assert settled("tag", [], None, None, None, [tag]).model.head.hidden == "gelu"
+    assert settled("classify", [], None, None, None, [tag]).model.head.hidden == "tanh"
+
+
 def test_the_shape_of_the_source_may_be_said_again_in_whatever_way(runs: Path) -> None:
     same = ["model.width=16", "model.kv_heads=2", "model.head_width=8", "model.ffn_width=64"]
     run = settled("classify", [], None, None, None,

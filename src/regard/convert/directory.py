@@ -189,8 +189,9 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
         raise UserError(f"{origin}: {key.get('depth', 'model.depth')}={shown(depth)}: its files hold "
                         f"{len(tensors):,} tensors, too few for so many blocks")
     longest = max((max(tensor.shape) for tensor in tensors.values() if tensor.ndim and tensor.numel()), default=0)
-    sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "kv_heads": whole.kv_heads or 1,
-             "ffn_width": whole.ffn_width or 1, "embedding.segments": whole.embedding.segments,
+    sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "head_widths": sum(whole.head_widths),
+             "kv_heads": whole.kv_heads or 1, "ffn_width": whole.ffn_width or 1,
+             "embedding.segments": whole.embedding.segments,
              "embedding.width": whole.embedding.width or 1,
              "max_positions": whole.max_positions * (whole.positions == "learned")}
     for name, size in {**sizes, "vocabulary": vocabulary}.items():

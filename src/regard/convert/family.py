@@ -20,7 +20,7 @@ __all__ = ["Family", "Head"]
 # Settings that do not act on the tensors and logits of a kind of model: no config needs a word for them.
 IDLE = {
     "language": ("head.hidden", "head.pool", "head.normalize"), "encode": ("tied", "head.pool", "head.normalize"),
-    "classify": ("tied", "head.normalize"), "tag": ("tied", "head.hidden", "head.pool", "head.normalize"),
+    "classify": ("tied", "head.normalize"), "tag": ("tied", "head.pool", "head.normalize"),
     "detect": ("tied", "head.hidden", "head.pool", "head.normalize"),
     "mask": ("head.hidden", "head.pool", "head.normalize"),
     "sentences": ("head.hidden", "head.pool", "head.normalize"),

@@ -109,9 +109,11 @@ def canonical(tower: Tower) -> Tower:
     """
     width, heads, default = tower.width, tower.heads, Tower()
     turned = tower.positions in ("sinusoidal", "rotary")
+    same = len(set(widths := tower.widths_of_heads)) == 1
     return replace(
         tower, preset=None, depth=tower.decoder_depth or tower.depth, decoder_depth=None,
-        kv_heads=tower.kv_heads or heads, head_width=tower.head_width or width // heads,
+        kv_heads=tower.kv_heads or heads, head_width=widths[0] if same else width // heads,
+        head_widths=() if same else widths,
         ffn_width=tower.ffn_width or 4 * width, tied="none" if tower.tied == "none" else "output",
         position_base=tower.position_base if turned else default.position_base,
         dropout=0.0, attention_dropout=0.0, ffn_dropout=0.0)

@@ -34,5 +34,5 @@ def _remembered(tower: Tower, tokens: int) -> int:
     if tower.recurrent is not None:
         return tower.width
     seen = tokens if tower.window is None else min(tokens, tower.window)
-    kv_heads, head_width = tower.kv_heads or tower.heads, tower.head_width or tower.width // tower.heads
+    kv_heads, head_width = tower.kv_heads or tower.heads, max(tower.widths_of_heads)
     return 2 * (tower.decoder_depth or tower.depth) * kv_heads * head_width * seen

@@ -41,7 +41,7 @@ class Tagger(nn.Module):
     def __init__(self, tower: Tower, *, vocabulary: int, labels: int) -> None:
         super().__init__()
         self.encoder = encoder(tower, vocabulary=vocabulary)
-        self.head = Labels(tower.width, labels, dropout=tower.dropout)
+        self.head = Labels(tower.width, labels, hidden=tower.head.hidden, dropout=tower.dropout)
 
     def forward(
         self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),

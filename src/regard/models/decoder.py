@@ -116,7 +116,7 @@ class Decoder(Writes):
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> None:
         super().__init__()
         self.window, self.groups = tower.window, tower.kv_heads or tower.heads
-        self.head = tower.head_width or tower.width // tower.heads
+        self.head = max(tower.widths_of_heads)
         self.tokens = tokens(tower, vocabulary)
         self.positions = input_positions(tower)
         self.dropout = Dropout(tower.dropout)

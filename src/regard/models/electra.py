@@ -54,7 +54,8 @@ def smaller(tower: Tower, share: float) -> Tower:
     if tower.recurrent is not None:  # no heads to leave out; half of the width is for each way
         return replace(tower, width=2 * max(1, round(tower.width * share / 2)), embedding=embedding)
     heads = max(1, round(tower.heads * share))
-    head = tower.head_width or tower.width // tower.heads
+    widths = tower.widths_of_heads[:heads]
     hidden = round((tower.ffn_width or 4 * tower.width) * share)
-    return replace(tower, width=heads * head, heads=heads, kv_heads=None, head_width=head,
-                   ffn_width=max(1, hidden), embedding=embedding)
+    head_width, head_widths = (None, widths) if tower.head_widths else (widths[0], ())
+    return replace(tower, width=sum(widths), heads=heads, kv_heads=None, head_width=head_width,
+                   head_widths=head_widths, ffn_width=max(1, hidden), embedding=embedding)

@@ -52,7 +52,7 @@ def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None =
     def inner() -> Positions:
         match tower.positions:
             case "rotary":
-                return Rotary(tower.head_width or tower.width // tower.heads, base=tower.position_base)
+                return Rotary(max(tower.widths_of_heads), base=tower.position_base)
             case "relative":
                 return RelativeBias(tower.heads, causal=causal)
             case "alibi":

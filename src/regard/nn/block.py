@@ -31,7 +31,7 @@ class Block(nn.Module):
     def __init__(self, tower: Tower, *, positions: Positions, memory_width: int | None = None) -> None:
         super().__init__()
         assert (tower.norm_place == "post") == self.post, "PostNormBlock is the one whose norms come after"
-        widths = (tower.head_width or tower.width // tower.heads,) * tower.heads
+        widths = tower.widths_of_heads
         self.self = Attention(
             tower.width, heads=tower.heads, kv_heads=tower.kv_heads, head_widths=widths, bias=tower.bias,
             score=tower.score, temperature=tower.temperature, dropout=tower.attention_dropout, positions=positions,

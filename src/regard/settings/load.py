@@ -16,17 +16,16 @@ from typing import Any
 from regard.settings.errors import UserError, count
 from regard.settings.files import once_each, parsed
 from regard.settings.near import unknown
-from regard.settings.presets import FAMILIES, KINDS, PRESETS
+from regard.settings.presets import FAMILIES, KINDS, PRESETS, shaped
 from regard.settings.schema import Run, Tower, Train
 from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, checked, none_if_said, of, shown, typed, written
 
 __all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of",
            "to_json"]
 
-VECTOR = ("model.head.pool", "model.head.normalize")
-# What each task reads of the head; a vector of a text is what `regard embed` gives for all of them.
-READ = {"classify": ("model.head.hidden", *VECTOR), "encode": ("model.head.hidden", *VECTOR), "tag": VECTOR,
-        "mask": VECTOR, "detect": VECTOR}
+HEAD = ("model.head.hidden", "model.head.pool", "model.head.normalize")
+UNREAD = {"translate": HEAD, "language": HEAD, "mask": HEAD[:1], "detect": HEAD[:1]}
+"""Of the head, what a task does not read. Those of an encoder make a vector of a text, for `regard embed`."""
 FORMAT = 2  # of run.json; raised when a file of one version would be misread by another
 
 
@@ -184,7 +183,7 @@ def valid(path: str, value: Any) -> Any:
 def assembled(given: Mapping[str, Any], base: Run) -> Run:
     """The base with the given settings, if they are consistent."""
     if "model.preset" in given:
-        base = started(given["model.preset"], base)
+        base = started(given["model.preset"], base, given.get("task", base.task))
     run: Run = changed(base, given)
     check_recurrent(run.model)
     check_heads(run.model)
@@ -194,19 +193,19 @@ def assembled(given: Mapping[str, Any], base: Run) -> Run:
     return run
 
 
-def started(preset: str | None, base: Run) -> Run:
+def started(preset: str | None, base: Run, task: str) -> Run:
     """The defaults that a preset sets: the shape of the model and, for a published one, its vocabulary.
 
     A table of learned positions is as long as a row of the language model.
     """
-    model = start(preset, base.model)
+    model = start(preset, base.model, task)
     if preset not in FAMILIES:
         return replace(base, model=model)
     return replace(base, model=model, tokens=replace(base.tokens, vocabulary=FAMILIES[preset]),
                    data=replace(base.data, max_tokens=model.max_positions))
 
 
-def start(preset: str | None, model: Tower) -> Tower:
+def start(preset: str | None, model: Tower, task: str) -> Tower:
     """The preset's model settings."""
     if preset is None:
         return model if model.preset is None else Tower()
@@ -217,7 +216,7 @@ def start(preset: str | None, model: Tower) -> Tower:
         hint = f"did you mean {near[0]}? There are" if near else "there are"
         there = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in KINDS.items())
         raise UserError(f"model.preset: no preset called {shown(preset)}; {hint} {there}")
-    return PRESETS[preset]()
+    return shaped(preset, task)
 
 
 def changed(section: Any, given: Mapping[str, Any], prefix: str = "") -> Any:
@@ -242,19 +241,19 @@ def part(path: str, old: Any, given: Mapping[str, Any]) -> Any:
 
 
 def check_head(run: Run, given: Mapping[str, Any]) -> None:
-    """Refuse a part of a head that somebody asks for and the task does not read. One of a preset has no effect."""
-    for path, value in given.items():
-        if path.startswith("model.head.") and path not in READ.get(run.task, ()) and value != SETTINGS[path].default:
-            tasks = [task for task, read in READ.items() if path in read]
-            raise UserError(f"{path}={written(value)}: has no effect on {run.task}; only {', '.join(tasks[:-1])} and "
-                            f"{tasks[-1]} use it; remove it")
+    """Refuse a part of a head that the task would ignore. A preset's is fine: the user did not ask for it."""
+    for path in UNREAD.get(run.task, ()):
+        if path in given and given[path] != SETTINGS[path].default:
+            raise UserError(f"{path}={written(given[path])}: has no effect on {run.task}; remove it")
 
 
 def check_heads(model: Tower) -> None:
     width, heads, kv_heads = model.width, model.heads, model.kv_heads
     if model.recurrent is not None:  # attention to a source has one head there
         return
-    if model.head_width is None and width % heads:
+    if model.head_widths:
+        check_head_widths(model)
+    elif model.head_width is None and width % heads:
         other_heads = divisor(width, near=heads)
         other_width = max(1, (width + heads // 2) // heads) * heads
         raise UserError(f"model.heads: {heads} heads do not divide model.width {width}; "
@@ -262,6 +261,24 @@ def check_heads(model: Tower) -> None:
     if kv_heads is not None and heads % kv_heads:
         raise UserError(f"model.kv_heads: {kv_heads} does not divide model.heads {heads}; "
                         f"take {divisor(heads, near=kv_heads)}")
+
+
+def check_head_widths(model: Tower) -> None:
+    given = f"model.head_widths={written(model.head_widths)}"
+    if len(model.head_widths) != model.heads:
+        raise UserError(f"{given}: must be one width for each head, and there are model.heads={model.heads}; make them "
+                        "as many")
+    if model.head_width is not None:
+        raise UserError(f"{given}: has the width of every head already; remove model.head_width={model.head_width}")
+    if len(set(model.head_widths)) == 1:
+        return
+    shared = model.kv_heads is not None and model.kv_heads != model.heads
+    rotary = model.positions == "rotary"
+    for name, is_given in {"kv_heads": shared, "qk_norm": model.qk_norm, "positions": rotary}.items():
+        if is_given:
+            value = written(getattr(model, name))
+            raise UserError(f"{given}: model.{name}={value} needs heads of one width; give all the same, or change "
+                            f"model.{name}")
 
 
 def divisor(number: int, *, near: int) -> int:
@@ -284,8 +301,7 @@ def check_positions(model: Tower) -> None:
     elif kind in ("sinusoidal", "fourier") and width % 2:
         raise UserError(f"model.width: {kind} positions need an even width, got {width}; "
                         f"take {width + 1}, or other model.positions")
-    head_width = model.head_width or width // model.heads
-    if kind == "rotary" and head_width % 2:
+    if kind == "rotary" and (head_width := max(model.widths_of_heads)) % 2:
         raise UserError(f"model.heads: rotary positions need an even width per head, got {head_width}; change "
                         "model.heads, model.width or model.head_width, or take other model.positions")
 
@@ -297,6 +313,8 @@ def check_recurrent(model: Tower) -> None:
     blocks = f"a recurrent model ({recurrent.cell})"
     if model.window is not None:
         raise UserError(f"model.window={model.window}: has no effect on {blocks}; remove it")
+    if model.head_widths:
+        raise UserError(f"model.head_widths={written(model.head_widths)}: has no effect on {blocks}; remove it")
     if model.positions in ("rotary", "relative", "alibi"):
         raise UserError(f"model.positions={model.positions}: has no effect on {blocks}; take model.positions=none")
     if model.position_width is not None:

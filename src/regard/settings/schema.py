@@ -108,6 +108,8 @@ class Tower:
     kv_heads: int | None = setting(
         None, "key and value heads, each shared by a group of query heads; absent: as many as heads", least=1)
     head_width: int | None = setting(None, "width of a head; absent: width / heads", least=1)
+    head_widths: tuple[int, ...] = setting(
+        (), "the width of each head, if they differ; none: all have head_width", least=1)
     ffn_width: int | None = setting(None, "hidden width of the feed-forward layers; absent: 4 × width", least=1)
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "reglu", "geglu", "swiglu"] = setting(
         "relu", "nonlinearity of the feed-forward; the last three are gated")
@@ -139,6 +141,10 @@ class Tower:
     dropout: float = setting(0.1, "dropout on the output of each sublayer and on the embeddings", least=0, below=1)
     attention_dropout: float = setting(0.0, "dropout on the attention weights", least=0, below=1)
     ffn_dropout: float = setting(0.0, "dropout inside the feed-forward", least=0, below=1)
+
+    @property
+    def widths_of_heads(self) -> tuple[int, ...]:
+        return self.head_widths or (self.head_width or self.width // self.heads,) * self.heads
 
 
 @dataclass(frozen=True, kw_only=True)

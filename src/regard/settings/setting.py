@@ -254,7 +254,7 @@ def plain(setting: Setting, text: Any) -> str:
 def written(value: Any) -> str:
     """A value as an override would write it."""
     if isinstance(value, tuple):
-        return ", ".join(value) or "none"
+        return ", ".join(map(str, value)) or "none"
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return str(value)

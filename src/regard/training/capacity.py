@@ -1,6 +1,7 @@
 """Whether a model can be trained here at all: what cannot fit is refused before any memory is taken."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -22,8 +23,9 @@ BLOCK = 30_000  # bytes that the Python objects of a block take at the least
 UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
 # What a model grows with, and a usual value, by which the setting that is to blame is found.
 GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.ffn_width": 1024,
-          "model.heads": 8, "model.head_width": 64, "model.max_positions": 1024, "model.embedding.width": 256,
-          "model.embedding.segments": 2, "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora.rank": 8}
+          "model.heads": 8, "model.head_width": 64, "model.head_widths": 512,
+          "model.max_positions": 1024, "model.embedding.width": 256, "model.embedding.segments": 2,
+          "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora.rank": 8}
 BLAMED = 100  # times its usual value
 
 
@@ -91,7 +93,9 @@ def _blamed(run: Run) -> str:
     >>> _blamed(load(None, ["model.width=1000000", "model.depth=4"]))
     'model.width=1000000'
     """
-    ratio = {path: (of(run, path) or 0) / usual for path, usual in GROWTH.items()
+    sizes: dict[str, Any] = {path: of(run, path) or 0 for path in GROWTH}
+    ratio = {path: (sum(sizes[path]) if isinstance(sizes[path], tuple) else sizes[path]) / usual
+             for path, usual in GROWTH.items()
              if path != "model.max_positions" or run.model.positions == "learned"}
     most = max(ratio, key=lambda path: ratio[path])
     named = [path for path in ratio if ratio[path] >= BLAMED or path == most]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.settings.errors import UserError
-from regard.settings.presets import PRESETS
+from regard.settings.presets import shaped
 from regard.settings.schema import Run, Tower
 from regard.settings.setting import of, written
 from regard.tasks.traits import traits_of
@@ -12,8 +12,8 @@ from regard.tasks.traits import traits_of
 __all__ = ["begun", "refuse_another_shape"]
 
 # What decides the weights of a body, or how they are read.
-SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv_heads", "head_width", "ffn_width",
-         "activation", "norm", "norm_place", "bias", "score", "positions", "position_width", "qk_norm",
+SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv_heads", "head_width", "head_widths",
+         "ffn_width", "activation", "norm", "norm_place", "bias", "score", "positions", "position_width", "qk_norm",
          "global_projections", "embedding.width", "embedding.norm", "embedding.scaled", "embedding.segments", "tied")
 
 
@@ -40,8 +40,9 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
         raise UserError(f"--from {source}: its model is of the task {backbone.task}, and {task} needs "
                         f"{'an encoder' if reads else 'a language model'}")
     model = backbone.tower
-    if not theirs.pools:  # how a text becomes one vector was not learned there
-        usual = plain.model if model.preset is None else PRESETS[model.preset]()
+    if backbone.task != task and not (theirs.pools and traits.pools):
+        # How this task reads a state was not learned there.
+        usual = plain.model if model.preset is None else shaped(model.preset, task)
         model = replace(model, head=usual.head)
     return tuned(plain, model, start=str(source), tokens=str(backbone.tokens), longest=backbone.longest, tune=tune,
                  has_new_layer=reads and writes)
@@ -67,8 +68,9 @@ def refuse_another_shape(model: Tower, backbone: Tower, source: Path) -> None:
 
 def _derived(tower: Tower) -> Tower:
     """With what is derived said: the same by another way is no other shape."""
-    return replace(tower, kv_heads=tower.kv_heads or tower.heads, head_width=tower.head_width or
-                   tower.width // tower.heads, ffn_width=tower.ffn_width or 4 * tower.width)
+    same = len(set(widths := tower.widths_of_heads)) == 1
+    return replace(tower, kv_heads=tower.kv_heads or tower.heads, head_width=widths[0] if same else None,
+                   head_widths=() if same else widths, ffn_width=tower.ffn_width or 4 * tower.width)
 
 
 def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tune: str,

@@ -1,6 +1,8 @@
 """Traits of tag, and the settings that its runs begin with."""
 
-from regard.settings.schema import Run
+from dataclasses import replace
+
+from regard.settings.schema import Head, Run
 from regard.tasks.traits.base import Traits, only
 from regard.tasks.traits.encoders import of_labels, small_encoder, smaller
 
@@ -9,6 +11,7 @@ __all__ = ["TRAITS"]
 
 def defaults(built_in: bool) -> Run:
     plain = small_encoder("tag")
+    plain = replace(plain, model=replace(plain.model, head=Head()))
     return smaller(plain, steps=250) if built_in else of_labels(plain)
 
 
