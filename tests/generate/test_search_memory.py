@@ -36,5 +36,7 @@ def test_what_a_decoder_forgets_takes_no_memory(monkeypatch: pytest.MonkeyPatch)
     refuse(Search(), Tower(width=64, heads=4, depth=2, window=8), rows=1, tokens=10**6)
     recurrent = Tower(width=64, heads=4, depth=2, recurrent=Recurrence(cell="lstm"), positions="none")
     refuse(Search(), recurrent, rows=1, tokens=10**6)
+    with pytest.raises(Failure, match="not enough memory"):  # what is kept of a head is as wide as the widest
+        refuse(Search(), Tower(width=2, heads=2, depth=1, head_widths=(1, 4000)), rows=1, tokens=100)
     monkeypatch.setattr(search_memory, "available", lambda device: None)
     refuse(Search(), rows=10**9, tokens=10**6)

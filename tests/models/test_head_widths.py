@@ -1,12 +1,15 @@
 """Heads of different widths, as `model.head_widths` gives them, in every kind of model of attention."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.convert.families import FAMILIES, family_of, why_none
+from regard.convert.shape import Shape
 from regard.models.classifier import Classifier
 from regard.models.decoder import Decoder
 from regard.models.electra import Detector
@@ -17,6 +20,7 @@ from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Tower
+from regard.verbs.train_from import refuse_another_shape
 
 WIDTHS, VOCABULARY = (2, 5, 9), 30
 TOWER = Tower(width=12, depth=2, heads=3, head_widths=WIDTHS, dropout=0.0)
@@ -126,7 +130,26 @@ def test_widths_that_cannot_be_are_refused_with_a_sentence(overrides: list[str],
 
 @pytest.mark.parametrize("overrides", [
     [UNEQUAL], [UNEQUAL, "model.kv_heads=3"], ["model.head_widths=4,4,4", "model.kv_heads=1", "model.qk_norm=true"],
-    ["model.head_widths=4,4,4", "model.positions=rotary"], [UNEQUAL, "model.head_widths=none"]])
+    ["model.head_widths=6,6,6", "model.positions=rotary"], [UNEQUAL, "model.head_widths=none"]])
 def test_widths_that_can_be_are_taken(overrides: list[str]) -> None:
     tower = load(None, ["model.width=12", "model.heads=3", *overrides]).model
-    Decoder(tower, vocabulary=VOCABULARY)
+    model = ready(Decoder(tower, vocabulary=VOCABULARY))
+    assert model(model.embed(text(1, 5))).isfinite().all()
+
+
+def test_no_published_family_has_heads_of_different_widths() -> None:
+    tower = replace(FAMILIES["gpt2"].keys.base, width=12, heads=3)
+    same, other = (Shape(tower=replace(tower, head_widths=widths), vocabulary=9) for widths in ((4, 4, 4), WIDTHS))
+    assert family_of(same) is FAMILIES["gpt2"]
+    assert family_of(other) is None
+    assert "does not have model.head_widths=2, 5, 9" in why_none(other)
+
+
+def test_a_run_starts_from_a_model_with_the_same_widths_only() -> None:
+    plain = replace(TOWER, head_widths=())
+    refuse_another_shape(replace(plain, head_widths=(4, 4, 4)), plain, Path("runs/a"))
+    refuse_another_shape(TOWER, TOWER, Path("runs/a"))
+    for one, other, said in ((TOWER, plain, "2, 5, 9: the model in runs/a has none"),
+                             (plain, TOWER, "none: the model in runs/a has 2, 5, 9")):
+        with pytest.raises(UserError, match=rf"^model\.head_widths={said}"):
+            refuse_another_shape(one, other, Path("runs/a"))

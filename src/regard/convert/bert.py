@@ -93,5 +93,5 @@ BERT = Family(
         "mask": Head("BertForMaskedLM", has=GELU, copies=OUTPUT, unread=POOLER),
         "sentences": Head("BertForPreTraining", has=GELU, copies=OUTPUT),
         "classify": Head("BertForSequenceClassification", has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
-        "tag": Head("BertForTokenClassification", has={"head.hidden": ("none",)}, unread=POOLER),
+        "tag": Head("BertForTokenClassification", unread=POOLER),
     })

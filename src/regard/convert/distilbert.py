@@ -61,5 +61,5 @@ DISTILBERT = Family(
                      copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}),
         "classify": Head("DistilBertForSequenceClassification",
                          has={"head.hidden": ("relu",), "head.pool": ("first",)}),
-        "tag": Head("DistilBertForTokenClassification", has={"head.hidden": ("none",)}),
+        "tag": Head("DistilBertForTokenClassification"),
     })

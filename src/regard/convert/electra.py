@@ -85,7 +85,7 @@ ELECTRA = Family(
         "encode": Head("ElectraModel", has={"head.hidden": ("none",)}),
         "mask": Head("ElectraForMaskedLM", copies={"generator_lm_head.weight": TABLE}),
         "classify": Head("ElectraForSequenceClassification", has={"head.hidden": ("gelu",), "head.pool": ("first",)}),
-        "tag": Head("ElectraForTokenClassification", has={"head.hidden": ("none",)}),
+        "tag": Head("ElectraForTokenClassification"),
         "detect": Head("ElectraForPreTraining", has={"activation": ("gelu",)},
                        copies={f"{GENERATOR}generator_lm_head.weight": TABLE},
                        written={f"{GENERATOR}{TABLE}": TABLE}),

@@ -55,7 +55,7 @@ def heads(name: str, prefix: str) -> dict[str, Head]:
         "mask": Head(f"{name}ForMaskedLM", copies=output, unread=pooler),
         "classify": Head(f"{name}ForSequenceClassification", unread=pooler,
                          has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
-        "tag": Head(f"{name}ForTokenClassification", has={"head.hidden": ("none",)}, unread=pooler),
+        "tag": Head(f"{name}ForTokenClassification", unread=pooler),
     }
 
 
