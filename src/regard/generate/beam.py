@@ -16,6 +16,7 @@ from regard.generate.filters import Filter
 from regard.generate.steps import State, Steps
 from regard.kernels import beam as beam_kernel
 from regard.kernels.cuda_graphs import Captures, where
+from regard.kernels.kernel import Choices, remembering
 from regard.kernels.linear_onednn import Layouts, lasting
 
 __all__ = ["Beam", "Hypothesis", "Search", "beam"]
@@ -68,7 +69,9 @@ def beam(
         return Search(model, prompt, how, memory, filters)
 
     if prompt.device.type != "cuda":
-        return _one_by_one(begin())
+        with remembering(Choices()):
+            search = begin()
+        return _one_by_one(search)
     keep: Captures[Search] = Captures() if captures is None else captures
     with keep.adopt(begin, key=(where(model), how, tuple(map(id, filters)))) as (search, advance):
         for step in range(0, how.longest, LOOK_EVERY):

@@ -7,7 +7,7 @@ two looks from the host; on a CPU prompts leave the batch as they end.
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from regard.generate.prefill import prefill
 from regard.generate.sampler import Drawn, draw
 from regard.generate.steps import State, Steps
 from regard.kernels.cuda_graphs import Advance, Captures, where
+from regard.kernels.kernel import Choices, remembering
 from regard.kernels.linear_onednn import Layouts, lasting
 
 __all__ = ["Drawn", "Sampler", "Sampling", "gather", "padded", "sample"]
@@ -87,7 +88,10 @@ def sample(
             key = (place, replace(how, seed=0), tuple(map(id, filters)))
             steps = _ahead(*lent.enter_context(keep.adopt(begin, key=key)), how.longest)
         else:
-            steps = _one_by_one(begin(), ended)
+            choices = Choices()
+            with remembering(choices):
+                draws = begin()
+            steps = _one_by_one(draws, ended, choices)
         for drawn in steps:
             tokens = drawn.tokens.masked_fill(ended, how.end)
             chances = drawn.log_probabilities.masked_fill(ended, 0.0)
@@ -114,13 +118,13 @@ def padded(rows: Sequence[Sequence[int]], *, device: torch.device | None = None)
     return torch.from_numpy(whole).to(device)
 
 
-def _one_by_one(draws: "Sampler", ended: Bool[Tensor, " rows"]) -> Iterator[Drawn]:
+def _one_by_one(draws: "Sampler", ended: Bool[Tensor, " rows"], choices: Choices) -> Iterator[Drawn]:
     """Token by token, without the prompts that have ended."""
     rows, samples, end = len(ended), draws.how.samples, draws.how.end
     live = torch.arange(rows).view(-1, samples)  # the rows of each prompt that is still written
     layouts = Layouts()
     for step in range(draws.how.longest):
-        with lasting(layouts) if step >= LAID_OUT else nullcontext():
+        with lasting(layouts) if step >= LAID_OUT else remembering(choices):
             draws.advance()
         tokens, chances = torch.full((rows,), end), torch.zeros(rows)
         tokens[live.flatten()] = draws.tokens[:, step].cpu()

@@ -34,7 +34,7 @@ def draw(
 ) -> Drawn:
     """`uniform` is in [0, 1). A temperature of 0 takes the likeliest token."""
     temperature = 0.0 if temperature < COLDEST else min(temperature, HOTTEST)
-    if sample_kernel.serves(logits, top_p):
+    if logits.is_cuda and sample_kernel.serves(logits, top_p):
         return Drawn(*sample_kernel.draw(logits, uniform, temperature=temperature, top_k=top_k, min_p=min_p))
     chances = logits.log_softmax(-1, dtype=torch.float32)
     if temperature == 0:

@@ -1,6 +1,10 @@
-"""What kernels are asked: the arguments of a definition, as one value."""
+"""What kernels are asked: the arguments of a definition, as one value.
 
-from collections.abc import Callable
+`facts` is all that the `serves` of any kernel for a CPU looks at, as a hashable value. None: it looks at numbers that
+change from call to call. A kernel that looks at more adds it there.
+"""
+
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -43,6 +47,15 @@ class AttentionCall(NamedTuple):
         return self.scale / self.temperature
 
     @property
+    def facts(self) -> Hashable:
+        q, k, v, mask, places = self.q, self.k, self.v, self.mask, self.positions
+        if mask.window is not None:  # with a cache, what it reaches depends on where the queries stand
+            return None
+        return (q.shape, k.shape, v.shape, q.dtype, k.dtype, q.requires_grad, self.bias is None,
+                isinstance(self.scale, Tensor), mask.causal, mask.documents is None, mask.blind is None,
+                places is None, places is None or places.lines is None)
+
+    @property
     def places(self) -> AttentionPositions:
         """The positions of queries and keys; where none are given, both count from 0."""
         return self.positions or from_zero(self.q, self.k)
@@ -59,6 +72,11 @@ class LinearCall(NamedTuple):
     weight: Tensor
     bias: Tensor | None
 
+    @property
+    def facts(self) -> Hashable:
+        """The weights that are laid out have choices of their own (`linear_onednn.Layouts`)."""
+        return self.x.shape, self.x.dtype, self.weight.shape, self.weight.dtype, type(self.weight)
+
 
 class ActivatedLinearCall(NamedTuple):
     """φ(x Wᵀ + b); gated: φ of the first half of the outputs, times the second half."""
@@ -73,6 +91,13 @@ class ActivatedLinearCall(NamedTuple):
         hooks = [part for module in (self.layer, self.activation)
                  for part in (module._forward_hooks, module._forward_pre_hooks)]
         return not self.activation.gated and getattr(self.layer, "is_plain", False) and not any(hooks)
+
+
+    @property
+    def facts(self) -> Hashable:
+        if not self.can_be_fused:
+            return False
+        return LinearCall(self.x, self.layer.weight, None).facts  # type: ignore[arg-type]
 
 
 class CrossEntropyCall(NamedTuple):
@@ -95,3 +120,7 @@ class NormCall(NamedTuple):
     kind: str
     epsilon: float
     definition: Callable[[Tensor], Tensor]
+
+    @property
+    def facts(self) -> Hashable:
+        return ()

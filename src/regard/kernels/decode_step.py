@@ -5,9 +5,11 @@ and any number of tokens takes nearly as long again, and so does each launch. He
 steps, and on a GPU norms, nonlinearities and residual sums join the products beside them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from functools import partial
+from itertools import count
+from operator import getitem, is_
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +20,7 @@ from regard.kernels import attention_batched, attention_explicit, attention_sdpa
 from regard.kernels.calls import AttentionCall, LinearCall, NormCall
 from regard.kernels.fixed_kv_cache import FixedCache
 from regard.kernels.fused_linear import Slots, few_rows, fused_linear, projected_into_cache, weights_of
-from regard.kernels.kernel import Kernel, first
+from regard.kernels.kernel import Kernel, allowed, first
 from regard.kernels.norm import norm_of_sum, normed
 from regard.nn.kv_cache import BlockCache, LayerCache, Stored
 from regard.nn.mask import Mask
@@ -27,26 +29,39 @@ __all__ = ["CPU", "GPU", "DecodeCall", "DecodePlan"]
 
 Product = Callable[[Tensor], Tensor]
 
+_numbers = count()
+
 
 class DecodePlan:
     """The blocks of one decoder, laid out for many steps."""
 
     def __init__(self, blocks: nn.ModuleList) -> None:
+        self.number = next(_numbers)
+        """By which choices know the plan: they must not keep it, nor all that it refers to, in memory."""
         self.blocks: Sequence[Any] = list(blocks)
         # A hook on a module that is passed over would never be called.
-        attends, others = list[nn.Module](), list[nn.Module]()
+        self.hooks, self.attention_hooks = list[dict[int, Any]](), list[dict[int, Any]]()
+        # Where each part and each weight is held, its name there, and the thing itself.
+        self.holders, self.names, self.parts = list[dict[str, Any]](), list[str](), list[object]()
         for part in blocks.modules():
-            (attends if hasattr(part, "scores") else others).append(part)
-        self.hooks = [hooks for part in others for hooks in (part._forward_hooks, part._forward_pre_hooks)]
-        self.attention_hooks = [hooks for part in attends for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+            hooks = self.attention_hooks if hasattr(type(part), "scores") else self.hooks
+            hooks += part._forward_hooks, part._forward_pre_hooks
+            for held in (part._modules, part._parameters):
+                self.holders += [held] * len(held)
+                self.names += held
+                self.parts += held.values()
         self.is_plain = all(map(_is_plain, self.blocks))
-        self.on_cpu: dict[object, list[_CpuLayer]] = {}
+        self.on_cpu: tuple[Hashable, list[_CpuLayer]] = None, []
 
     def __deepcopy__(self, known: dict[int, Any]) -> "DecodePlan":
         """A copied state goes on with the same weights; only what is laid out for its rows is its own."""
         plan = copy(self)
-        plan.on_cpu = {}
+        plan.on_cpu = None, []
         return plan
+
+    def is_current(self) -> bool:
+        """Whether the blocks still have the parts and the weights that the plan was made from."""
+        return all(map(is_, map(getitem, self.holders, self.names), self.parts))
 
     def has_no_hooks(self) -> bool:
         return not any(self.hooks)
@@ -68,6 +83,12 @@ class DecodeCall(NamedTuple):
     in_order: bool
     """All rows stand at one position, and the keys of each lie in its own row, or in a store that it shares."""
 
+    @property
+    def facts(self) -> Hashable:
+        plan = self.plan
+        return (plan.number, self.x.shape, self.in_order, self.mask.only_causal, plan.blocks[0].training,
+                plan.has_no_hooks(), plan.has_unwatched_attention(), plan.is_current())
+
 
 # On a CPU: a token that sees all that came before it, and perhaps a memory.
 
@@ -77,15 +98,15 @@ def _serves_cpu(call: DecodeCall) -> bool:
     return (
         x.shape[1] == 1 and call.in_order and call.mask.only_causal and plan.is_plain
         and not plan.blocks[0].training and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
-        and plan.has_no_hooks() and plan.has_unwatched_attention())
+        and plan.has_no_hooks() and plan.has_unwatched_attention() and plan.is_current())
 
 
 def _run_cpu(call: DecodeCall) -> Tensor:
     x, layouts = call.x, linear_onednn.layouts_in_use()
-    key = (len(x), x.dtype, id(layouts))
-    if (layers := call.plan.on_cpu.get(key)) is None:
-        call.plan.on_cpu.clear()
-        layers = call.plan.on_cpu[key] = [_CpuLayer(block, x) for block in call.plan.blocks]
+    made_for, layers = call.plan.on_cpu
+    if made_for != (now := (len(x), x.dtype, layouts and layouts.choices, allowed())):
+        layers = [_CpuLayer(block, x) for block in call.plan.blocks]
+        call.plan.on_cpu = now, layers
     for layer, cache in zip(layers, call.caches, strict=True):
         x = layer(x, call, cache)
     return x
@@ -105,9 +126,24 @@ def _product(layer: nn.Module, like: Tensor) -> Product:
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor)
     x = like.new_empty(len(like), 1, weight.shape[1])
-    if linear_onednn.KERNEL is not first((linear_onednn.KERNEL,), LinearCall(x, weight, bias), x):  # type: ignore[arg-type]
+    if first((linear_onednn.KERNEL,), LinearCall(x, weight, bias), x) is None:  # type: ignore[arg-type]
         return partial(F.linear, weight=weight, bias=bias)  # type: ignore[arg-type]
     return lambda x: linear_onednn.run(LinearCall(x, weight, bias))  # type: ignore[arg-type]
+
+
+def _norm(norm: Any, like: Tensor) -> Product:
+    """The definition. Where nothing has to be turned into another precision, with its arguments at hand."""
+    _, weight, bias, kind, epsilon, definition = norm.call(like)
+    if kind != "layer":
+        return definition  # type: ignore[no-any-return]
+    shape = weight.shape
+
+    def normed(x: Tensor) -> Tensor:
+        if x.dtype != weight.dtype or (bias is not None and x.dtype != bias.dtype):
+            return definition(x)  # type: ignore[no-any-return]
+        return F.layer_norm(x, shape, weight, bias, epsilon)
+
+    return normed
 
 
 class _CpuLayer:
@@ -116,15 +152,16 @@ class _CpuLayer:
     def __init__(self, block: Any, like: Tensor) -> None:
         attention, feed_forward = block.self, block.feed_forward
         self.post, self.attention = block.post, attention
-        self.self_norm: Product = block.self_norm.definition
-        self.feed_norm: Product = block.feed_forward_norm.definition
+        self.self_norm, self.feed_norm = _norm(block.self_norm, like), _norm(block.feed_forward_norm, like)
         self.qkv, self.out = _product(attention.qkv, like), _product(attention.out, like)
         self.up, self.down = _product(feed_forward.up, like), _product(feed_forward.down, like)
-        self.activation = feed_forward.activation.forward
+        activation = feed_forward.activation
+        self.activation = activation.forward if activation.gated else activation.bend
         self.heads, self.head = [attention.heads, attention.groups, attention.groups], attention.head
         self.shared = attention.heads != attention.groups
         self.factor = attention.attend.scale / attention.attend.temperature
         self.rotate, self.qk_norm = attention.positions.rotate, attention.qk_norm
+        self.stores_plain_keys = attention.stores_plain_keys
         self.cross = None if block.cross is None else _CpuCross(block, like)
 
     def __call__(self, x: Tensor, call: DecodeCall, cache: BlockCache) -> Tensor:
@@ -144,7 +181,8 @@ class _CpuLayer:
         q, k, v = heads.split_with_sizes(self.heads, 1)
         if self.qk_norm:
             q, k = self.attention.query_norm(q), self.attention.key_norm(k)
-        q, k = self.rotate(q, call.positions), self.rotate(k, call.positions)
+        if not self.stores_plain_keys:
+            q, k = self.rotate(q, call.positions), self.rotate(k, call.positions)
         stored = cache.append(k, v, positions=call.positions)
         if stored.lines is not None:
             return self.out(self.attend_to_shared(q, stored, call).reshape(rows, 1, -1).to(x.dtype))
@@ -169,7 +207,7 @@ class _CpuCross:
 
     def __init__(self, block: Any, like: Tensor) -> None:
         cross = block.cross
-        self.norm: Product = block.cross_norm.definition
+        self.norm = _norm(block.cross_norm, like)
         self.q, self.out, self.attention = _product(cross.q, like), _product(cross.out, like), cross
         self.kernel: Kernel[AttentionCall, Tensor] | None = None
         self.is_chosen = False

@@ -23,6 +23,7 @@ class BeamAncestry:
     def __init__(self, rows: int, capacity: int, device: torch.device) -> None:
         self.capacity, self.device = capacity, device
         self.filled: int | None = 0  # slots, the same in every row, as long as the host counts them
+        self.stop: int | None = None  # on a CPU, the position after the newest
         self.restart(rows)
 
     def restart(self, rows: int) -> None:
@@ -35,6 +36,8 @@ class BeamAncestry:
         n = positions.shape[1]
         # A step of one token may be recorded, and replayed where nobody counts.
         self.filled = None if self.filled is None or n == 1 else self.filled + n
+        # A CPU records nothing, and may look.
+        self.stop = int(positions.max()) + 1 if positions.device.type == "cpu" else None
         if self.rows is not None:
             assert positions.shape[0] == 1, "rows that have changed places stay in step"
             self.rows.index_copy_(1, positions[0], self.own.expand(-1, positions.shape[1]))
@@ -79,8 +82,9 @@ class FixedCache(LayerCache):
         return self._stored(self.places.shape[1], newest=False)
 
     def _append_on_cpu(self, k: Tensor, v: Tensor, positions: Tensor) -> Stored:
-        """A CPU records nothing: it may look where it stands, and pass over the empty slots."""
-        filled = int(positions.max()) + 1
+        """A CPU may look where it stands, and pass over the empty slots."""
+        filled = None if self.ancestry is None else self.ancestry.stop  # it has looked once for all layers
+        filled = int(positions.max()) + 1 if filled is None else filled
         if positions.numel() == 1:  # the same, in half of the time
             self.keys.narrow(2, filled - 1, 1).copy_(k)
             self.values.narrow(2, filled - 1, 1).copy_(v)

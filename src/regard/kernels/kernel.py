@@ -1,23 +1,24 @@
 """Kernel: one fast path, and the choice among several."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Generic, Literal, TypeVar
 
+import torch
 from torch import Tensor
 
 from regard.kernels import launch
 
-__all__ = ["Kernel", "first", "foretelling", "ran", "run_first", "use"]
+__all__ = ["Choices", "Kernel", "allowed", "first", "foretelling", "ran", "remembering", "run_first", "use"]
 
 Call = TypeVar("Call")
 Out = TypeVar("Out")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # equal to itself only, so that choices are quickly found
 class Kernel(Generic[Call, Out]):
     """A faster way to compute what a definition in `nn/` says."""
 
@@ -44,14 +45,72 @@ _stand_in: ContextVar[Callable[[Any, Any], Any] | None] = ContextVar("stand_in",
 _planning = 0  # traces under way, in any thread: compiled code can ask a number, not a context
 _planning_lock = Lock()
 
+MAX_CHOICES = 4_096  # that are remembered at a time
+
+
+class Choices:
+    """Which kernel took a call on a CPU, for all calls of that kind: layers and tokens ask the same questions.
+
+    Calls are of one kind if they have the same `facts`, the same kernels may run, and gradients and autocast are on or
+    off for both. `serves` looks at nothing else, so a choice is never out of date.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[Hashable, Kernel[Any, Any] | None] = {}
+        self.are_kept = True
+
+    def first(self, kernels: Sequence[Kernel[Call, Out]], call: Call, facts: Hashable) -> Kernel[Call, Out] | None:
+        kind = kernels, facts, _allowed, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+        try:
+            return self.made[kind]
+        except KeyError:
+            kernel = _asked(kernels, call, "cpu")
+            if len(self.made) >= MAX_CHOICES:
+                self.made.clear()
+            if self.are_kept:
+                self.made[kind] = kernel
+            return kernel
+
+    def forget(self) -> None:
+        """From now on every call is asked about."""
+        self.are_kept = False
+        self.made.clear()
+
+
+_choices: ContextVar[Choices | None] = ContextVar("choices", default=None)
+
+
+@contextmanager
+def remembering(choices: Choices) -> Iterator[None]:
+    """Inside, this thread asks about each kind of call once."""
+    token = _choices.set(choices)
+    try:
+        yield
+    finally:
+        _choices.reset(token)
+
 
 def first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Kernel[Call, Out] | None:
     """The kernel that takes this call, whose tensors are where `x` is; None leaves it to the definition."""
     device = "gpu" if launch.on_gpu(x) else x.device.type
+    # Compiled code asks once anyway, and cannot look into a context.
+    if device == "cpu" and not torch.compiler.is_compiling() and (choices := _choices.get()) is not None:
+        facts: Hashable = getattr(call, "facts", None)
+        if facts is not None:
+            return choices.first(kernels, call, facts)
+    return _asked(kernels, call, device)
+
+
+def _asked(kernels: Sequence[Kernel[Call, Out]], call: Call, device: str) -> Kernel[Call, Out] | None:
     for kernel in kernels:
         if kernel.may_run(device) and kernel.serves(call):
             return kernel
     return None
+
+
+def allowed() -> frozenset[str] | None:
+    """The names of the kernels that may run. None: all."""
+    return _allowed
 
 
 def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Out | None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.kernels.calls import ActivatedLinearCall, LinearCall
-from regard.kernels.kernel import Kernel
+from regard.kernels.kernel import Choices, Kernel, remembering
 from regard.kernels.memory import free_memory
 
 __all__ = ["ACTIVATED", "KERNEL", "Layouts", "knows_bfloat16", "lasting", "layouts_in_use", "times"]
@@ -42,6 +42,7 @@ class Layouts:
     def __init__(self, room: int | None = None) -> None:
         self.room = free_memory() // 2 if room is None else room
         self.made: dict[int, tuple[Tensor, Tensor]] = {}  # by the identity of the weights, which are kept as well
+        self.choices = Choices()
         self.lock = Lock()
 
     def takes(self, weight: Tensor) -> bool:
@@ -53,6 +54,7 @@ class Layouts:
             if (found := self.made.get(id(weight))) is not None:
                 return found[1]
             if weight.nbytes > self.room:
+                self.choices.forget()  # of two matrices of one shape one may be here, and the other have no room
                 return weight
             self.room -= weight.nbytes
             laid: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), LAYOUT_ROWS)
@@ -65,10 +67,14 @@ _layouts: ContextVar[Layouts | None] = ContextVar("layouts", default=None)
 
 @contextmanager
 def lasting(layouts: Layouts) -> Iterator[None]:
-    """While this lasts no weight changes: what is laid out in this thread goes to `layouts`, and is found there."""
+    """While this lasts no weight changes: what is laid out in this thread goes to `layouts`, and is found there.
+
+    So do the choices of kernels.
+    """
     before = _layouts.set(layouts)
     try:
-        yield
+        with remembering(layouts.choices):
+            yield
     finally:
         _layouts.reset(before)
 
