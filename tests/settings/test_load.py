@@ -279,6 +279,7 @@ def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:
     ("[model]\nwidht = 8", "model.widht: no such setting; did you mean model.width? (in "),
     ("[modle]\nwidth = 8", "modle.width: no such setting; did you mean model.width? (in "),
     ("[modle]", "modle: no such setting; did you mean model? (in "),
+    ("[model.recurrent]", "model.recurrent: is empty; set model.recurrent.cell, or remove the section (in "),
     ("model = 8", "model: is a section, not a setting; it has preset, recurrent.cell, "),
     ("width = 8", "width: no such setting; did you mean model.width? (in "),
     ("[model]\nwidth = 'abc'", "model.width: … whole number, got 'abc' (in "),

@@ -138,6 +138,8 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
     for key, value in content.items():
         path = prefix + key
         if path in SECTIONS and isinstance(value, dict):
+            if not value and (key_setting := SECTIONS[path].key):
+                raise UserError(f"{path}: is empty; set {key_setting}, or remove the section")
             yield from flat(value, f"{path}.")
         elif path in SETTINGS or is_removal(path, value):
             yield path, value
