@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from regard.settings.consistency import check_heads, check_positions
 from regard.settings.errors import UserError
-from regard.settings.load import check_heads, check_positions
 from regard.settings.schema import Tower
 from regard.settings.setting import SECTIONS, SETTINGS, checked, of, replaced, shown
 

@@ -13,19 +13,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from regard.settings.errors import UserError, count
+from regard.settings.consistency import refuse_contradictions, refuse_ignored
+from regard.settings.errors import UserError
 from regard.settings.files import once_each, parsed
 from regard.settings.near import unknown
 from regard.settings.presets import FAMILIES, KINDS, PRESETS, shaped
-from regard.settings.schema import Run, Tower, Train
+from regard.settings.schema import Run, Tower
 from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, checked, none_if_said, of, shown, typed, written
 
 __all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of",
            "to_json"]
 
-HEAD = ("model.head.hidden", "model.head.pool", "model.head.normalize")
-UNREAD = {"translate": HEAD, "language": HEAD, "mask": HEAD[:1], "detect": HEAD[:1]}
-"""Of the head, what a task does not read. Those of an encoder make a vector of a text, for `regard embed`."""
 FORMAT = 2  # of run.json; raised when a file of one version would be misread by another
 
 
@@ -52,9 +50,7 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
             given = {name: known for name, known in given.items() if not name.startswith(f"{path}.")}
         given[path] = value
     run = assembled(given, base)
-    check_head(run, given)
-    check_momentum(run.train, given)
-    check_lora(run.train, given)
+    refuse_ignored(run, given)
     return run
 
 
@@ -179,7 +175,7 @@ def valid(path: str, value: Any) -> Any:
     return checked(SETTINGS[path], value) if path in SETTINGS else value
 
 
-# Settings that must be consistent with each other.
+# From what was given to a run.
 
 
 def assembled(given: Mapping[str, Any], base: Run) -> Run:
@@ -187,11 +183,7 @@ def assembled(given: Mapping[str, Any], base: Run) -> Run:
     if "model.preset" in given:
         base = started(given["model.preset"], base, given.get("task", base.task))
     run: Run = changed(base, given)
-    check_recurrent(run.model)
-    check_heads(run.model)
-    check_positions(run.model)
-    check_optimizer(run.train)
-    check_tuning(run)
+    refuse_contradictions(run)
     return run
 
 
@@ -240,127 +232,3 @@ def part(path: str, old: Any, given: Mapping[str, Any]) -> Any:
             raise UserError(f"{inside[0]}={written(given[inside[0]])}: has no effect without {about.key}; set it too")
         old = about.type(**{about.key.rpartition(".")[2]: given[about.key]})
     return changed(old, given, f"{path}.")
-
-
-def check_head(run: Run, given: Mapping[str, Any]) -> None:
-    """Refuse a part of a head that the task would ignore. A preset's is fine: the user did not ask for it."""
-    for path in UNREAD.get(run.task, ()):
-        if path in given and given[path] != SETTINGS[path].default:
-            raise UserError(f"{path}={written(given[path])}: has no effect on {run.task}; remove it")
-
-
-def check_heads(model: Tower) -> None:
-    width, heads, kv_heads = model.width, model.heads, model.kv_heads
-    if model.recurrent is not None:  # attention to a source has one head there
-        return
-    if model.head_widths:
-        check_head_widths(model)
-    elif model.head_width is None and width % heads:
-        other_heads = divisor(width, near=heads)
-        other_width = max(1, (width + heads // 2) // heads) * heads
-        raise UserError(f"model.heads: {heads} heads do not divide model.width {width}; "
-                        f"take {count(other_heads, 'head')}, or a width of {other_width}, or set model.head_width")
-    if kv_heads is not None and heads % kv_heads:
-        raise UserError(f"model.kv_heads: {kv_heads} does not divide model.heads {heads}; "
-                        f"take {divisor(heads, near=kv_heads)}")
-
-
-def check_head_widths(model: Tower) -> None:
-    given = f"model.head_widths={written(model.head_widths)}"
-    if len(model.head_widths) != model.heads:
-        raise UserError(f"{given}: must be one width for each head, and there are model.heads={model.heads}; make them "
-                        "as many")
-    if model.head_width is not None:
-        raise UserError(f"{given}: has the width of every head already; remove model.head_width={model.head_width}")
-    if len(set(model.head_widths)) == 1:
-        return
-    shared = model.kv_heads is not None and model.kv_heads != model.heads
-    rotary = model.positions == "rotary"
-    for name, is_given in {"kv_heads": shared, "qk_norm": model.qk_norm, "positions": rotary}.items():
-        if is_given:
-            value = written(getattr(model, name))
-            raise UserError(f"{given}: model.{name}={value} needs heads of one width; give all the same, or change "
-                            f"model.{name}")
-
-
-def divisor(number: int, *, near: int) -> int:
-    near = min(near, number)
-    found = [d for d in range(max(1, near - 100), near + 100) if number % d == 0]
-    return min(found, key=lambda d: abs(d - near), default=1)
-
-
-def check_positions(model: Tower) -> None:
-    kind, width, position_width = model.positions, model.width, model.position_width
-    if position_width is not None:
-        if kind not in ("sinusoidal", "fourier", "learned"):
-            raise UserError(f"model.position_width: {kind} positions are not concatenated to the tokens; "
-                            "remove it, or take model.positions sinusoidal, fourier or learned")
-        if position_width >= width:
-            raise UserError(f"model.position_width: {position_width} leaves no room for the token "
-                            f"in model.width {width}; take less")
-        if position_width % 2:
-            raise UserError(f"model.position_width: must be even, got {position_width}; take {position_width - 1}")
-    elif kind in ("sinusoidal", "fourier") and width % 2:
-        raise UserError(f"model.width: {kind} positions need an even width, got {width}; "
-                        f"take {width + 1}, or other model.positions")
-    if kind == "rotary" and (head_width := max(model.widths_of_heads)) % 2:
-        raise UserError(f"model.heads: rotary positions need an even width per head, got {head_width}; change "
-                        "model.heads, model.width or model.head_width, or take other model.positions")
-
-
-def check_recurrent(model: Tower) -> None:
-    """Refuse settings of attention that a recurrent model would ignore."""
-    if (recurrent := model.recurrent) is None:
-        return
-    blocks = f"a recurrent model ({recurrent.cell})"
-    if model.window is not None:
-        raise UserError(f"model.window={model.window}: has no effect on {blocks}; remove it")
-    if model.head_widths:
-        raise UserError(f"model.head_widths={written(model.head_widths)}: has no effect on {blocks}; remove it")
-    if model.positions in ("rotary", "relative", "alibi"):
-        raise UserError(f"model.positions={model.positions}: has no effect on {blocks}; take model.positions=none")
-    if model.position_width is not None:
-        raise UserError(f"model.position_width={model.position_width}: has no effect on {blocks}; remove it")
-    if recurrent.direction == "bilm" and recurrent.bptt is not None:
-        raise UserError(f"model.recurrent.bptt={recurrent.bptt}: only a forward language model uses this; with "
-                        "model.recurrent.direction=bilm set a shorter data.max_tokens instead")
-    if recurrent.direction in ("bidirectional", "bilm") and model.width % 2:
-        raise UserError(f"model.width: must be even, half of it for each direction, got {model.width}; take "
-                        f"{model.width + 1}")
-    if recurrent.input_feeding and recurrent.context != "output":
-        raise UserError("model.recurrent.input_feeding: needs attention after each step, which model.recurrent.context="
-                        f"{recurrent.context} does not have; take model.recurrent.context=output")
-
-
-def check_momentum(how: Train, given: Mapping[str, Any]) -> None:
-    """Refuse a setting of another optimizer, which this one would ignore."""
-    idle = {"adamw": ("momentum",), "sgd": ("matrix_rate", "weight_decay", "beta1", "beta2", "epsilon")}
-    for name in idle.get(how.optimizer, ()):
-        value = given.get(f"train.{name}", getattr(Train(), name))
-        if value and value != getattr(Train(), name):
-            raise UserError(f"train.{name}={written(value)}: has no effect on train.optimizer={how.optimizer}; remove "
-                            f"it, or take {'muon or sgd' if name == 'momentum' else 'adamw or muon'}")
-
-
-def check_lora(how: Train, given: Mapping[str, Any]) -> None:
-    """Refuse a setting of adapters where there are none."""
-    for path, value in given.items():
-        if path.startswith("train.lora.") and how.trainable != "lora" and value != SETTINGS[path].default:
-            raise UserError(f"{path}={written(value)}: has no effect with train.trainable={how.trainable}; remove it, "
-                            "or set train.trainable=lora")
-
-
-def check_optimizer(how: Train) -> None:
-    if how.optimizer == "muon" and (how.trainable != "all" or how.layer_decay != 1):
-        other = f"trainable={how.trainable}" if how.trainable != "all" else f"layer_decay={how.layer_decay}"
-        raise UserError(f"train.optimizer=muon: updates all matrices of the blocks at one rate, so train.{other} has "
-                        "no effect on them; take adamw")
-
-
-def check_tuning(run: Run) -> None:
-    how, depth = run.train, run.model.depth
-    if how.trainable != "all" and how.init_from is None:
-        raise UserError(f"train.trainable={how.trainable}: the rest of the model would never learn; start from a "
-                        "trained model with --from DIR")
-    if how.freeze_layers > depth:
-        raise UserError(f"train.freeze_layers={how.freeze_layers}: the model has only model.depth={depth} blocks")
