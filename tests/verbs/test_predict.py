@@ -188,6 +188,21 @@ def test_a_line_of_ten_megabytes_is_refused_at_once_with_its_place(run: Path, mo
     assert time.process_time() - began < 5
 
 
+def test_the_name_of_a_file_is_read_as_a_text_with_a_note_how_to_read_the_file(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my notes.txt"
+    file.write_text("the dog\n")
+    for text in ("the dog", str(tmp_path), "the\0dog", "the" * 2000):
+        said(run, monkeypatch, text, score=True)
+        assert capsys.readouterr().err == ""
+    assert said(run, monkeypatch, str(file), score=True).getvalue().endswith("my notes.txt\n")
+    assert capsys.readouterr().err == (f"note: {file} is read as a text, although it is the name of a file; to read "
+                                       f"the file, put < before it: < '{file}'\n")
+    said(run, monkeypatch, str(file), str(file), score=True)
+    assert capsys.readouterr().err.count("note: ") == 2
+
+
 def test_where_nothing_comes_from_stdin_nothing_is_said(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for inputs in ((), ("-",)):
         assert said(run, monkeypatch, *inputs, stdin=b"").getvalue() == ""

@@ -4,7 +4,9 @@ Several that go on stand below each other as they are, where a person reads them
 """
 
 import json as jsons
+import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,6 +105,9 @@ def texts_of(inputs: Sequence[str]) -> Iterator[str]:
             yield checked_length(line, f"stdin:{number}")
     for text in inputs:
         if text != ALL_OF_STDIN:
+            if os.path.isfile(text):
+                print_message(f"note: {text} is read as a text, although it is the name of a file; to read the file, "
+                              f"put < before it: < {shlex.quote(text)}")
             yield text
         elif whole := "".join(read_text(sys.stdin.buffer, "stdin")):  # where nothing comes, nothing is asked
             yield checked_length(whole, "stdin")
