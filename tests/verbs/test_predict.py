@@ -183,8 +183,9 @@ def test_a_line_of_ten_megabytes_is_refused_at_once_with_its_place(run: Path, mo
     for ask in (predictor.predict, predictor.likelihoods, predictor.embed):
         with pytest.raises(UserError, match=r"^input 2: a text of"):
             ask(["the dog", line.decode()])
-    with pytest.raises(UserError, match=r"^input 1: a text of"):
-        predictor.stream(line.decode())
+    for ask_one in (predictor.stream, predictor.look, predictor.choices):
+        with pytest.raises(UserError, match=r"^input 1: a text of"):
+            ask_one(line.decode())
     assert time.process_time() - began < 5
 
 
