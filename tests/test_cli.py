@@ -197,7 +197,7 @@ def test_help_goes_to_stdout_and_is_no_mistake(arguments: list[str]) -> None:
 
 
 def test_a_file_where_a_run_is_wanted_is_refused(pairs: Path) -> None:
-    assert f"{pairs}: a file, where a run directory is wanted" in refused("eval", "--run", pairs)
+    assert f"{pairs}: a file, not a run directory" in refused("eval", "--run", pairs)
 
 
 def test_a_folder_that_holds_no_run_is_refused() -> None:
@@ -677,7 +677,7 @@ def test_python_gives_the_answers_of_the_command_line(trained: Path) -> None:
     assert predictor.predict(texts, beam=1)[1] == ""
     assert [len(answer.others) for answer in predictor.answers(["le chat"], best=3)] == [2]
     assert predictor.evaluate("val")["sentences"] == 1
-    with pytest.raises(TypeError, match="a list of texts is wanted"):
+    with pytest.raises(TypeError, match="must be a list of texts"):
         predictor.predict("le chat")
 
 

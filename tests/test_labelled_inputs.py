@@ -27,8 +27,8 @@ def trained(*paths: Path, out: Path, settings: tuple[str, ...] = ()) -> tuple[in
 # Name of the file, what it holds, and what is said of it; PATH stands for the file's path.
 REFUSED = {
     "one class": ("train.tsv", "a\tx\nb\tx\n", "PATH: all texts have one label, 'x'; two are the least"),
-    "a column too few": ("train.tsv", f"{GOOD}alone\n", "PATH:13: one column, where two are wanted"),
-    "a column too many": ("train.csv", "a,b,c\n", "PATH:1: 3 columns, where two are wanted"),
+    "a column too few": ("train.tsv", f"{GOOD}alone\n", "PATH:13: one column instead of two"),
+    "a column too many": ("train.csv", "a,b,c\n", "PATH:1: 3 columns instead of two"),
     "no such column": ("train.csv", "text,stars\na,1\n", "PATH:1: no column 'label'"),
     "a missing label": ("train.tsv", f"{GOOD}a\t\n", "PATH:13: no label"),
     "a missing key": ("train.jsonl", '{"text": "a"}\n', "PATH:1: no key 'label'"),
@@ -54,7 +54,7 @@ def test_an_unknown_label_in_a_test_is_refused_before_training(tmp_path: Path) -
     (tmp_path / "test.tsv").write_text("a\tgood\nb\tugly\n")
     code, said = trained(tmp_path, out=tmp_path / "run")
     assert code == 2
-    assert said == f"regard: {tmp_path / 'test.tsv'}:2: the label 'ugly' is not one of those learned: bad, good\n"
+    assert said == f"regard: {tmp_path / 'test.tsv'}:2: unknown label 'ugly'; the model knows bad, good\n"
 
 
 def test_odd_texts_are_trained_on_and_answered(tmp_path: Path) -> None:

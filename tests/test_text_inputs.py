@@ -52,21 +52,21 @@ def write(folder: Path, **files: str | bytes) -> Path:
 REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "empty": ("train.tsv", "", "PATH: the file is empty"),
     "only blank lines": ("train.tsv", " \n\n\t\n", "PATH: only blank lines (3 of them)"),
-    "one column": ("train.tsv", f"{GOOD}alone\n", "PATH:2: one column, where two are wanted"),
-    "three columns": ("train.tsv", f"{GOOD}a\tb\tc\n", "PATH:2: 3 columns, where two are wanted"),
+    "one column": ("train.tsv", f"{GOOD}alone\n", "PATH:2: one column instead of two"),
+    "three columns": ("train.tsv", f"{GOOD}a\tb\tc\n", "PATH:2: 3 columns instead of two"),
     "NUL bytes": ("train.tsv", f"{GOOD}a\0\tb\n", "PATH:2: NUL byte at offset 29"),
     "UTF-16 with a BOM": ("train.tsv", GOOD.encode("utf-16"), "PATH:1: byte order mark of UTF-16 at offset 0"),
     "Latin-1": ("train.tsv", f"{GOOD}l'été\tsummer\n".encode("latin-1"), "PATH:2: byte 0xe9 at offset 30 is not UTF-8"),
     "a gzip cut short": ("train.tsv.gz", gzip.compress(GOOD.encode() * 99)[:-20], "PATH: the gzip is cut short"),
-    "a gzip that is none": ("train.tsv.gz", GOOD, "PATH: not a sound gzip"),
+    "a gzip that is none": ("train.tsv.gz", GOOD, "PATH: not a valid gzip"),
     "JSON that is broken": ("train.jsonl", f"{GOOD_JSON}{{\n", "PATH:2: broken JSON at column"),
-    "an array": ("train.jsonl", f'{GOOD_JSON}["a", "b"]\n', "PATH:2: an array, where an object is wanted"),
+    "an array": ("train.jsonl", f'{GOOD_JSON}["a", "b"]\n', "PATH:2: an array instead of an object"),
     "a missing key": ("train.jsonl", f'{GOOD_JSON}{{"source": "a"}}\n', "PATH:2: no key 'target'"),
     "a number for a text": ("train.jsonl", '{"source": 7, "target": "b"}\n', "PATH:1: 'source' is a number"),
     "a key twice": ("train.jsonl", '{"source": "a", "target": "b", "source": "c"}', "PATH:1: the key 'source' stands"),
     "NaN": ("train.jsonl", '{"source": "a", "target": "b", "x": NaN}\n', "PATH:1: NaN is not JSON"),
-    "a lone surrogate": ("train.jsonl", '{"source": "\\ud800", "target": "b"}\n', "PATH:1: 'source' holds the lone"),
-    "a single pair": ("train.tsv", GOOD, "PATH: a single pair; two are the least"),
+    "a lone surrogate": ("train.jsonl", '{"source": "\\ud800", "target": "b"}\n', "PATH:1: 'source' contains the lone"),
+    "a single pair": ("train.tsv", GOOD, "PATH: only one pair; at least two are needed"),
 }
 
 

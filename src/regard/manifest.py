@@ -1,6 +1,6 @@
 """MANIFEST.json of a run directory: the size and SHA-256 of each file of the run outside of `checkpoints/`.
 
-A file is listed once it is whole and on the disk. It is taken off the list before it is written again, so a kill
+A file is listed when it is complete and on the disk. It is removed from the list before it is written again, so a kill
 never leaves a listed file half written:
 
     the prepared data, tokenizers and labels    when the data is prepared
@@ -30,7 +30,7 @@ __all__ = ["ADAPTER", "ANSWERING", "CHUNK", "EVERYTHING", "MODEL", "NAME", "PREP
 NAME = "MANIFEST.json"
 FORMAT = 1
 MAX_MANIFEST_BYTES = 1 << 26  # bytes of a manifest: some 500,000 files
-CHUNK = 1 << 24  # large, because a thread that hashes waits for Python's lock between two of them
+CHUNK = 1 << 24  # large, because a hashing thread waits for Python's GIL between two chunks
 
 # Which files are which, as patterns.
 SETTINGS = ("run.json",)
@@ -42,12 +42,12 @@ MODEL = ("config.json", "generation_config.json", "model.safetensors", "generato
 ADAPTER = ("adapter/adapter_config.json", "adapter/adapter_model.safetensors")
 SCORES = ("scores.json",)
 ANSWERING = (*SETTINGS, *TOKENS, *MODEL)
-"""What a run needs to answer: no data."""
+"""The files that a run needs to answer: no data."""
 EVERYTHING = (*PREPARED, *SETTINGS, *MODEL, *ADAPTER, *SCORES)
 
 
 class Written(TypedDict):
-    """What the bytes of a file came to."""
+    """Size and digest of a file."""
 
     size: int
     sha256: str
@@ -58,14 +58,14 @@ def exists(folder: Path) -> bool:
 
 
 def check(folder: Path, *patterns: str) -> None:
-    """Refuse a run whose files, of those that fit the patterns, are not as they were written."""
+    """Refuse a run if a file that matches the patterns has changed since it was written."""
     if wrong := damage(folder, *patterns):
-        raise UserError(f"{wrong}; the same `regard train` (or `regard convert`) again mends it, and --no-verify reads "
-                        "it as it is")
+        raise UserError(f"{wrong}; run the same `regard train` (or `regard convert`) again to repair it, or read it as "
+                        "it is with --no-verify")
 
 
 def damage(folder: Path, *patterns: str) -> str | None:
-    """What is wrong with the listed files that fit the patterns, or None. Every byte of them is read."""
+    """The first damage in the listed files that match the patterns, or None. Reads every byte."""
     try:
         files = _read(folder)
         if files is None:
@@ -74,7 +74,7 @@ def damage(folder: Path, *patterns: str) -> str | None:
             _compare(folder / name, files[name])
         for name in patterns:
             if name not in files and (folder / name).is_file():
-                raise UserError(f"{folder / name}: not listed in {NAME}, as if it had not been written to its end")
+                raise UserError(f"{folder / name}: not listed in {NAME}, so it may be incomplete")
     except OSError as error:
         return f"{error.filename or folder}: {error.strerror or error}"
     except UserError as error:
@@ -83,12 +83,12 @@ def damage(folder: Path, *patterns: str) -> str | None:
 
 
 def listed(folder: Path, *patterns: str) -> dict[str, Written]:
-    """The entries that fit the patterns."""
+    """The entries that match the patterns."""
     return {name: about for name, about in (_read(folder) or {}).items() if _fits(name, patterns)}
 
 
 def seal(folder: Path, *patterns: str) -> None:
-    """List the files that fit the patterns, as they are now, once they are on the disk."""
+    """Flush the files that match the patterns to the disk, and list them as they are now."""
     files = _read(folder)
     chosen = EVERYTHING if files is None else patterns  # a run of an older version gets its first manifest
     kept = {name: about for name, about in (files or {}).items() if not _fits(name, chosen)}
@@ -104,16 +104,16 @@ def seal(folder: Path, *patterns: str) -> None:
 
 
 def forget(folder: Path, *patterns: str) -> None:
-    """Take files off the list, before they are written again."""
+    """Remove files from the list, before they are written again."""
     files = _read(folder)
     if files is not None and any(_fits(name, patterns) for name in files):
         _write(folder, {name: about for name, about in files.items() if not _fits(name, patterns)})
 
 
 def settled(path: Path) -> Written:
-    """Bring a file to the disk; its size and digest."""
+    """Flush a file to the disk; return its size and digest."""
     with open(path, "rb", opener=to_read) as file:
-        if os.name != "nt":  # Windows flushes only what is open for writing
+        if os.name != "nt":  # Windows flushes only files that are open for writing
             os.fsync(file.fileno())
     return Written(size=path.stat().st_size, sha256=digest(path))
 
@@ -128,12 +128,12 @@ def digest(path: Path) -> str:
 
 
 def text_of(content: Mapping[str, Any] | Sequence[Any]) -> str:
-    """JSON as all files of a run hold it."""
+    """JSON in the format of all files of a run."""
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def put_text(path: Path, text: str) -> None:
-    """Write a small file through to the disk, whole or not at all."""
+    """Write a small file atomically, and flush it to the disk."""
     try:
         with replacing(path) as file:
             file.write(text.encode())
@@ -143,7 +143,7 @@ def put_text(path: Path, text: str) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Bring the names in a folder to the disk. Windows cannot; its file system orders renames itself."""
+    """Flush a folder's entries to the disk. Windows cannot do that; its file system orders renames."""
     if os.name != "nt":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -159,7 +159,7 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
 def _compare(path: Path, about: Written) -> None:
     if not path.exists():
         raise UserError(f"{path}: missing, but listed in {NAME}")
-    if not path.is_file():  # a pipe would be waited for without end
+    if not path.is_file():  # reading a pipe would block
         raise UserError(f"{path}: not a file")
     if (size := path.stat().st_size) != about["size"]:
         raise UserError(f"{path}: damaged: it has {size:,} bytes, but {about['size']:,} in {NAME}")
@@ -168,7 +168,7 @@ def _compare(path: Path, about: Written) -> None:
 
 
 def _read(folder: Path) -> dict[str, Written] | None:
-    """The entries; None without a manifest. One that was changed since it was written is refused."""
+    """The entries; None without a manifest. Refuses a manifest that was changed after it was written."""
     path = folder / NAME
     if not path.exists():
         return None
@@ -188,7 +188,7 @@ def _read(folder: Path) -> dict[str, Written] | None:
 
 
 def _is_entry(name: str, about: object) -> bool:
-    if name.startswith("/") or ".." in name.split("/"):  # not in the run's folder
+    if name.startswith("/") or ".." in name.split("/"):  # outside the run's folder
         return False
     match about:
         case {"size": int(), "sha256": str(), **more}:
@@ -201,6 +201,6 @@ def _write(folder: Path, files: Mapping[str, Written]) -> None:
 
 
 def _text(files: Mapping[str, Written]) -> str:
-    """With a digest of its own: damage to the list is not taken for damage to the files."""
+    """The manifest's text. It has its own digest, so that damage to the list is not reported as damage to the files."""
     own = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     return text_of({"format": FORMAT, "files": files, "sha256": own})

@@ -120,7 +120,7 @@ def test_a_file_whose_folder_is_none_is_named(tmp_path: Path) -> None:
     assert str(caught.value).startswith(str(tmp_path / "here" / "run.json"))
 
 
-@pytest.mark.parametrize(("content", "says"), [(None, "No such file"), ("{", "not JSON"), ("[1]", "no JSON object"),
+@pytest.mark.parametrize(("content", "says"), [(None, "No such file"), ("{", "not JSON"), ("[1]", "not a JSON object"),
                                                ("[" * 100_000, "not JSON")], ids=["none", "cut", "list", "deep"])
 def test_json_that_is_none_is_refused_by_name(tmp_path: Path, content: str | None, says: str) -> None:
     path = tmp_path / "config.json"

@@ -231,16 +231,16 @@ GOOD = {"size": 1, "sha256": "0" * 64}
 
 @pytest.mark.parametrize(("manifest", "says"), [
     ("", "not JSON"), ("{" * 9, "not JSON"), ("\xff", "not JSON"), ("[" * 60_000, "not JSON"),
-    ("[]", "holds no JSON object"), ("7", "holds no JSON object"), ("null", "holds no JSON object"),
+    ("[]", "is not a JSON object"), ("7", "is not a JSON object"), ("null", "is not a JSON object"),
     ("{}", "does not name model.safetensors"), (" " * 70_000, "too long"),
     (json.dumps(dict.fromkeys(PARTS[:2], GOOD)), "does not name state.json"),
     ('{"model.safetensors": 7}', "gives no size and SHA-256 of model.safetensors"),
     ('{"model.safetensors": {"size": "1", "sha256": "0"}}', "gives no size and SHA-256 of model.safetensors"),
     ('{"model.safetensors": {"size": 1, "sha256": null}}', "gives no size and SHA-256 of model.safetensors"),
     ('{"model.safetensors": {"size": 1, "sha256": "0", "run": "x"}}', "gives no size and SHA-256"),
-    (json.dumps({"../../../run.json": GOOD}), "names '../../../run.json', which is no part of a checkpoint"),
-    (json.dumps({"/etc/passwd": GOOD}), "names '/etc/passwd', which is no part of a checkpoint"),
-    (json.dumps(dict.fromkeys(PARTS, GOOD)), "not as it was written"),
+    (json.dumps({"../../../run.json": GOOD}), "lists '../../../run.json', which is not part of a checkpoint"),
+    (json.dumps({"/etc/passwd": GOOD}), "lists '/etc/passwd', which is not part of a checkpoint"),
+    (json.dumps(dict.fromkeys(PARTS, GOOD)), "was changed after it was written"),
 ], ids=range(17))  # fmt: skip
 def test_a_manifest_that_is_none_is_found(tmp_path: Path, manifest: str, says: str) -> None:
     checkpoint = save(tmp_path, 1)
@@ -278,7 +278,7 @@ def test_a_header_said_to_be_endless_is_not_believed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("state", "says"), [
     ('{"format": 1, "step": 2}', "of step 2, in the folder of step 1"), ('{"format": 1}', "of step None"),
     ('{"format": 2, "step": 1}', "of format 2; this version of regard reads format 1"), ('{"step": 1}', "format None"),
-    ("[]", "holds no JSON object"), ("", "not JSON"), ("[" * 100_000, "not JSON"),
+    ("[]", "is not a JSON object"), ("", "not JSON"), ("[" * 100_000, "not JSON"),
 ], ids=range(7))  # fmt: skip
 def test_a_state_of_another_step_or_format_is_found_though_its_hash_is_right(
     tmp_path: Path, state: str, says: str

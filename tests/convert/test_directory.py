@@ -142,7 +142,7 @@ def test_a_run_of_no_family_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -
     sizes, weights = saved(tmp_path, load(tmp_path / "run.json"))
     assert sizes == {}
     assert weights.keys() == named_tensors(model).keys()
-    with pytest.raises(UserError, match=r"does not have model\.window=5; regard alone opens this model"):
+    with pytest.raises(UserError, match=r"does not have model\.window=5; only regard opens this model"):
         export_run(tmp_path, tmp_path / "out")
 
 
@@ -181,7 +181,7 @@ HARMS: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: (folder / "config.json").write_text("{"), "config.json: not JSON"),
     (lambda folder: change(folder / "config.json", model_type="t5"), "no family that regard knows"),
     (lambda folder: change(folder / "config.json", auto_map={"AutoModel": "evil.Evil"}), "code of its own"),
-    (lambda folder: change(folder / "config.json", vocab_size="320"), "vocab_size='320': wants how many"),
+    (lambda folder: change(folder / "config.json", vocab_size="320"), "vocab_size='320': must be the number"),
     (lambda folder: change(folder / "config.json", vocab_size=321), "(320, 20) instead of (321, 20)"),
     (lambda folder: change(folder / "config.json", vocab_size=200), "they do not belong together"),
     (lambda folder: change(folder / "config.json", n_layer=3), "transformer.h.2.attn.c_attn.bias: missing"),

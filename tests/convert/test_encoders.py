@@ -243,11 +243,11 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("name", "config", "said"), [
-    ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key': regard has"),
+    ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key': regard only"),
     ("bert", {"is_decoder": True}, "is_decoder=true"), ("bert", {"add_cross_attention": True}, "add_cross_attention"),
     ("bert", {"hidden_act": "mish"}, "hidden_act='mish'"), ("bert", {"num_attention_heads": 4}, "4 heads do not"),
     ("bert", {"embedding_size": 9}, "embedding_size=9: regard does not know it"),
-    ("bert", {"tie_word_embeddings": False}, "tie_word_embeddings=false: regard has true alone"),
+    ("bert", {"tie_word_embeddings": False}, "tie_word_embeddings=false: regard only supports true"),
     ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings=0: must be"),
     ("longformer", {"attention_window": [4, 8]}, "attention_window=a list"),
     ("longformer", {"attention_window": 5}, "attention_window=2.5: must be a whole number"),
@@ -279,11 +279,11 @@ def test_any_config_is_read_or_refused(name: str, key: str, value: object) -> No
     ("classify", {"architectures": ["BertForQuestionAnswering"]}, "regard has BertModel, BertForMaskedLM"),
     ("classify", {"architectures": "BertModel"}, "architectures='BertModel'"),
     ("classify", {"problem_type": "regression"}, "problem_type='regression'"),
-    ("classify", {"id2label": {"0": "a", "1": "a", "2": "b"}}, "no two alike"),
-    ("classify", {"id2label": {"0": "a"}}, "a name for each of the 3 labels"),
-    ("classify", {"id2label": ["a", "b", "c"]}, "a name for each of the 3 labels"),
-    ("encode", {"pad_token_id": -1}, "pad_token_id=-1: wants the id of a token"),
-    ("mask", {"hidden_act": "relu"}, "activation='relu': for BertForMaskedLM regard has 'gelu' alone"),
+    ("classify", {"id2label": {"0": "a", "1": "a", "2": "b"}}, "all different"),
+    ("classify", {"id2label": {"0": "a"}}, "each of the 3 labels"),
+    ("classify", {"id2label": ["a", "b", "c"]}, "each of the 3 labels"),
+    ("encode", {"pad_token_id": -1}, "pad_token_id=-1: must be the id of a token"),
+    ("mask", {"hidden_act": "relu"}, "activation='relu': for BertForMaskedLM regard only supports 'gelu'"),
     ("encode", {"num_hidden_layers": 3}, "encoder.layer.2.attention.output.dense.bias: missing"),
 ])
 def test_a_directory_that_is_wrong_is_refused(tmp_path: Path, tokens: Tokenizer, kind: str, harm: dict[str, Any],
@@ -341,8 +341,8 @@ def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("pool", "parts", "said"), [
-    ({"pooling_mode_max_tokens": True}, (), "by its first token or by the mean of all, alone"),
-    ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, (), "alone"),
+    ({"pooling_mode_max_tokens": True}, (), "by the first token or by the mean of all"),
+    ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, (), "only pools by"),
     ({"pooling_mode_mean_tokens": True}, ("Dense",), "'Dense' as part 2"),
 ])
 def test_other_ways_to_a_vector_are_refused(tmp_path: Path, tokens: Tokenizer, pool: dict[str, Any],

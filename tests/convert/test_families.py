@@ -111,7 +111,7 @@ def test_an_output_that_is_tied_in_words_alone_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "config", "said"), [
-    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=true: regard has false alone"),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "idx=true: regard only supports false"),
     ("gpt2", {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn=true"),
     ("gpt2", {"add_cross_attention": True}, "add_cross_attention=true"),
     ("gpt2", {"activation_function": "mish"}, "activation_function='mish': regard has 'gelu_new'"),
@@ -120,14 +120,14 @@ def test_an_output_that_is_tied_in_words_alone_is_refused() -> None:
     ("gpt2", {"n_embd": "20"}, "n_embd='20': must be a whole number"),
     ("gpt2", {"quantization_config": {"bits": 4}}, "quantization_config=a table: regard does not know it"),
     ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "factor=2.0: regard does not know it"),
-    ("llama", {"rope_parameters": {"rope_type": "dynamic"}}, "rope_type='dynamic': regard has 'default' alone"),
+    ("llama", {"rope_parameters": {"rope_type": "dynamic"}}, "rope_type='dynamic': regard only supports 'default'"),
     ("llama", {"attention_bias": True}, "mlp_bias=false: attention_bias is true"),
     ("llama", {"hidden_act": "gelu_pytorch_tanh"}, "hidden_act='gelu_pytorch_tanh': regard has 'silu'"),
     ("llama", {"pretraining_tp": 2}, "pretraining_tp=2"), ("llama", {"sliding_window": 4}, "sliding_window=4"),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
     ("qwen3", {"use_sliding_window": True}, "use_sliding_window=true"),
     ("qwen3", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types=a list"),
-    ("qwen3", {"attention_bias": True}, "attention_bias=true: regard has false alone"),
+    ("qwen3", {"attention_bias": True}, "attention_bias=true: regard only supports false"),
     ("llama", {"hidden_act": ["silu"]}, "hidden_act=a list"), ("llama", {"rope_theta": 1}, "rope_theta=1: must be"),
 ])
 def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: dict[str, Any], said: str) -> None:

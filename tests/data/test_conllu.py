@@ -88,13 +88,13 @@ BAD = {
     "comments alone": ("# a\n\n# b\n", "PATH: no word in it, only blank lines and comments (3 of them)"),
     "a column is missing": (GO + "1\tdog\tNOUN\n", "PATH:8: 3 columns, where CoNLL-U has ten with tabs between them"),
     "spaces for tabs": (row(1, "dog").replace("\t", " "), "PATH:1: one column, where CoNLL-U has ten"),
-    "an id out of order": (row(1, "a") + row(3, "b"), "PATH:2: the word's id is '3', where 2 is wanted; a blank line"),
-    "no blank line": (row(1, "a") + row(1, "b"), "PATH:2: the word's id is '1', where 2 is wanted; a blank line"),
+    "an id out of order": (row(1, "a") + row(3, "b"), "PATH:2: the word's id is '3' instead of 2; a blank line"),
+    "no blank line": (row(1, "a") + row(1, "b"), "PATH:2: the word's id is '1' instead of 2; a blank line"),
     "an id of many digits": (row("9" * 5000, "a"), "PATH:1: the word's id is"),
-    "no id": (row("one", "a"), "PATH:1: the word's id is 'one', where 1 is wanted"),
+    "no id": (row("one", "a"), "PATH:1: the word's id is 'one' instead of 1"),
     "no word": (row(1, ""), "PATH:1: the word is missing: its column is empty"),
     "no tag": (row(1, "dog", ""), "PATH:1: the tag is missing: its column is empty"),
-    "a single sentence": (CITY, "PATH: a single sentence; two are the least, one to train on"),
+    "a single sentence": (CITY, "PATH: only one sentence; at least two are needed"),
 }
 
 
@@ -105,8 +105,8 @@ def test_what_is_wrong_with_conllu_is_said_with_its_place(tmp_path: Path, name: 
 
 
 BAD_COLUMNS = {
-    "one column": ("Marie\n", None, "PATH:1: one column, where two are wanted: a word, a tab or spaces, its tag"),
-    "one more": ("a X\nb Y Z\n", None, "PATH:2: 3 columns, where 2, as above, are wanted"),
+    "one column": ("Marie\n", None, "PATH:1: one column instead of two: a word, a tab or spaces, its tag"),
+    "one more": ("a X\nb Y Z\n", None, "PATH:2: 3 columns instead of 2, as above,"),
     "a name": ("a X\n", "xpos", "--target xpos: the columns of such a file have no names; give a number"),
     "a number too high": ("a X\n", "3", "--target 3: PATH:1 has the columns 1, the word, to 2"),
     "the word itself": ("a X\n", "1", "--target 1: PATH:1 has the columns 1, the word, to 2"),
@@ -170,7 +170,7 @@ def test_several_files_say_what_they_are_for(tmp_path: Path) -> None:
     train, dev, other, second, test = files(
         tmp_path, "a-train.conll", "a-dev.conll", "mine.conll", "b-train.conll", "c-test.conll")
     assert find_treebank([dev, train]) == ({"train": train, "val": dev}, ())
-    with pytest.raises(UserError, match=r"mine\.conll: of several files, each must say its split in its name"):
+    with pytest.raises(UserError, match=r"mine\.conll: each of several files must have its split in its name"):
         find_treebank([train, other])
     with pytest.raises(UserError, match=r"a-train\.conll and .*b-train\.conll would both be train"):
         find_treebank([train, second])

@@ -52,7 +52,7 @@ def test_two_of_many_columns_are_read(tmp_path: Path) -> None:
                                               "'French'; if that line is an example, leave --source and --target out"),
     ("English\tFrench", "French", "english", "--target english: no such column; the first line has 'English', "
                                              "'French'; did you mean 'English'?"),
-    ("English\tFrench\tFrench", "French", "English", "--source French: several columns are called so"),
+    ("English\tFrench\tFrench", "French", "English", "--source French: several columns"),
     ("id\tEnglish\tFrench", "French", None, "PATH:1: the first line has 'id', 'English', 'French'; say which column is "
                                             "the target with --target")])
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(
@@ -66,7 +66,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(
 def test_a_line_that_differs_from_the_header_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"pairs.tsv:3: 2 columns, where the first line has 3"):
         read_pairs([table(tmp_path, "id\ten\tfr\n1\ta\tb\nc\td\n")], source="en", target="fr")
-    with pytest.raises(UserError, match="a line that names the columns, and no pair below it"):
+    with pytest.raises(UserError, match="only a header, and no pair below it"):
         read_pairs([table(tmp_path, "English\tFrench\n")])
 
 
@@ -74,7 +74,7 @@ def test_a_line_that_differs_from_the_header_is_refused(tmp_path: Path) -> None:
 def test_a_first_line_of_plain_names_is_no_example_and_is_spoken_of(tmp_path: Path, header: str) -> None:
     corpus = read_pairs([table(tmp_path, f"{header}\n{BODY}")])
     assert pairs(corpus) == PAIRS
-    assert "is taken for the names of the columns" in corpus.notes[0]
+    assert "is read as a header" in corpus.notes[0]
     # Where it is an example all the same, a line above it says so.
     assert len(pairs(read_pairs([table(tmp_path, f"source\ttarget\n{header}\n{BODY}")]))) == 3
 
@@ -85,7 +85,7 @@ def test_a_first_line_of_plain_names_is_no_example_and_is_spoken_of(tmp_path: Pa
 def test_a_line_that_may_be_an_example_stays_one(tmp_path: Path, first: str, is_spoken_of: bool) -> None:
     corpus = read_pairs([table(tmp_path, f"{first}\n{BODY}")])
     assert pairs(corpus) == {tuple(first.split("\t")), *PAIRS}
-    assert any("is read as an example; if it names the columns, say so" in note for note in corpus.notes) \
+    assert any("is read as an example; if it names the columns" in note for note in corpus.notes) \
         is is_spoken_of
 
 
@@ -138,7 +138,7 @@ def test_names_of_a_text_and_its_label_are_no_example(tmp_path: Path, ending: st
     texts = ["very good", "very bad", "bad"]
     names, notes = read(f"Review\tsentiment\n{LABELLED}")
     assert names == texts
-    assert "'Review', 'sentiment' is taken for the names of the columns" in notes[0]
+    assert "'Review', 'sentiment' is read as a header" in notes[0]
     assert read(f"Review\tsentiment\n{LABELLED}", Columns("Review", "sentiment")) == (texts, ())
     # The way out that the note gives; and a label that other texts have.
     assert read(f"text\tlabel\nReview\tsentiment\n{LABELLED}")[0] == ["Review", *texts]

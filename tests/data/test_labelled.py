@@ -115,11 +115,11 @@ REFUSED = {
     "empty": ("a.tsv", "", "PATH: no labelled text in it"),
     "only blank lines": ("a.tsv", " \n\n\t\n", "PATH: no labelled text in it"),
     "only a header": ("a.csv", "text,label\n", "PATH: no labelled text in it"),
-    "one column": ("a.tsv", "a\tx\nalone\n", "PATH:2: one column, where two are wanted: text, a tab, label"),
-    "three columns": ("a.csv", "a,x\nb,y,z\n", "PATH:2: 3 columns, where two are wanted: text, a comma, label"),
+    "one column": ("a.tsv", "a\tx\nalone\n", "PATH:2: one column, instead of two: text, a tab, label"),
+    "three columns": ("a.csv", "a,x\nb,y,z\n", "PATH:2: 3 columns, instead of two: text, a comma, label"),
     "fewer than the header": ("a.csv", "id,text,label\n1,a,x\n2,b\n", "PATH:3: 2 columns, where the first line has 3"),
     "half a header": ("a.tsv", "text\tsentiment\na\tx\n", "PATH:1: no column 'label'; the first line has 'text', "
-                                                          "'sentiment'; say which it is with --target"),
+                                                          "'sentiment'; choose one with --target"),
     "no label": ("a.tsv", "a\tx\nb\t \n", "PATH:2: no label"),
     "broken quotes": ("a.csv", 'a,x\n"b"c,y\n', "PATH:2: broken CSV"),
     "a quote without an end": ("a.csv", 'a,x\n"b,y\n', "PATH:2: broken CSV"),
@@ -127,7 +127,7 @@ REFUSED = {
     "a list": ("a.jsonl", '{"text": "a", "label": ["x"]}\n', "PATH:1: a list of labels; with --set data.multi_label"),
     "null": ("a.jsonl", '{"text": "a", "label": null}\n', "PATH:1: the label is null"),
     "a number for a text": ("a.jsonl", '{"text": 1, "label": "x"}\n', "PATH:1: 'text' is a number"),
-    "half a character": ("a.jsonl", '{"text": "a", "label": "\\ud800"}\n', "PATH:1: 'label' holds the lone surrogate"),
+    "half a character": ("a.jsonl", '{"text": "a", "label": "\\ud800"}\n', "PATH:1: 'label' contains the lone"),
 }
 
 
@@ -209,7 +209,7 @@ def test_one_file_of_any_name_is_train(tmp_path: Path) -> None:
     (["test.tsv"], ["."], "no split to train on; .* found test.tsv"),
     (["train.json"], ["."], "no split to train on; .* found train.json"),
     (["README"], ["."], "no split to train on; .* found no split"),
-    (["train.tsv", "more.tsv"], ["train.tsv", "more.tsv"], "more.tsv: of several files, each must say its split"),
+    (["train.tsv", "more.tsv"], ["train.tsv", "more.tsv"], "more.tsv: each of several files must have its split"),
     (["test.tsv", "val.tsv"], ["test.tsv", "val.tsv"], "none of them is train"),
     (["a-train.tsv", "b-train.tsv"], ["a-train.tsv", "b-train.tsv"], "would both be train; leave one of them out"),
     (["train.tsv"], [".", "train.tsv"], "is a directory; pass one directory, or files"),
@@ -252,7 +252,7 @@ def test_of_few_texts_one_is_held_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("files", "message"), [
     ({"train": "a\tx\nb\tx\n"}, "train.tsv: all texts have one label, 'x'; two are the least"),
-    ({"train": "a\tx\nb\ty\n", "test": "c\tx\nd\tz\n"}, "test.tsv:2: the label 'z' is not one of those learned: x, y"),
+    ({"train": "a\tx\nb\ty\n", "test": "c\tx\nd\tz\n"}, "test.tsv:2: unknown label 'z'; the model knows x, y"),
     ({"train": "".join(f"pos\ttext {n}\n" for n in range(20))}, "20 different labels of 20 texts; is the label in"),
 ])
 def test_labels_that_cannot_be_learned_are_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
@@ -273,7 +273,7 @@ def test_an_old_file_in_latin_1_is_read_and_said_to_be(tmp_path: Path) -> None:
     (tmp_path / "old.all").write_bytes("0 sisterðcity\n1 été\n".encode("latin-1"))
     file = read_file(tmp_path / "old.all", ONE)
     assert pairs(file) == [("sisterðcity", "0"), ("été", "1")]
-    assert file.notes == (f"{tmp_path / 'old.all'}: is not UTF-8, and is read as Latin-1",)
+    assert file.notes == (f"{tmp_path / 'old.all'}: is not UTF-8; reading it as Latin-1",)
     (tmp_path / "new.tsv").write_bytes("été\t1\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"new.tsv:1: byte 0xe9 at offset 0 is not UTF-8"):
         read_file(tmp_path / "new.tsv", ONE)

@@ -123,13 +123,13 @@ def test_a_corrupt_gzip_is_named(tmp_path: Path, place: int) -> None:
     data[place] ^= 0xFF
     path = tmp_path / "text.gz"
     path.write_bytes(data)
-    assert refusal(path, str(path)).startswith(f"{path}: not a sound gzip")
+    assert refusal(path, str(path)).startswith(f"{path}: not a valid gzip")
 
 
 def test_plain_text_called_gz_is_named(tmp_path: Path) -> None:
     path = tmp_path / "text.gz"
     path.write_text("eins\n")
-    assert refusal(path, str(path)).startswith(f"{path}: not a sound gzip")
+    assert refusal(path, str(path)).startswith(f"{path}: not a valid gzip")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -118,9 +118,9 @@ def test_the_files_beside_a_tokenizer_say_which_token_is_which(
 
 
 @pytest.mark.parametrize(("name", "content", "said"), [
-    ("tokenizer_config.json", '{"eos_token": "[E]"}', "eos_token='[E]': the tokenizer beside it has no such token"),
-    ("config.json", '{"eos_token_id": 300}', "eos_token_id=300: the tokenizer beside it has no such token"),
-    ("special_tokens_map.json", "[]", "holds no JSON object"), ("config.json", "{", "not JSON"),
+    ("tokenizer_config.json", '{"eos_token": "[E]"}', "eos_token='[E]': the tokenizer next to it has no such token"),
+    ("config.json", '{"eos_token_id": 300}', "eos_token_id=300: the tokenizer next to it has no such token"),
+    ("special_tokens_map.json", "[]", "is not a JSON object"), ("config.json", "{", "not JSON"),
     ("merges.txt", "#version: 0.2\nq\n", "not a vocabulary and its merges"), ("vocab.json", "[]", "not a vocabulary"),
 ])
 def test_files_that_contradict_the_tokenizer_are_refused(tmp_path: Path, name: str, content: str, said: str) -> None:

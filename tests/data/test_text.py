@@ -377,25 +377,25 @@ def test_crlf_gives_the_same_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("line", "count"), [("alone", "one column"), ("a\tb\tc", "3 columns")])
 def test_a_line_of_tsv_has_two_columns(tmp_path: Path, line: str, count: str) -> None:
     path = write(tmp_path, train_tsv=f"a\tA\n\n{line}\n") / "train.tsv"
-    assert refusal(path).startswith(f"{path}:3: {count}, where two are wanted")
+    assert refusal(path).startswith(f"{path}:3: {count} instead of two")
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ('{"source": "a" "target": "b"}', "broken JSON at column 16"),
-        ("[1, 2]", "an array, where an object is wanted"),
-        ("7", "a number, where an object is wanted"),
+        ("[1, 2]", "an array instead of an object"),
+        ("7", "a number instead of an object"),
         ('{"sorce": "a", "id": 1}', "no key 'source'; the keys are 'sorce', 'id'; did you mean 'sorce'?"),
         ("{}", "no key 'source'; the keys are none"),
-        ('{"source": 7, "target": "b"}', "'source' is a number, where a text is wanted"),
+        ('{"source": 7, "target": "b"}', "'source' is a number instead of a text"),
         ('{"source": null, "target": "b"}', "'source' is null"),
         ('{"source": "a", "target": true}', "'target' is a truth value"),
         ('{"source": "a", "target": ["b"]}', "'target' is an array"),
-        ('{"source": "a", "target": "b", "source": "c"}', "the key 'source' stands there twice"),
+        ('{"source": "a", "target": "b", "source": "c"}', "the key 'source' is there twice"),
         ('{"source": "a", "target": "b", "x": NaN}', "NaN is not JSON"),
         ('{"source": "a", "target": "b", "x": -Infinity}', "-Infinity is not JSON"),
-        ('{"source": "a\\ud800", "target": "b"}', "'source' holds the lone surrogate \\ud800"),
+        ('{"source": "a\\ud800", "target": "b"}', "'source' contains the lone surrogate \\ud800"),
         ('{"source": ' + "[" * 100_000, "nested too deep"),
         ('{"source": ' + "1" * 5_000 + "}", "'source' is a number"),
     ],

@@ -587,7 +587,7 @@ def test_a_mistake_in_the_data_is_said_once(tmp_path: Path, place: Place) -> Non
     assert started.go(2, script=command) == [1]
     assert time.monotonic() - began < 30
     assert started.said(0) + started.said(1) == (
-        f"regard: {tmp_path / 'pairs.tsv'}:2: one column, where two are wanted: source, a tab, target\n")
+        f"regard: {tmp_path / 'pairs.tsv'}:2: one column instead of two: source, a tab, target\n")
     assert not started.run.exists()
 
 

@@ -175,7 +175,7 @@ def test_where_files_cannot_be_locked_it_is_said_with_the_way_to_be_safe(
     with hold(tmp_path, notes.append):
         (tmp_path / "run.json").write_text("{}")
     assert len(notes) == 1
-    assert notes[0].startswith(f"note: files cannot be locked in {tmp_path}, so nothing keeps a second process from")
+    assert notes[0].startswith(f"note: files cannot be locked in {tmp_path}, so nothing prevents a second process")
     assert notes[0].endswith("start it only once, or choose another place, such as a local disk, with --out DIR")
     (tmp_path / "metrics.jsonl").touch()
     with hold(tmp_path, notes.append):

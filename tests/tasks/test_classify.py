@@ -273,7 +273,7 @@ def test_without_its_data_a_run_still_answers(one: Path, tmp_path: Path) -> None
 
 def test_other_labels_than_those_learned_are_refused(one: Path, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a car\tred\na cat\tpink\n")
-    with pytest.raises(UserError, match=r"test.tsv:2: the label 'pink' is not one of those learned: blue, green, red"):
+    with pytest.raises(UserError, match=r"test.tsv:2: unknown label 'pink'; the model knows blue, green, red"):
         load(one).task.data.add_test_data([tmp_path / "test.tsv"])
 
 

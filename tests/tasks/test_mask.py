@@ -327,7 +327,7 @@ def test_a_test_of_which_no_token_is_known_is_refused(tmp_path: Path) -> None:
     task, model = prepared(run, tmp_path / "run")
     with pytest.raises(UserError, match="val: none of its tokens can be asked for"):
         task.score(model, "val")
-    with pytest.raises(UserError, match="val: nothing in it is asked of the model"):
+    with pytest.raises(UserError, match="val: contains no targets"):
         train(run, tmp_path / "run", quiet=True)
 
 

@@ -56,7 +56,7 @@ def test_what_is_foretold_is_what_training_holds(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(capacity, "available", lambda device: 16 * count)
     refuse_too_large(run, device=CPU)
     monkeypatch.setattr(capacity, "available", lambda device: 16 * count - 1)
-    with pytest.raises(Failure, match=rf"a model of {count:,} parameters. To train it takes .* of memory at the least"):
+    with pytest.raises(Failure, match=rf"a model of {count:,} parameters. Training it takes at least .* of memory"):
         refuse_too_large(run, device=CPU)
     monkeypatch.setattr(capacity, "available", lambda device: None)  # where nothing says it, nothing is refused
     refuse_too_large(run, device=CPU)

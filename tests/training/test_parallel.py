@@ -55,7 +55,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     for name, value in {"WORLD_SIZE": "100", "RANK": "99", "LOCAL_RANK": "99", "MASTER_ADDR": "localhost",
                         "MASTER_PORT": "1"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    says = "LOCAL_RANK=99: each process wants a GPU"
+    says = "LOCAL_RANK=99: each process needs its own GPU"
     with pytest.raises(UserError, match=says), join(torch.device("cuda"), timeout=60):
         pass
 

@@ -68,7 +68,7 @@ def test_averages_of_no_weight_are_refused(begun: Path, tmp_path: Path) -> None:
 def test_progress_that_is_no_usable_number_is_refused_by_name(begun: Path, tmp_path: Path, name: str,
                                                               value: float) -> None:
     with_state(begun, {name: value})
-    with pytest.raises(UserError, match=f"progress.{name}=.*wants a"):
+    with pytest.raises(UserError, match=f"progress.{name}=.*must be a"):
         train(run_of(tmp_path), begun, quiet=True)
 
 

@@ -82,7 +82,7 @@ def test_nothing_in_is_an_empty_array(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["vectors.txt", "a"], "a .npy or a .jsonl is wanted"), (["none/vectors.npy", "a"], "no such folder"),
+    (["vectors.txt", "a"], "must be a .npy or a .jsonl"), (["none/vectors.npy", "a"], "no such folder"),
     (["vectors.npy", "--score", "a"], "--score: has no effect with --embed"),
     (["vectors.npy", "--samples", "2", "a"], "search.best=2: has no effect with --embed"),
 ])

@@ -173,7 +173,7 @@ def test_answers_that_memory_cannot_hold_are_a_failure_of_one_line(run: Path, mo
 def test_a_line_of_ten_megabytes_is_refused_at_once_with_its_place(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = b"the dog " * 1_250_000
     began = time.process_time()
-    with pytest.raises(UserError, match=r"^stdin:2: a text of 10,000,000 characters; at most 4,194,304 are read"):
+    with pytest.raises(UserError, match=r"^stdin:2: a text of 10,000,000 characters; the limit is 4,194,304"):
         said(run, monkeypatch, stdin=b"the dog\n" + line + b"\n")
     with pytest.raises(UserError, match=r"^stdin:1: a text of"):
         said(run, monkeypatch, stdin=line, score=True)

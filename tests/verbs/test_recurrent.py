@@ -93,9 +93,9 @@ def test_the_same_command_again_changes_nothing(runs: Path) -> None:
 
 @pytest.mark.parametrize(("settings", "said"), [
     (("train.trainable=lora",),
-     "train.trainable=lora: the blocks of this model have none of train.lora.targets=q,v, so no adapter would learn; "
-     "take train.trainable=all or head"),
-    (("train.optimizer=muon",), "train.optimizer=muon: it moves the products of blocks"),
+     "train.trainable=lora: the blocks of this model have none of train.lora.targets=q,v, so there would be no "
+     "adapter; take train.trainable=all or head"),
+    (("train.optimizer=muon",), "train.optimizer=muon: this model has no separate matrices"),
     (("train.activation_checkpointing=true",), "train.activation_checkpointing: saves no memory with the blocks"),
     (("model.recurrent.bptt=4",), "model.recurrent.bptt=4: only a language model uses this"),
 ])
@@ -120,7 +120,7 @@ def test_no_published_family_is_made_of_recurrent_blocks(runs: Path, tmp_path: P
     code, _, said = regard_says("convert", runs / "tag", "--out", tmp_path / "out")
     assert code == 2
     assert "does not have model.recurrent.cell=elman" in said
-    assert said.endswith("regard alone opens this model\n")
+    assert said.endswith("only regard opens this model\n")
 
 
 @pytest.mark.parametrize(("settings", "said"), [

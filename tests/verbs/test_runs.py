@@ -171,7 +171,7 @@ def test_what_is_no_run_is_listed_with_the_reason_beside_what_is(capsys: pytest.
     Path("runs/.hidden").mkdir()
     problems = {name: record["problem"] for name, record in listed(capsys).items()}
     assert problems.pop("good") is None
-    for name, problem in {"scoreless": "scores.json: holds no JSON object", "folder": "metrics.jsonl: Is a directory",
+    for name, problem in {"scoreless": "scores.json: is not a JSON object", "folder": "metrics.jsonl: Is a directory",
                           "broken": "run.json: line 1, column 14: ", "newer": "format: the file has version 99",
                           "binary": "run.json: line 1, column 1: ", "void": "run.json: line 1, column 1: ",
                           "odd": "model.widht: no such setting; ", "empty": "an empty folder",
@@ -215,10 +215,10 @@ def test_a_folder_without_runs_is_no_mistake(capsys: pytest.CaptureFixture[str],
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["nowhere"], "nowhere: no such folder"), (["file"], "file: a file, where a folder of runs is wanted"),
+    (["nowhere"], "nowhere: no such folder"), (["file"], "file: a file, not a folder of runs"),
     (["--run", "empty"], "empty: not a run directory (it has no run.json)"),
     (["empty", "--run", "empty"], "name a folder of runs, or one run"),
-    (["empty", "nowhere"], "empty and nowhere: at most one folder is wanted, and one picture"),
+    (["empty", "nowhere"], "empty and nowhere: give at most one folder and one picture"),
     (["curves.png"], "curves.png: a picture is drawn with --plot curves.png"),
 ])
 def test_a_place_that_is_not_there_is_a_mistake(capsys: pytest.CaptureFixture[str], arguments: list[str],

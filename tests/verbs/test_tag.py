@@ -113,7 +113,7 @@ def test_a_tag_that_train_has_not_is_noted(run: Path) -> None:
 REFUSED = {
     "empty": ("", "PATH: the file is empty"),
     "columns missing": (GO + "1\tdog\tNOUN\n", "PATH:7: 3 columns, where CoNLL-U has ten with tabs between them"),
-    "ids out of order": (row(2, "dog", "NOUN"), "PATH:1: the word's id is '2', where 1 is wanted"),
+    "ids out of order": (row(2, "dog", "NOUN"), "PATH:1: the word's id is '2' instead of 1"),
     "one tag": (row(1, "dog", "NOUN") + "\n" + row(1, "cat", "NOUN"), "train: 1 different label (NOUN); two are"),
     "NUL": (row(1, "d\0g", "NOUN"), "PATH:1: NUL byte"),
 }

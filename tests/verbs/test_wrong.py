@@ -74,6 +74,6 @@ def test_an_unknown_split_and_an_unknown_folder_are_refused(run: Path, tmp_path:
         main(run, "a/b", None, 50, None, "cpu", False)
     with pytest.raises(UserError, match="no such folder"):
         main(run, "val", None, 50, tmp_path / "none" / "page.html", "cpu", False)
-    with pytest.raises(UserError, match="a folder, where a file is wanted"):
+    with pytest.raises(UserError, match="a folder, not a file"):
         main(run, "val", None, 50, tmp_path, "cpu", False)
     assert list(tmp_path.iterdir()) == []

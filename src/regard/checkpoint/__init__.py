@@ -1,9 +1,9 @@
-"""A run directory: what a run leaves, each part written whole or not at all.
+"""A run directory. Each part is written atomically.
 
     runs/NAME/  run.json  config.json  model.safetensors  tokenizer.json  metrics.jsonl  data/
                 checkpoints/step-00000500/  model.safetensors optimizer.safetensors state.json MANIFEST.json
 
-`files.py` writes one file, `folder.py` one checkpoint, `saver.py` many of them while the training goes on.
+`files.py` writes one file, `folder.py` one checkpoint, `saver.py` many of them during training.
 """
 
 from regard.checkpoint.files import read_json, read_labels, read_list, write_json, write_tensors

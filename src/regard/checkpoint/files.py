@@ -1,4 +1,4 @@
-"""One file, written whole or not at all, and through to the disk."""
+"""Write one file atomically, and flush it to the disk."""
 
 import errno
 import hashlib
@@ -32,7 +32,7 @@ DTYPES = {
 
 
 def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Written:
-    """Write a new file through to the disk. It is hashed on its way: what the disk does to it later can be told."""
+    """Write a new file and flush it to the disk. It is hashed on the way, so that later damage can be detected."""
     sha256 = hashlib.sha256()
     with open(path, "xb", opener=to_write) as file:
         for piece in pieces:
@@ -52,9 +52,9 @@ def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Written:
 def safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     """The pieces of a safetensors file: the length of the header, the header, the tensors.
 
-    The library has a writer of its own, but none that can be hashed on the way.
+    The library's own writer cannot be hashed on the way.
     """
-    # The widest numbers first: then each tensor begins at a multiple of its numbers' width.
+    # The widest types first: then each tensor begins at a multiple of its element size.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -71,7 +71,7 @@ def safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 @contextmanager
 def failing(path: Path, done: str) -> Iterator[None]:
-    """An error of the file system as one sentence about what could not be `done`."""
+    """Turn an error of the file system into one sentence that says what could not be `done`."""
     try:
         yield
     except OSError as error:
@@ -92,7 +92,7 @@ def _replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with failing(path, "saved"):
         try:
-            remove(temporary)  # of a process that was killed, or planted here
+            remove(temporary)  # left by a killed process, or put here by someone else
             write(temporary, pieces)
             os.replace(temporary, path)
             sync(path.parent)
@@ -105,14 +105,14 @@ def _replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     content = _parsed(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: holds no JSON object")
+        raise UserError(f"{path}: is not a JSON object")
     return content
 
 
 def read_list(path: Path) -> list[Any]:
     content = _parsed(path)
     if not isinstance(content, list):
-        raise UserError(f"{path}: holds no JSON list")
+        raise UserError(f"{path}: is not a JSON list")
     return content
 
 
@@ -122,14 +122,14 @@ def read_labels(path: Path) -> list[str]:
         case {"labels": [*labels]} if labels and all(isinstance(label, str) for label in labels):
             if len(set(labels)) == len(labels):
                 return labels
-    raise UserError(f"{path}: damaged: wants the names of the labels, no two alike")
+    raise UserError(f"{path}: damaged: must be the names of the labels, all different")
 
 
 def _parsed(path: Path) -> Any:
     try:
         with open(path, encoding="utf-8", opener=to_read) as file:
             if os.fstat(file.fileno()).st_size > LARGEST_JSON:
-                raise UserError(f"{path}: is larger than {amount(LARGEST_JSON)}, which no such file is")
+                raise UserError(f"{path}: is larger than {amount(LARGEST_JSON)}, too large for a file of regard")
             return json.load(file)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error

@@ -1,6 +1,6 @@
-"""A checkpoint: a folder that is there whole, or not there.
+"""A checkpoint: a folder that is written atomically.
 
-It is written beside its place, the manifest last; all of it is brought to the disk; then one rename puts it there.
+It is written to a temporary folder, the manifest last, and flushed to the disk; then one rename puts it in place.
 """
 
 import json
@@ -35,14 +35,14 @@ MAX_CHECKPOINT_MANIFEST_BYTES = 1 << 16  # bytes of a manifest
 
 
 class Checkpoint:
-    """A folder `step-…`, good or not: `verify` tells."""
+    """A folder `step-…`, valid or not: see `verify`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.step = int(folder.name.removeprefix("step-"))
 
     def verify(self) -> str | None:
-        """What is wrong with it, or None. Every byte is read."""
+        """The reason why it is damaged, or None. Reads every byte."""
         try:
             _check_names(self.folder)
             manifest = _manifest(self.folder / MANIFEST)
@@ -64,20 +64,20 @@ class Checkpoint:
         return load_file(self.folder / "optimizer.safetensors")
 
     def state(self) -> dict[str, Any]:
-        """What was saved as the state."""
+        """The content of state.json."""
         state = read_json(self.folder / "state.json")
         del state["format"]
         return state
 
     @staticmethod
     def all(run: Path) -> list["Checkpoint"]:
-        """Those of a run, the newest first, whether good or not."""
+        """The checkpoints of a run, the newest first, valid or not."""
         folders = [f for f in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", f.name)]
         return sorted(map(Checkpoint, folders), key=lambda c: -c.step)
 
 
 def newest(run: Path, *, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest that is whole. What is wrong with each that was passed over is said."""
+    """The newest undamaged checkpoint. Reports the damage of each newer one."""
     refused = []
     found = None
     for checkpoint in Checkpoint.all(run):
@@ -93,7 +93,7 @@ def newest(run: Path, *, say: Callable[[str], None]) -> Checkpoint | None:
 
 def save_checkpoint(run: Path, step: int, *, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
                     state: Mapping[str, Any]) -> Checkpoint:
-    """Write a checkpoint. If that fails, all is left as it was."""
+    """Write a checkpoint. If that fails, nothing changes."""
     final = run / "checkpoints" / f"step-{step:08d}"
     content = {"format": FORMAT, "step": step, **state}
     assert content["step"] == step
@@ -111,19 +111,19 @@ def save_checkpoint(run: Path, step: int, *, weights: Mapping[str, Tensor], opti
 
 
 def prune(run: Path, keep: int, also: Collection[int] = ()) -> None:
-    """Delete all but the newest and the steps in `also`, once the newest has been read back and found whole."""
+    """Delete all but the `keep` newest and the steps in `also`, after reading the newest back and verifying it."""
     checkpoints = Checkpoint.all(run)
     if checkpoints and checkpoints[0].verify() is None:
         retire(checkpoints[0], keep, also)
 
 
 def retire(whole: Checkpoint, keep: int, also: Collection[int] = ()) -> None:
-    """Delete what is older than a checkpoint known to be whole, but for the newest `keep` and the steps in `also`."""
+    """Delete checkpoints older than a verified one, but keep the newest `keep` and the steps in `also`."""
     parent = own_folder(whole.folder.parent)
     upto = [checkpoint for checkpoint in Checkpoint.all(parent.parent) if checkpoint.step <= whole.step]
     for old in upto[keep:]:
         if old.step not in also:
-            # Renamed first: a folder half deleted must not look like a checkpoint.
+            # Rename it first: a half deleted folder must not look like a checkpoint.
             with failing(old.folder, "deleted"):
                 os.replace(old.folder, old.folder.with_name(f".{old.folder.name}.old"))
     _clear(parent)
@@ -140,7 +140,7 @@ def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
 
 
 def versions() -> dict[str, str]:
-    """Of all that a run's numbers depend on."""
+    """The versions of everything that a run's numbers depend on."""
     return {"regard": regard.__version__, "torch": torch.__version__, "python": platform.python_version(),
             "numpy": np.__version__}
 
@@ -150,7 +150,7 @@ def versions() -> dict[str, str]:
 
 @contextmanager
 def _beside(final: Path) -> Iterator[Path]:
-    """A new folder to write in, gone afterwards whatever happens, unless it was moved into place."""
+    """A new folder to write in. It is deleted afterwards, unless it was moved into place."""
     temporary = final.with_name(f".{final.name}.new")
     temporary.mkdir()
     try:
@@ -160,7 +160,7 @@ def _beside(final: Path) -> Iterator[Path]:
 
 
 def _put(folder: Path, final: Path) -> None:
-    """Into its place, and what was there out of it. A kill between the two leaves neither, and the older ones."""
+    """Replace the final folder. A kill between the two renames leaves neither, but the older checkpoints."""
     old = final.with_name(f".{final.name}.old")
     if os.path.lexists(final):
         os.replace(final, old)
@@ -176,7 +176,7 @@ def _put(folder: Path, final: Path) -> None:
 
 
 def _clear(parent: Path) -> None:
-    """Delete what was given up, here or by a run that was killed inside a save."""
+    """Delete temporary folders of saves that failed or were killed."""
     for folder in parent.glob(".step-*"):
         with suppress(OSError):
             remove(folder)
@@ -193,13 +193,13 @@ def _text(manifest: Mapping[str, Written]) -> bytes:
     return json.dumps(manifest, indent=1).encode()
 
 
-# Verifying: each raises a sentence that begins with the file.
+# Verifying. Each error begins with the file.
 
 
 def _check_names(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         if path.name in (*PARTS, MANIFEST):
-            if not path.is_file():  # a pipe would be waited for without end
+            if not path.is_file():  # reading a pipe would block
                 raise UserError(f"{path}: not a file")
         elif not path.name.startswith("."):  # the system's own (.DS_Store, .nfs0001): nothing here reads them
             raise UserError(f"{path}: not part of a checkpoint")
@@ -211,7 +211,7 @@ def _manifest(path: Path) -> dict[str, Written]:
     manifest = read_json(path)
     for name, about in manifest.items():
         if name not in PARTS:
-            raise UserError(f"{path}: names {name!r}, which is no part of a checkpoint")
+            raise UserError(f"{path}: lists {name!r}, which is not part of a checkpoint")
         match about:
             case {"size": int(), "sha256": str(), **more} if not more:
                 continue
@@ -220,8 +220,8 @@ def _manifest(path: Path) -> dict[str, Written]:
         raise UserError(f"{path}: does not name {missing[0]}")
     with open(path, "rb", opener=to_read) as file:
         content = file.read()
-    if _text(manifest) != content:  # a key twice, a word too many, a space
-        raise UserError(f"{path}: not as it was written")
+    if _text(manifest) != content:  # a key twice, an extra word or space
+        raise UserError(f"{path}: was changed after it was written")
     return manifest
 
 

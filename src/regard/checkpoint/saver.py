@@ -1,4 +1,4 @@
-"""Checkpoints written while the training goes on."""
+"""Write checkpoints in the background during training."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -19,19 +19,19 @@ GRAIN = 64  # bytes: where each buffer begins
 
 
 class Saver:
-    """Saves checkpoints in a thread; one is under way at a time, and an error of it is raised by the next call.
+    """Saves checkpoints in a thread, one at a time; the next call raises an error of the last one.
 
         with Saver(run, keep=2) as saver:
             saver.save(step, weights=named_tensors(model), optimizer=…, state={…}, also=[best_step])
 
-    The tensors may be changed as soon as `save` returns. `room` is how many bytes of them lie on a GPU: memory to copy
-    them into is found at once then, and not by the first save, which would be held up for a second by it.
+    The tensors may be changed as soon as `save` returns. `room` is the number of their bytes on a GPU: memory for the
+    copies is then pinned at the start, because pinning it in the first save would pause training for a second.
     """
 
     seconds = 0.0
-    """How long the last checkpoint took to write, read back and hash."""
+    """Seconds that the last checkpoint took to write, read back and hash."""
     stalled = 0.0
-    """How long the last `save` held its caller."""
+    """Seconds that the last `save` paused its caller."""
 
     def __init__(self, run: Path, *, keep: int, room: int = 0) -> None:
         self.run, self.keep = run, keep
@@ -44,7 +44,7 @@ class Saver:
              state: Mapping[str, Any], also: Collection[int] = ()) -> None:
         """Take a copy and write it in the background; then delete all but the newest and the steps in `also`."""
         began = time.monotonic()
-        self.wait()  # the thread reads the very buffers that are filled next
+        self.wait()  # the thread reads the buffers that are filled next
         copies = {name: _copy(tensors, self.buffers[name], self.room)
                   for name, tensors in (("weights", weights), ("optimizer", optimizer))}
         ready = _recorded([*weights.values(), *optimizer.values()])
@@ -52,7 +52,7 @@ class Saver:
         self.stalled = time.monotonic() - began
 
     def wait(self) -> None:
-        """Until everything is on the disk."""
+        """Wait until everything is on the disk."""
         if self.pending is not None:
             futures.wait([self.pending])  # if this is interrupted, it is still pending
             done, self.pending = self.pending, None
@@ -78,20 +78,20 @@ class Saver:
         except Exception as lost:
             if error is None:
                 raise
-            error.add_note(str(lost))  # what ended the run is what it ends with
+            error.add_note(str(lost))  # the run ends with the first error
         finally:
             self.pool.shutdown()
 
 
 class _Room:
-    """Memory of the host that a GPU can write to beside its work, pinned in one piece: many pieces take longer."""
+    """Pinned host memory, to which a GPU copies in the background; in one piece, because many pieces take longer."""
 
     def __init__(self, size: int) -> None:
         self.memory = torch.empty(size, dtype=torch.uint8, pin_memory=size > 0)
         self.taken = 0
 
     def like(self, tensor: Tensor) -> Tensor:
-        """A buffer for a tensor; on its own where there is no room left."""
+        """A buffer for a tensor; separate memory if there is no room left."""
         start = -(-self.taken // GRAIN) * GRAIN
         if not tensor.is_cuda or start + tensor.nbytes > len(self.memory):
             return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
@@ -100,10 +100,10 @@ class _Room:
 
 
 def _copy(tensors: Mapping[str, Tensor], buffers: dict[str, Tensor], room: _Room) -> dict[str, Tensor]:
-    """The tensors in the memory of the host, in buffers that are kept: to pin memory is slow.
+    """Copy the tensors into host memory, in reused buffers: pinning memory is slow.
 
-    A copy from a GPU has only been asked for when this returns. It is in the current stream, as what comes next is:
-    the kernels of the next step run when it is done.
+    Copies from a GPU are asynchronous: they are only queued when this returns. They are in the current stream, so the
+    kernels of the next step run after them.
     """
     for name in buffers.keys() - tensors.keys():
         del buffers[name]
@@ -116,7 +116,7 @@ def _copy(tensors: Mapping[str, Tensor], buffers: dict[str, Tensor], room: _Room
 
 
 def _recorded(tensors: list[Tensor]) -> list[torch.cuda.Event]:
-    """For each GPU an event that comes when all it has been asked for so far is done."""
+    """An event for each GPU, after all work queued so far."""
     devices = {tensor.device for tensor in tensors if tensor.is_cuda}
-    # One that blocks: a thread that spins would take a core from the training.
+    # Blocking events: a thread that spins would take a core from the training.
     return [torch.cuda.current_stream(device).record_event(torch.cuda.Event(blocking=True)) for device in devices]

@@ -1,4 +1,4 @@
-"""The tensors of a model by name, out of it and into it."""
+"""The tensors of a model by name: read them, and load them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ __all__ = ["load_weights", "named_tensors", "refuse_misfits", "refuse_not_finite
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every tensor once, where it lies, under the first of its names: safetensors knows no sharing."""
+    """Every tensor once, without a copy, under the first of its names: safetensors has no shared tensors."""
     again = ({name for name, _ in model.named_parameters(remove_duplicate=False)}
              - {name for name, _ in model.named_parameters()})
     again |= {name for name, _ in model.named_buffers(remove_duplicate=False)} - {n for n, _ in model.named_buffers()}
@@ -22,16 +22,16 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str) -> None:
-    """Every tensor into its place."""
+    """Load every tensor into the model."""
     refuse_misfits(named_tensors(model), tensors, origin=origin)
     model.load_state_dict(dict(tensors), strict=False)
 
 
 def refuse_misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, origin: str) -> None:
-    """What is missing, left over or of another shape is named."""
+    """Refuse tensors that are missing, left over or of another shape, and name them."""
     wrong = [f"{name}: {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
              for name in wanted.keys() & tensors.keys() if tensors[name].shape != wanted[name].shape]
-    wrong += [f"{name}: {str(tensors[name].dtype).removeprefix('torch.')}, which is no kind of weight"
+    wrong += [f"{name}: {str(tensors[name].dtype).removeprefix('torch.')}, which is not a type of weights"
               for name in wanted.keys() & tensors.keys()
               if tensors[name].is_floating_point() != wanted[name].is_floating_point()]
     wrong += [f"{name}: missing" for name in wanted.keys() - tensors.keys()]
@@ -42,14 +42,14 @@ def refuse_misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], 
 
 
 def refuse_not_finite(tensors: Mapping[str, Tensor], *, origin: str) -> None:
-    """A number that is none makes every answer worthless, and is noticed in none."""
+    """Refuse values that are not finite: they make every answer wrong, without an error."""
     for name, tensor in tensors.items():
-        # A sum is finite faster than each number is; where it is not, it may only have overflowed.
+        # Summing is faster than checking each number; if the sum is not finite, it may only have overflowed.
         if tensor.is_floating_point() and not (tensor.sum(dtype=torch.float32).isfinite() or tensor.isfinite().all()):
-            raise UserError(f"{origin}: damaged: {name} has values that are not finite; train or convert it anew")
+            raise UserError(f"{origin}: damaged: {name} has values that are not finite; train or convert it again")
 
 
 def write_model(run: Path, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    """The finished model, in the layout other tools know."""
+    """Write the finished model, in the layout of other tools."""
     write_tensors(run / "model.safetensors", weights)
     write_json(run / "config.json", config)

@@ -22,21 +22,21 @@ class Backbone:
     """A model to start from."""
 
     task: str
-    """What it was trained for; `encode` where nobody says."""
+    """Its task; `encode` if unknown."""
     tower: Tower
     tokens: Path
     """Where `Tokenizer.load` finds the tokenizer."""
     longest: int
-    """Tokens of a text that it reads at the most."""
+    """The most tokens of a text that it reads."""
     weights: Mapping[str, Tensor]
-    """By our names: `encoder.…`; where they are there `head.hidden.…`, BERT's "pooler", and `words.…`, by which
-    blanks are filled; and the output that the next model does not want."""
+    """By our names: `encoder.…`; if present, `head.hidden.…`, BERT's "pooler", and `words.…`, the output layer for
+    blanks; and the head, which the next model does not use."""
 
 
 def backbone_of(place: Path) -> Backbone:
     """The model of a run that has ended, or that others have published."""
     if not place.is_dir():
-        raise UserError(f"{place}: no such folder; a run or a Hugging Face directory is wanted")
+        raise UserError(f"{place}: no such folder; give a run or a Hugging Face directory")
     if not (place / "run.json").is_file():
         published = read_directory(place)
         task = "mask" if published.shape.kind == "sentences" else published.shape.kind

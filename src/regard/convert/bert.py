@@ -10,7 +10,7 @@ __all__ = ["ACTIVATIONS", "BERT", "CONSTANTS", "KEYS", "SILENT", "body", "lacks"
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu",
                "silu": "silu", "swish": "silu"}
-# What acts in training alone, or belongs to heads that regard does not have, or to the code of old versions.
+# Keys that act only in training, or belong to heads that regard does not have, or to the code of old versions.
 SILENT = frozenset({
     "_num_labels", "classifier_dropout", "directionality", "gradient_checkpointing", "num_labels", "output_past",
     "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",

@@ -49,8 +49,8 @@ class Published:
 
     def __post_init__(self) -> None:
         if len(self.tokens) > self.vocabulary:
-            raise UserError(f"the tokenizer has {len(self.tokens):,} tokens, the model vectors for "
-                            f"{self.vocabulary:,} alone: they do not belong together")
+            raise UserError(f"the tokenizer has {len(self.tokens):,} tokens, but the model only has "
+                            f"vectors for {self.vocabulary:,}: they do not belong together")
 
     @property
     def tower(self) -> Tower:
@@ -146,7 +146,7 @@ def pad_of(config: Mapping[str, Any], family: Family, *, origin: str) -> int:
     if (pad := config.get("pad_token_id")) is None:
         return family.pad
     if not isinstance(pad, int) or isinstance(pad, bool) or not 0 <= pad < vocabulary_of(config, origin=origin):
-        raise UserError(f"{origin}: pad_token_id={shown(pad)}: wants the id of a token")
+        raise UserError(f"{origin}: pad_token_id={shown(pad)}: must be the id of a token")
     return pad
 
 
@@ -172,7 +172,7 @@ def _refuse_kinds(tensors: Mapping[str, Tensor], folder: Path) -> None:
 def vocabulary_of(config: Mapping[str, Any], *, origin: str) -> int:
     size = config.get("vocab_size")
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise UserError(f"{origin}: vocab_size={shown(size)}: wants how many tokens there are")
+        raise UserError(f"{origin}: vocab_size={shown(size)}: must be the number of tokens")
     return size
 
 
@@ -180,14 +180,14 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
                  family: Family | None = None, cheap: int = CHEAP) -> None:
     """Refuse sizes that are far from those of the tensors, before anything is made of them.
 
-    What is wrong by less costs little to build, and is then named with the shapes of both sides.
+    A smaller mismatch costs little to build, and the error then names the shapes of both sides.
     """
     whole, heads = canonical(tower), tower.heads if tower.recurrent is None else 1
     key = {ours: theirs for theirs, ours in family.keys.same.items()} if family else {}
     depth = max(tower.depth, whole.depth)
     if depth > len(tensors):
         raise UserError(f"{origin}: {key.get('depth', 'model.depth')}={shown(depth)}: its files hold "
-                        f"{len(tensors):,} tensors, too few for so many blocks")
+                        f"{len(tensors):,} tensors, too few for that many blocks")
     longest = max((max(tensor.shape) for tensor in tensors.values() if tensor.ndim and tensor.numel()), default=0)
     sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "head_widths": sum(whole.head_widths),
              "kv_heads": whole.kv_heads or 1, "ffn_width": whole.ffn_width or 1,

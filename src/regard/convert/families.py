@@ -36,7 +36,7 @@ def family_of(shape: Shape) -> Family | None:
 
 
 def why_none(shape: Shape) -> str:
-    """What the nearest family has no word for."""
+    """The reason why the model fits no family: the settings that the nearest family lacks."""
     if not (there := _with(shape.kind)):
         return f"regard knows no family of models that {shape.kind}"
     family = min(there, key=lambda family: len(family.unsaid(shape)))

@@ -1,4 +1,4 @@
-"""A family of published models: a table of names, a map of settings, and what its files may hold besides."""
+"""A family of published models: a table of names, a map of settings, and other keys that its files may have."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -55,7 +55,7 @@ class Family:
     """By the kind of model."""
     rules: Callable[[Shape], list[Rule]]
     prefix: str
-    """Of the names of the body's tensors; a file of the body alone leaves it out, and OpenAI's own of GPT-2 do."""
+    """The prefix of the backbone's tensor names; a file with only the backbone, like OpenAI's GPT-2, leaves it out."""
     outside: tuple[str, ...] = ("lm_head.",)
     """How the names of other tensors begin."""
     constants: str
@@ -66,9 +66,9 @@ class Family:
     lacks: Callable[[Tower], list[str]] = lambda tower: []
     """Settings that have a key, but not for this value."""
     pad: int = 0
-    """The id of padding where a config does not say it."""
+    """The default id of padding."""
     preset: str | None = None
-    """The named shape that this family's towers are said to start from: of equal towers it tells whose they are."""
+    """The preset that this family's towers get: it tells apart families with equal towers."""
 
     # Configs
 
@@ -96,13 +96,13 @@ class Family:
                 tower = replaced(tower, {name: values[0]})
             elif of(tower, name) not in values:
                 raise UserError(f"{origin}: {name}={shown(of(tower, name))}: for {self.heads[kind].architecture} "
-                                f"regard has {', '.join(map(shown, values))} alone")
+                                f"regard only supports {', '.join(map(shown, values))}")
         if kind == "encode" and not any(re.search(r"(^|\.)pooler\.", name) for name in names):
             tower = replaced(tower, {"head.hidden": "none"})
         return tower
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        """What config.json says of a model, but for its labels and its other special tokens."""
+        """The content of config.json, without the labels and other special tokens."""
         about = {"architectures": [self.heads[shape.kind].architecture], "model_type": self.name,
                  "vocab_size": shape.vocabulary}
         if shape.kind == "language":

@@ -36,11 +36,11 @@ class Keys:
     twins: Mapping[str, str]
     """A key of theirs that must agree with another: we have one setting for both."""
     only: Mapping[str, Any]
-    """Keys that we have no setting for, with the one value that says what we do."""
+    """Keys that we have no setting for, with the only value that we support."""
     absent: Mapping[str, Any]
-    """What it means that a key is not there."""
+    """The values of missing keys."""
     silent: frozenset[str] = frozenset()
-    """Keys that say nothing about the numbers, besides those of every family."""
+    """Keys that do not affect the numbers, in addition to those of every family."""
 
     def tower(self, config: Mapping[str, Any], *, origin: str) -> Tower:
         """The tower that a config asks for."""
@@ -88,7 +88,7 @@ class Keys:
                                                    "delete it there")
         for key, value in self.only.items():
             if asked.get(key, value) != value:
-                raise _refusal(key, asked[key], origin, f"regard has {shown(value)} alone")
+                raise _refusal(key, asked[key], origin, f"regard only supports {shown(value)}")
         for twin, key in self.twins.items():
             if asked.get(twin, asked[key]) != asked[key]:
                 raise _refusal(twin, asked[twin], origin, f"{key} is {shown(asked[key])}, and regard has one setting "
@@ -103,9 +103,9 @@ class Keys:
 
 
 def canonical(tower: Tower) -> Tower:
-    """Of all spellings of one decoder the same: what is derived is said, and what does not act on it is left out.
+    """The canonical settings of a decoder: derived values are explicit, and settings without effect are removed.
 
-    A dropout does not: it acts in training alone.
+    Dropout has no effect here: it acts only in training.
     """
     width, heads, default = tower.width, tower.heads, Tower()
     turned = tower.positions in ("sinusoidal", "rotary")

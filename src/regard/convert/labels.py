@@ -28,7 +28,7 @@ def read(config: Mapping[str, Any], tensors: Mapping[str, Tensor], kind: str, *,
     said = config.get("id2label") or {str(id): f"LABEL_{id}" for id in range(count)}
     names = [said.get(str(id)) for id in range(count)] if isinstance(said, dict) and len(said) == count else []
     if not all(isinstance(name, str) for name in names) or len({*map(str, names)}) != count:
-        raise UserError(f"{origin}: id2label: wants a name for each of the {count} labels, no two alike")
+        raise UserError(f"{origin}: id2label: must name each of the {count} labels, all different")
     if problem == SEVERAL and (wrong := next((name for name in map(str, names) if "," in name), None)):
         raise UserError(f"{origin}: id2label: {shown(wrong)} has a comma, which stands between the labels of a text; "
                         "call it otherwise there")

@@ -28,7 +28,7 @@ KEYS = Keys(
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with what transformers puts into a table of its own, by its version under two names, beside the rest."""
+    """A config with the rotary settings at the top level; transformers nests them, by version under two names."""
     flat = dict(config)
     for name in ("rope_scaling", "rope_parameters"):
         if isinstance(flat.get(name), dict):

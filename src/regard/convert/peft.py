@@ -20,14 +20,14 @@ from regard.settings.schema import Run
 
 __all__ = ["FOLDER", "write_adapter"]
 
-FOLDER = "adapter"  # of a run; beside its model, transformers would add them to what already has them
+FOLDER = "adapter"  # of a run; in the model's own folder, transformers would add them to a model that has them merged
 TASKS = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "language": "CAUSAL_LM"}
 PLACES = {"q": 0, "k": 1, "v": 2}  # among the products that our `qkv` is made of
 PREFIX = "base_model.model."  # of all names: PEFT wraps the model twice
 
 
 def write_adapter(folder: Path, run: Run, sizes: Mapping[str, int], weights: Mapping[str, Tensor]) -> bool:
-    """What a run has learned besides the model it started from, if PEFT has a word for it: adapters and the head."""
+    """Write the weights that a run has added to its source model, if PEFT supports them: adapters and the head."""
     rules = _rules(folder, run, sizes)
     found = {(rules.get(f"{layer}.weight"), part): pair for (layer, part), pair in adapters(weights).items()}
     if not rules or any(rule is None or rule.turned for rule, _ in found):
@@ -46,7 +46,7 @@ def write_adapter(folder: Path, run: Run, sizes: Mapping[str, int], weights: Map
 
 
 def _rules(folder: Path, run: Run, sizes: Mapping[str, int]) -> Mapping[str, Rule]:
-    """From our names to the family's; none where PEFT does not know such a model, or nobody but us does."""
+    """From our names to the family's; empty if PEFT does not support such a model, or no family has its shape."""
     if run.task not in TASKS:
         return {}
     shape = Shape.of(run, sizes, pad=Tokenizer.load(folder / "tokenizer.json").pad)
@@ -60,13 +60,13 @@ def _config(run: Run, adapted: list[str], whole: list[str]) -> dict[str, Any]:
         "peft_type": "LORA", "task_type": TASKS[run.task], "base_model_name_or_path": how.init_from,
         "r": how.lora.rank, "lora_alpha": how.lora.alpha, "lora_dropout": 0.0, "bias": "none",
         "fan_in_fan_out": False, "inference_mode": True,
-        # By their full names: the last part alone, such as `dense`, may be that of others, too.
+        # By their full names: just the last part, such as `dense`, may match others, too.
         "target_modules": sorted({name.partition(".lora_")[0] for name in adapted}),
         "modules_to_save": sorted({_module(name, beside=adapted[0]) for name in whole}) or None}
 
 
 def _module(name: str, *, beside: str) -> str:
-    """What PEFT keeps whole: a part of the body, or all that stands on it, which it knows by itself as `classifier`.
+    """The module that PEFT saves whole: a part of the backbone, or the head, which PEFT calls `classifier`.
 
     >>> [_module(name, beside="bert.a.weight") for name in ("bert.pooler.dense.bias", "classifier.dense.bias")]
     ['bert.pooler.dense', 'classifier']

@@ -22,7 +22,7 @@ KEYS = replace(
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """As Llama's, and without the list that names each layer where all are alike."""
+    """Like Llama's, without the list of layer types if all are the same."""
     flat = llama.plain(config)
     layers = flat.get("layer_types")
     if isinstance(layers, list) and all(layer == "full_attention" for layer in layers):

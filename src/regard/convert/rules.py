@@ -27,7 +27,7 @@ class Rule:
     turned: bool = False
     """Whether theirs is the transpose."""
     unread: int = 0
-    """So many rows that theirs has before ours, which nothing depends on."""
+    """The number of unused rows that theirs has before ours."""
 
     def joined(self, theirs: Mapping[str, Tensor]) -> Tensor:
         parts = [theirs[name].T if self.turned else theirs[name][self.unread :] for name in self.theirs]
@@ -66,9 +66,9 @@ class Table:
         self.our_shapes = named_tensors(model)
         self.rules = {rule.ours: rule for rule in rules}
         assert len(self.rules) == len(rules), "a tensor of ours is in two rules"
-        alone = self.rules.keys() ^ self.our_shapes.keys()
-        assert not alone, f"in the rules or in the model alone: {alone}"
-        # Taking ours apart fails where the rows do not add up to it.
+        unmatched = self.rules.keys() ^ self.our_shapes.keys()
+        assert not unmatched, f"only in the rules or only in the model: {unmatched}"
+        # Splitting ours fails if the rows do not add up.
         parts = [part for name, rule in self.rules.items() for part in rule.parted(self.our_shapes[name]).items()]
         self.their_shapes = dict(parts)
         assert len(self.their_shapes) == len(parts), "a tensor of theirs is in two rules"

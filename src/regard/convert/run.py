@@ -34,8 +34,8 @@ from regard.tasks.traits import defaults
 
 __all__ = ["export_run", "finish", "import_run", "saved"]
 
-NATIVE = "regard"  # the model_type of what belongs to no family
-LABELS = "labels.json"  # of a run of labels: their names, as the task reads them
+NATIVE = "regard"  # the model_type of a model of no family
+LABELS = "labels.json"  # the names of the labels, in a run with labels
 KNOWN = sorted({kind for family in FAMILIES.values() for kind in family.heads} - {"sentences"})
 ROW = 1_024  # tokens of a row to be evaluated: a published model may reach much further than memory does
 
@@ -85,7 +85,7 @@ def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
 
 def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Sequence[Path] = (),
                precision: torch.dtype | None = None) -> Published:
-    """Published weights become a run directory, which other tools go on to open. `data` is what it is evaluated on."""
+    """Convert published weights to a run directory, which other tools still open. `data`: to evaluate on."""
     published = read_directory(source, tokens) if source.is_dir() else read_llama2c(source, tokens)
     published.ours(origin=str(source))  # what does not fit is named before anything is written
     published = _in(published, precision)
@@ -117,8 +117,8 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
         manifest.check(source, *manifest.ANSWERING)
     run = from_json(read_json(source / "run.json"))
     if run.task not in KNOWN:
-        raise UserError(f"{source}: is of the task {run.task}; regard knows families of models that "
-                        f"{', '.join(KNOWN)} alone")
+        raise UserError(f"{source}: is of the task {run.task}; regard only knows families of models that "
+                        f"{', '.join(KNOWN)}")
     tokens, labels = Tokenizer.load(source / "tokenizer.json"), _labels(source)
     sizes, ours = saved(source, run)
     table = ours.get("encoder.tokens.table.weight", ours.get("tokens.table.weight"))
@@ -126,7 +126,7 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
     shape = Shape.of(run, {"vocabulary": len(table), "labels": len(labels), **sizes}, pad=tokens.pad)
     family = family_of(shape)
     if family is None:
-        raise UserError(f"{source}: {why_none(shape)}; regard alone opens this model")
+        raise UserError(f"{source}: {why_none(shape)}; only regard opens this model")
     theirs = family.table(shape).theirs(ours)
     published = _in(Published(family, shape, theirs, tokens, labels, run.data.multi_label, run.data.max_tokens),
                     precision)

@@ -19,7 +19,7 @@ WORDS: dict[str, Pool] = {"cls": "first", "mean": "mean"}  # as newer versions s
 
 
 def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
-    """The shape with what they say of vectors, and how many tokens of a text are read; nothing where there are none."""
+    """The shape with the settings of sentence-transformers' files, and the most tokens of a text, if they exist."""
     if not (folder / "modules.json").is_file():
         return shape, None
     pool, normalize = shape.tower.head.pool, False
@@ -39,7 +39,7 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
 
 
 def _refuse_changes(folder: Path) -> None:
-    """What is done to a text before the tokenizer has it, vectors depend on."""
+    """Refuse changes to a text before tokenization: the vectors depend on them."""
     place = folder / "sentence_bert_config.json"
     if _said(place).get("do_lower_case") is True:
         raise UserError(f"{place}: do_lower_case=true: regard leaves that to the tokenizer; if it does so, say false")
@@ -60,7 +60,7 @@ def _pool(place: Path) -> Pool:
     said += [WORDS[word] for word in [config.get("pooling_mode")] if isinstance(word, str) and word in WORDS]
     others = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     if len(said) != 1 or len(others) > 1:
-        raise UserError(f"{place}: regard makes one vector of a text by its first token or by the mean of all, alone")
+        raise UserError(f"{place}: regard only pools by the first token or by the mean of all")
     return said[0]
 
 

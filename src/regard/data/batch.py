@@ -1,6 +1,6 @@
-"""Which examples make up which batch: a pure function of the seed and the step.
+"""The examples of each batch: a pure function of the seed and the step.
 
-So a place in the data is one integer, ranks can share a batch, and a run can go on with other ranks.
+So a place in the data is one integer, ranks can share a batch, and a run can resume with another number of ranks.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,20 @@ from torch import Tensor
 
 __all__ = ["Batch", "BatchSampler", "BatchSpec"]
 
-MOST_LENGTHS = 512  # different ones that are weighed against each other
+MOST_LENGTHS = 512  # different lengths that the dynamic program considers
 
 
-B = TypeVar("B", bound="Batch")  # not Self: the shape checker of the tests does not know it yet
+B = TypeVar("B", bound="Batch")  # not Self: the tests' shape checker does not support it yet
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one shape each, and how many things each term of the loss counts. Tasks add their fields."""
+    """The tensors of a batch, and the count for each term of the loss. Tasks add their fields."""
 
     counts: dict[str, int]
 
     def ready(self: B, device: torch.device) -> B:
-        """The same batch where a copy to the device can run beside the work."""
+        """The batch in pinned memory, so that its copy to the device overlaps with computation."""
         return self.map(Tensor.pin_memory) if device.type == "cuda" else self
 
     def to(self: B, device: torch.device) -> B:
@@ -43,7 +43,7 @@ class Batch:
         return {name: value for name, value in named if isinstance(value, Tensor)}
 
     def pieces(self: B, count: int) -> list[B]:
-        """The same rows in so many parts, as equal as can be. Their counts are those of the whole."""
+        """The same rows in `count` parts of nearly equal size. Their counts are those of the whole batch."""
         count = min(count, min(len(tensor) for tensor in self.tensors().values()))
         parts = {name: tensor.tensor_split(count) for name, tensor in self.tensors().items()}
         chosen: list[dict[str, Any]] = [{name: part[i] for name, part in parts.items()} for i in range(count)]
@@ -52,13 +52,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """The examples of one batch and the shape they are padded to: `rows` × `length`, whoever is missing left empty."""
+    """The examples of one batch and the shape they are padded to: `rows` × `length`; missing rows stay empty."""
 
     indices: NDArray[np.int64]
     rows: int
     length: int
     epoch: int = 0
-    """How often all examples came before: what is cut from one long text is cut elsewhere the next time."""
+    """The epoch: rows of a long text are cut at other places in each epoch."""
 
     def share(self, rank: int, size: int) -> "BatchSpec":
         """The part of one rank of `size`."""
@@ -123,7 +123,7 @@ def _bounds(lengths: NDArray[np.int64], shapes: int) -> list[int]:
     ([10, 30], [4, 10, 30])
     """
     padded, counts = np.unique(np.minimum(lengths + lengths % 2, lengths.max()), return_counts=True)
-    if len(padded) > MOST_LENGTHS:  # very long texts: near lengths are one
+    if len(padded) > MOST_LENGTHS:  # very long texts: merge similar lengths
         padded = padded[np.linspace(0, len(padded) - 1, MOST_LENGTHS).astype(int)]
         counts = np.histogram(lengths, bins=[0, *(padded + 1)])[0]
     below = np.concatenate([[0], np.cumsum(counts)])

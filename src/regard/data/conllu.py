@@ -1,8 +1,8 @@
-"""Files of words with a tag beside each: CoNLL-U, and the plainer columns that came before it.
+"""Files of tagged words: CoNLL-U, and the simpler column formats before it.
 
 CoNLL-U (universaldependencies.org/format.html) has ten columns with tabs between them, comments after `#`, and a blank
 line after each sentence. A range such as `3-4` stands before the words that a written one is made of, and an empty node
-such as `5.1` for a word that nobody wrote: both are skipped, and the words themselves are kept.
+such as `5.1` for an omitted word: both are skipped, and the words themselves are kept.
 
 Other files have a word and at the end of its line its tag, with spaces or a tab between them; `-DOCSTART-` is no word.
 """
@@ -32,7 +32,7 @@ NO_BREAK = "\u00a0"  # the space inside a word: those between words are plain on
 
 
 class Tagged(NamedTuple):
-    """A sentence: its words, and the tag of each. A space inside of either has become one that does not break."""
+    """A sentence: its words, and the tag of each. A space inside a word or tag is replaced by a no-break space."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -40,7 +40,7 @@ class Tagged(NamedTuple):
 
 @dataclass(frozen=True)
 class Treebank:
-    """Splits by name (`train`, `val`, and every `test…` as it was called), and what the user should know."""
+    """Splits by name (`train`, `val`, and every `test…` under its own name), and notes for the user."""
 
     splits: Mapping[str, Sequence[Tagged]]
     notes: tuple[str, ...]
@@ -58,8 +58,8 @@ def read_treebank(paths: Sequence[Path], *, column: str | None = None, held_out:
     if "val" not in splits:
         train = splits["train"]
         if len(train) < 2:
-            raise UserError(f"{files['train']}: a single sentence; two are the least, one to train on and one to "
-                            "measure by")
+            raise UserError(f"{files['train']}: only one sentence; at least two are needed, one to train on and one to "
+                            "measure on")
         count = min(max(round(len(train) * held_out), 1), len(train) - 1)
         splits = {"train": train[:-count], "val": train[-count:], **{s: splits[s] for s in splits if s != "train"}}
         last = "sentence" if count == 1 else f"{count:,} sentences"
@@ -71,9 +71,9 @@ def read_treebank(paths: Sequence[Path], *, column: str | None = None, held_out:
 
 
 def find_treebank(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """The file of each split, train first, and what to say of those that were not named.
+    """The file of each split, train first, and notes about files that the user did not name.
 
-    As `find_splits` finds them; but in a folder, a treebank may have its plain text in files called alike.
+    Like `find_splits`; but in a folder, a treebank may have its plain text in files of the same name.
     """
     if len(paths) == 1 and is_directory(paths[0]):
         return find_splits(_in_folder(paths[0]))
@@ -93,7 +93,7 @@ def _in_folder(folder: Path) -> list[Path]:
     return found
 
 
-# What stands in a file
+# The content of a file
 
 
 class Line(NamedTuple):
@@ -149,7 +149,7 @@ def _of_conllu(lines: Iterable[Line], column: str | None) -> Iterator[Word]:
             if NOT_A_WORD.fullmatch(cells[0]):
                 continue
             if cells[0] != str(last + 1):
-                raise UserError(f"{place}: the word's id is {cells[0]!r}, where {last + 1} is wanted; a blank line "
+                raise UserError(f"{place}: the word's id is {cells[0]!r} instead of {last + 1}; a blank line "
                                 "goes between two sentences")
             last += 1
             yield _checked(cells[1].strip(" "), cells[tag].strip(" "), place)
@@ -167,7 +167,7 @@ def _of_columns(lines: Iterable[Line], column: str | None) -> Iterator[Word]:
             width = width or len(cells)
             if len(cells) < 2 or len(cells) != width:
                 wanted = f"{width}, as above," if width > 1 else "two"
-                raise UserError(f"{place}: {_counted(cells)}, where {wanted} are wanted: a word, a tab or spaces, its "
+                raise UserError(f"{place}: {_counted(cells)} instead of {wanted}: a word, a tab or spaces, its "
                                 "tag; a blank line goes between two sentences")
             if column is not None and not 2 <= int(column) <= width:
                 raise UserError(f"--target {column}: {place} has the columns 1, the word, to {width}")

@@ -1,7 +1,7 @@
 """Raw text for a language model: files, folders and patterns become the documents of a few splits.
 
-A file is a document, and so is each line of a `.jsonl`; both may be gzipped. Nothing is held: whoever asks for the
-documents goes through the files again.
+A file is a document, and so is each line of a `.jsonl`; both may be gzipped. Nothing is kept in memory: each iteration
+over the documents reads the files again.
 """
 
 import glob
@@ -20,8 +20,8 @@ from regard.settings.errors import UserError
 
 __all__ = ["Corpus", "Document", "Found", "Text", "find_texts", "pieces", "read_corpus", "read_tests"]
 
-PIECE = 1 << 16  # characters of a document that are worked on at once
-UNBROKEN = 1 << 19  # and at the most, where no space parts them
+PIECE = 1 << 16  # characters of a document that are processed at once
+UNBROKEN = 1 << 19  # at most this many if there is no space between them
 NAMED = re.compile(rf"({'|'.join(SPLITS)})([-_]?\d.*)?|({TEST}.*)")
 
 Document = Iterator[str]
@@ -30,7 +30,7 @@ Document = Iterator[str]
 
 @dataclass(frozen=True)
 class Found:
-    """A file, the split that its name says, and whether the user named it or it only lay in a folder."""
+    """A file, the split in its name, and whether the user named it or it was found in a folder."""
 
     path: Path
     split: str | None = None
@@ -39,7 +39,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Text:
-    """The documents of a split, read anew each time, and about how many characters they have together."""
+    """The documents of a split, read again each time, and their approximate number of characters."""
 
     documents: Callable[[], Iterator[Document]]
     characters: int
@@ -47,7 +47,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Splits by name (`train`, `val`, and every `test…` as it was called), and what the user should know."""
+    """Splits by name (`train`, `val`, and every `test…` under its own name), and notes for the user."""
 
     splits: Mapping[str, Text]
     notes: tuple[str, ...]
@@ -62,7 +62,7 @@ class _Measured:
 
 
 def find_texts(paths: Sequence[Path]) -> list[Found]:
-    """The files that the paths mean: themselves, all in a folder and below it, or what a pattern such as *.py fits."""
+    """The files for the paths: a file, all files below a folder, or all that match a pattern such as *.py."""
     found: dict[Path, Found] = {}
     for path in paths:
         for text in _meant(path):
@@ -71,10 +71,10 @@ def find_texts(paths: Sequence[Path]) -> list[Found]:
 
 
 def read_corpus(found: Sequence[Found], *, key: str = "text", held_out: float = 0.1) -> Corpus:
-    """The splits that the files' names say; without a `val`, the end of the text is held out as one.
+    """The splits in the files' names; without a `val`, the end of the text is held out as validation.
 
-    The last documents are held out where there are enough of them, else the last characters. `key` is that of JSON.
-    What cannot be read is an error where the user has named it, and elsewhere left out with a note.
+    The last documents are held out if there are enough of them, else the last characters. `key` is the JSON key.
+    An unreadable file is an error if the user has named it; otherwise it is left out with a note.
     """
     notes: list[str] = []
     files = _chosen(_measured(found, key, notes), notes)
@@ -92,9 +92,9 @@ def read_corpus(found: Sequence[Found], *, key: str = "text", held_out: float = 
 
 
 def read_tests(path: Path, *, key: str = "text") -> Corpus:
-    """What a run is measured on besides its own data: a file; of a folder or a pattern the tests, or else val.
+    """Other data to measure a run on: a file; of a folder or a pattern the tests, or else val.
 
-    All, where no name says a split: a testing.md among other notes is one of them.
+    If no name contains a split, all files: a testing.md among other notes is one of them.
     """
     notes, found = list[str](), find_texts([path])
     names = {None if text.named else text.split for text in found}
@@ -114,7 +114,7 @@ def read_tests(path: Path, *, key: str = "text") -> Corpus:
 def pieces(document: Iterable[str], size: int = PIECE, *, most: int = UNBROKEN) -> Iterator[str]:
     """A document in pieces of about `size` characters. All but the first begin with the space they were cut at.
 
-    Where `most` characters have none, as in Chinese, they are cut at the end of a line, or anywhere.
+    If `most` characters have no space, as in Chinese, they are cut at the end of a line, or anywhere.
 
     >>> list(pieces(["one two\\n", "three  four five"], 12))
     ['one two\\nthree  four', ' five']
@@ -129,12 +129,12 @@ def pieces(document: Iterable[str], size: int = PIECE, *, most: int = UNBROKEN) 
             if cut := _last_break(text) or (length if length >= most else 0):
                 yield text[:cut]
             held, length = [text[cut:]], length - cut
-            enough = min(most, max(size, 2 * length))  # where there is no break, one is not looked for at every line
+            enough = min(most, max(size, 2 * length))  # without a break, do not search again at every line
     yield "".join(held)
 
 
 def _last_break(text: str) -> int:
-    """Where a single space parts two words, for the last time; 0 where it never does."""
+    """The position of the last single space between two words; 0 if there is none."""
     place = len(text) - 1
     while (place := text.rfind(" ", 1, place)) > 0:
         if not text[place - 1].isspace() and not text[place + 1].isspace():
@@ -142,7 +142,7 @@ def _last_break(text: str) -> int:
     return 0
 
 
-# Which files there are.
+# Finding files.
 
 
 def _meant(path: Path) -> Iterator[Found]:
@@ -157,21 +157,21 @@ def _meant(path: Path) -> Iterator[Found]:
         yield from (Found(file, _split(file, path)) for file in _below(path))
     elif path.is_file():
         yield Found(path, _split(path, path.parent), named=True)
-    else:  # a pipe can be read once only, and a text is gone through several times
+    else:  # a pipe can be read only once, and a text is read several times
         raise UserError(f"{path}: " + ("not a plain file" if path.exists() else "no such file or folder"))
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Every file, in the order of the names; what is hidden stays so."""
+    """Every file, ordered by name, without hidden ones."""
     seen = set[str]()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:  # a link has led back
+        if (real := os.path.realpath(place)) in seen:  # a link leads back
             folders.clear()
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         files = (Path(place, name) for name in sorted(names) if not name.startswith("."))
-        # One that is not there, as a link may say, will be noted; a pipe would let its reader wait for ever.
+        # A broken link gets a note later; a pipe would block its reader forever.
         yield from (file for file in files if file.is_file() or not file.exists())
 
 
@@ -180,7 +180,7 @@ def _refuse(error: OSError) -> None:
 
 
 def _split(file: Path, root: Path) -> str | None:
-    """From the name of a file, or of the folder it lies in, right below what was given.
+    """The split in the name of a file, or of the folder directly below the given one.
 
     >>> root = Path("data")
     >>> [_split(root / name, root) for name in ("valid.txt.gz", "wiki.train.raw", "test2016/a.txt", "latest.md")]
@@ -193,7 +193,7 @@ def _split(file: Path, root: Path) -> str | None:
 
 
 def _chosen(files: list[_Measured], notes: list[str]) -> list[_Measured]:
-    """Where some are called train, what is called nothing is no part of the data."""
+    """The files to use: if some are named train, files without a split in their name are left out."""
     if not any(file.split == "train" for file in files):
         return files
     if others := [file for file in files if file.split is None]:
@@ -201,7 +201,7 @@ def _chosen(files: list[_Measured], notes: list[str]) -> list[_Measured]:
     return [file for file in files if file.split is not None]
 
 
-# What is in them.
+# Reading files.
 
 
 def _documents(files: Iterable[Path], key: str) -> Iterator[Document]:
@@ -215,7 +215,7 @@ def _documents(files: Iterable[Path], key: str) -> Iterator[Document]:
 
 
 def _measured(found: Sequence[Found], key: str, notes: list[str]) -> list[_Measured]:
-    """Every file once through, so that what is wrong with it is known before the work begins."""
+    """Read every file once, so that errors are found before the work begins."""
     files, unreadable, empty = [], [], []
     for text in found:
         try:
@@ -241,7 +241,7 @@ def _measured(found: Sequence[Found], key: str, notes: list[str]) -> list[_Measu
 
 
 def _size(document: Document) -> int:
-    """Characters; none, where they are all white space."""
+    """Number of characters; 0 if all are white space."""
     size, blank = 0, True
     for part in document:
         size += len(part)
@@ -253,7 +253,7 @@ def _left_out(first: Path, count: int, why: str) -> str:
     return f"{first} left out: {why}" if count == 1 else f"{count:,} files left out: {why}; the first is {first}"
 
 
-# How it is parted.
+# Holding out.
 
 
 def _whole(files: Sequence[_Measured], key: str) -> Text:
@@ -262,7 +262,7 @@ def _whole(files: Sequence[_Measured], key: str) -> Text:
 
 
 def _end(files: Sequence[_Measured], held_out: float) -> str:
-    """What `_parted` holds out, in words."""
+    """The part that `_parted` holds out, in words."""
     count = sum(file.documents for file in files)
     if last := int(count * held_out):
         return f"the last {last:,} of {count:,} documents are" if last > 1 else f"the last of {count:,} documents is"
@@ -270,7 +270,7 @@ def _end(files: Sequence[_Measured], held_out: float) -> str:
 
 
 def _parted(files: Sequence[_Measured], key: str, held_out: float) -> tuple[Text, Text]:
-    """(what stays, what is held out)."""
+    """(training text, held-out text)."""
     whole, count = _whole(files, key), sum(file.documents for file in files)
     kept = int(whole.characters * (1 - held_out))
     if last := int(count * held_out):
@@ -302,7 +302,7 @@ def _before(documents: Iterable[Document], cut: int) -> Iterator[Document]:
 
 
 def _after(documents: Iterable[Document], cut: int) -> Iterator[Document]:
-    """What follows the first `cut` characters."""
+    """The text after the first `cut` characters."""
     left = cut
     for document in documents:
         for part in document:

@@ -1,7 +1,7 @@
-"""Few shots: whether a language model finds the label of a text after some labelled examples in its prompt.
+"""Few-shot classification: a language model predicts the label of a text after some labelled examples in its prompt.
 
-Nothing is trained. The answer is the label that the model finds likeliest after them (Brown et al. 2020, 2.1): by the
-probability of all its tokens up to the end of its line, whatever their number. Nothing is divided by a length.
+Nothing is trained. The answer is the label with the highest probability after the examples (Brown et al. 2020, 2.1):
+the probability of all its tokens up to the end of its line, not divided by their number.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +16,17 @@ from regard.data.text.parallel_files import Pair
 __all__ = ["Compare", "Shots", "labels", "prompt", "with_shots"]
 
 Compare = Callable[[Sequence[str], Sequence[str]], Float[np.ndarray, "prompts endings"]]
-"""How likely each ending is after each prompt."""
+"""The log-probability of each ending after each prompt."""
 
 SHOWN = "Text: {text}\nLabel: {label}\n\n"
 ASKED = "Text: {text}\nLabel:"
-ENDING = " {label}\n"  # with its end: else a label that begins another would always be likelier than it
-MAX_QUESTIONS_AT_ONCE = 256  # questions that are asked at once
+ENDING = " {label}\n"  # with the line end: else a label that is a prefix of another would always be more likely
+MAX_QUESTIONS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class Shots:
-    """How many questions were answered right with so many examples in the prompt."""
+    """The number of right answers with this many examples in the prompt."""
 
     shots: int
     right: int
@@ -38,12 +38,12 @@ class Shots:
 
     @property
     def error(self) -> float:
-        """The standard error of the accuracy, the questions being a sample."""
+        """The standard error of the accuracy, with the questions as a sample."""
         return float(np.sqrt(self.accuracy * (1 - self.accuracy) / self.questions))
 
 
 def labels(pairs: Sequence[Pair]) -> list[str]:
-    """All there are, in the order of the alphabet."""
+    """All labels, sorted."""
     return sorted({pair.target for pair in pairs})
 
 
@@ -62,9 +62,9 @@ def prompt(text: str, examples: Sequence[Pair]) -> str:
 
 def with_shots(compare: Compare, questions: Sequence[Pair], pool: Sequence[Pair], *, shots: int,
                names: Sequence[str], seed: int = 0) -> Shots:
-    """Asks each question after `shots` examples of the pool, drawn for it; with fewer shots, it has the first of them.
+    """Ask each question after `shots` examples, drawn for it from the pool; fewer shots use the first of them.
 
-    A question that stands in the pool itself is never its own example.
+    A question in the pool is never its own example.
     """
     right = 0
     for first in range(0, len(questions), MAX_QUESTIONS_AT_ONCE):

@@ -1,6 +1,6 @@
-"""Which columns of a table, or keys of JSON, hold the two sides; and whether a first line names columns.
+"""Find the columns of a table, or the keys of JSON, of the two sides; and detect a header line.
 
-A first line that names columns must not be learned as an example, and an example must not be dropped in silence.
+A header line must not become an example, and an example must not be dropped silently.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ __all__ = ["Header", "keys", "may_name_labels", "pair_header"]
 Sides = tuple[str | None, str | None]
 
 USUAL = ("source", "target")
-# Words that are hardly ever a whole text, and those that now and then are.
+# Words that are hardly ever a whole text, and words that sometimes are.
 PLAIN = {"source", "target", "src", "tgt", "trg", "input", "output", "text", "label"}
 DOUBTFUL = {"question", "answer", "prompt", "response", "completion", "original", "translation", "sentence", "summary",
             "article", "sentence1", "sentence2"}
@@ -29,16 +29,16 @@ SHOWN = 12  # columns listed in a message, at most
 
 @dataclass(frozen=True)
 class Header:
-    """The columns that are read."""
+    """The columns to read."""
 
     source: int
     target: int
     names: tuple[str, str] | None
-    """What the first line calls them; None: that line is an example like the others."""
+    """Their names in the first line; None: that line is an example like the others."""
     width: int
-    """Columns of every line."""
+    """Number of columns in every line."""
     note: str | None = None
-    """What to tell the user about the first line."""
+    """A note for the user about the first line."""
 
 
 def pair_header(cells: Sequence[str], place: str, *, named: Sides, own: tuple[str, str]) -> Header:
@@ -65,12 +65,12 @@ def pair_header(cells: Sequence[str], place: str, *, named: Sides, own: tuple[st
         return Header(0, 1, (there[0], there[1]), 2, _taken(place, there))
     if len(there) == 2 and _may_be_header(there):
         return Header(0, 1, None, 2, f"{place}: {there[0]!r}, {there[1]!r} is read as an example; if it names the "
-                      f"columns, say so with --source {there[0]} --target {there[1]}")
+                      f"columns, add --source {there[0]} --target {there[1]}")
     return Header(0, 1, None, 2)
 
 
 def keys(there: Sequence[str], *, named: Sides, own: tuple[str, str]) -> tuple[str, str]:
-    """The keys of source and target, given those of the first object; one of two names the other."""
+    """The keys of source and target, given those of the first object; of two keys, one determines the other."""
     found = [name or next((key for key in (ours, usual) if key in there), ours)
              for name, ours, usual in zip(named, own, USUAL, strict=True)]
     for place, name in enumerate(named):
@@ -97,7 +97,7 @@ def _column(name: str | None, option: str, there: Sequence[str], place: str) -> 
         return there.index(name)
     listed = ", ".join(map(repr, there[:SHOWN])) + " …" * (len(there) > SHOWN)
     if name in there:
-        raise UserError(f"{place}: {option} {name}: several columns are called so; the first line has {listed}")
+        raise UserError(f"{place}: {option} {name}: several columns have this name; the first line has {listed}")
     near = get_close_matches(name.casefold(), [cell.casefold() for cell in there], n=1)
     hint = next((f"; did you mean {cell!r}?" for cell in there if near and cell.casefold() == near[0]),
                 "; if that line is an example, leave --source and --target out: the source is the first column")
@@ -105,7 +105,7 @@ def _column(name: str | None, option: str, there: Sequence[str], place: str) -> 
 
 
 def _other(there: Sequence[str], known: int, usual: str, place: str, option: str) -> int:
-    """The column of the side that was not named."""
+    """The column of the other side."""
     if len(there) == 2:
         return 1 - known
     if there.count(usual) == 1 and there.index(usual) != known:
@@ -115,7 +115,7 @@ def _other(there: Sequence[str], known: int, usual: str, place: str, option: str
 
 
 def _is_header(there: Sequence[str]) -> bool:
-    """Two plain words, or the names of two languages: no text is the other's translation."""
+    """Whether the line is two plain column names, or the names of two languages, which do not translate each other."""
     first, second = (cell.casefold() for cell in there)
     if first in PLAIN and second in PLAIN:
         return first != second
@@ -135,5 +135,5 @@ def _same_language(there: Sequence[str]) -> bool:
 
 
 def _taken(place: str, names: Sequence[str]) -> str:
-    return (f"{place}: {names[0]!r}, {names[1]!r} is taken for the names of the columns, and is no example; if it is "
-            "one, put the line source, a tab, target above it")
+    return (f"{place}: {names[0]!r}, {names[1]!r} is read as a header, not as an example; if it is an example, put the "
+            "line source, a tab, target above it")

@@ -1,4 +1,4 @@
-"""Lines of JSON become texts by their keys; what is not plainly a text is refused with its place."""
+"""Read texts from lines of JSON by their keys. Errors name the file and the line."""
 
 import json
 from collections import Counter
@@ -33,14 +33,14 @@ def read_objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[st
 
 
 class _Refused(Exception):
-    """Legal for Python's reader, not for us."""
+    """Valid for Python's reader, not for us."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
         ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise _Refused(f"the key {twice!r} stands there twice")
+        raise _Refused(f"the key {twice!r} is there twice")
     return record
 
 
@@ -49,7 +49,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _number(digits: str) -> int | float:
-    """Python refuses integers of more than 4,300 digits; as floats they are merely not text."""
+    """Python refuses integers of more than 4,300 digits; as floats they only fail to be a text."""
     return int(digits) if len(digits) < 20 else float(digits)
 
 
@@ -59,16 +59,16 @@ def _object(line: str, place: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise UserError(f"{place}: broken JSON at column {error.colno}: {error.msg}") from None
     except RecursionError:
-        raise UserError(f"{place}: nested too deep; one flat object a line is wanted") from None
+        raise UserError(f"{place}: nested too deeply; each line must be one flat object") from None
     except _Refused as error:
         raise UserError(f"{place}: {error}") from None
     if not isinstance(record, dict):
-        raise UserError(f'{place}: {described(record)}, where an object is wanted, as in {{"source": …}}')
+        raise UserError(f'{place}: {described(record)} instead of an object such as {{"source": …}}')
     return record
 
 
 def value_of(record: dict[str, Any], key: str, place: str) -> Any:
-    """Whatever is under a key."""
+    """The value of a key."""
     if key not in record:
         near = get_close_matches(key, record, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "; name the keys with --source and --target"
@@ -78,20 +78,20 @@ def value_of(record: dict[str, Any], key: str, place: str) -> Any:
 
 
 def text_of(record: dict[str, Any], key: str, place: str) -> str:
-    """The text under a key."""
+    """The text of a key."""
     value = value_of(record, key, place)
     if not isinstance(value, str):
-        raise UserError(f"{place}: {key!r} is {described(value)}, where a text is wanted")
+        raise UserError(f"{place}: {key!r} is {described(value)} instead of a text")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
         lone = ascii(value[error.start]).strip("'")
-        raise UserError(f"{place}: {key!r} holds the lone surrogate {lone}, half a character") from None
+        raise UserError(f"{place}: {key!r} contains the lone surrogate {lone}, half a character") from None
     return value
 
 
 def described(value: Any) -> str:
-    """What a value is, for a message."""
+    """The kind of a value, for a message."""
     names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", int: "a number",
              float: "a number"}
     return names.get(type(value), "null")

@@ -17,36 +17,36 @@ from regard.settings.errors import UserError, out_of
 
 __all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "read_corpus", "read_file", "some"]
 
-TEXTS, LABELS = ("text", "sentence"), ("label", "labels")  # what columns and keys are called where nobody says it
-HELD_OUT_MOST = 10_000  # enough to measure by; more would only slow every evaluation
-MAX_SINGLE_TEXT_LABELS = 10  # labels: so many may each have a single text
-MAX_MEAN_LABEL_WORDS = 3  # words that a label has on average, hardly more
-MAX_TOLD_LABELS = 12  # labels that are counted for a person
+TEXTS, LABELS = ("text", "sentence"), ("label", "labels")  # default names of columns and keys
+HELD_OUT_MOST = 10_000  # enough to measure on; more would only slow every evaluation
+MAX_SINGLE_TEXT_LABELS = 10  # labels that may have only one text each
+MAX_MEAN_LABEL_WORDS = 3  # labels have hardly more words on average
+MAX_TOLD_LABELS = 12  # labels whose counts are printed
 LONGEST_CELL = 2**31 - 1  # of CSV: Python's own limit is shorter than a long document
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text with its labels: of the whole of it, or one for each of its words, which have spaces between them."""
+    """A text with its labels: those of the whole text, or one for each of its words, separated by spaces."""
 
     text: str
     labels: tuple[str, ...]
 
 
 class Columns(NamedTuple):
-    """What is where in a file."""
+    """The columns or keys of a file."""
 
     source: str | None = None
     """The column or key of the text; absent: "text" or "sentence"."""
     target: str | None = None
-    """That of the label; absent: "label" or "labels"."""
+    """The column or key of the label; absent: "label" or "labels"."""
     several: bool = False
     """Whether a text has any number of labels, with commas between them or as a list."""
 
 
 @dataclass(frozen=True)
 class LabelledFile:
-    """The samples of a file, each with its line, and what the user should know."""
+    """The samples of a file, each with its line, and notes for the user."""
 
     path: Path
     samples: list[Sample]
@@ -54,25 +54,25 @@ class LabelledFile:
     notes: tuple[str, ...]
 
     def refuse_others(self, known: Collection[str]) -> None:
-        """No model could give a label that it has not learned."""
+        """Refuse labels that the model has not learned: it cannot predict them."""
         for sample, line in zip(self.samples, self.lines, strict=True):
             if unknown := next((label for label in sample.labels if label not in known), None):
-                raise UserError(f"{self.path}:{line}: the label {unknown!r} is not one of those learned: "
+                raise UserError(f"{self.path}:{line}: unknown label {unknown!r}; the model knows "
                                 f"{some(sorted(known))}")
 
 
 @dataclass(frozen=True)
 class LabelledCorpus:
-    """Splits by name (`train`, `val`, and every `test…` as it was called), and what the user should know."""
+    """Splits by name (`train`, `val`, and every `test…` under its own name), and notes for the user."""
 
     splits: Mapping[str, Sequence[Sample]]
     notes: tuple[str, ...]
     first: Sample
-    """The first sample that was read, wherever it went."""
+    """The first sample that was read, in any split."""
 
 
 def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> LabelledCorpus:
-    """All splits in a directory, in files whose names say their split, or in one file.
+    """All splits: of a directory, of files with the split in their names, or of one file.
 
     Without a `val` split, a share of each label's texts in train is held out as val.
     """
@@ -95,9 +95,9 @@ def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> 
 
 
 def read_file(path: Path, columns: Columns) -> LabelledFile:
-    """The samples of one file. Of a TSV or CSV the first line may name the columns; else they are text, label.
+    """The samples of one file. A TSV or CSV may have a header; without one its columns are text, label.
 
-    A file that is neither nor .jsonl has a label at the beginning of each line, then a space, then the text.
+    Any other file but a .jsonl has a label at the beginning of each line, then a space, then the text.
     """
     reader = {"tsv": _tsv, "csv": _csv, "jsonl": _json}.get(kind(path))
     notes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def some(labels: Sequence[str]) -> str:
 # Files -> rows: the line, the text, its labels.
 
 Row = tuple[int, str, tuple[str, ...]]
-Read = tuple[list[Row], tuple[str, ...]]  # and what the user should know
+Read = tuple[list[Row], tuple[str, ...]]  # and notes for the user
 
 
 def _tsv(path: Path, columns: Columns) -> Read:
@@ -153,29 +153,29 @@ def _table(rows: Iterator[tuple[int, list[str]]], path: Path, columns: Columns, 
             continue
         if len(cells) != (2 if header is None else len(header)):
             count = "one column" if len(cells) == 1 else f"{len(cells)} columns"
-            wanted = (f"the first line has {len(header)}" if header is not None else
-                      f"two are wanted: text, {between}, label; or name them in the first line, and say which with "
-                      "--source and --target")
-            raise UserError(f"{path}:{number}: {count}, where {wanted}")
+            wanted = (f"but the first line has {len(header)}" if header is not None else
+                      f"instead of two: text, {between}, label; or name the columns in the first line, and choose two "
+                      "with --source and --target")
+            raise UserError(f"{path}:{number}: {count}, {wanted}")
         found.append((number, cells[text], _labels(cells[label], f"{path}:{number}", columns)))
     return _without_names(found, path, between) if header is None else (found, ())
 
 
 def _without_names(rows: list[Row], path: Path, between: str) -> Read:
-    """Without a first row that names the columns. Where another text has the same label, it is an example."""
+    """Drop a header row. If another text has the same label, the first row is an example."""
     if len(rows) < 2 or len(rows[0][2]) != 1:
         return rows, ()
     (number, text, (label,)), *others = rows
     if not may_name_labels((text, label)) or any(label in labels for _, _, labels in others):
         return rows, ()
-    return others, (f"{path}:{number}: {text!r}, {label!r} is taken for the names of the columns, and is no example; "
-                    f"if it is one, put the line text, {between}, label above it",)
+    return others, (f"{path}:{number}: {text!r}, {label!r} is read as a header, not as an example; if it is an "
+                    f"example, put the line text, {between}, label above it",)
 
 
 def _header(cells: Sequence[str], path: Path, columns: Columns) -> tuple[int, int] | None:
-    """Which columns the first line says are the text and the label, if it names them."""
+    """The columns of the text and the label, if the first line names them."""
     there = [cell.strip() for cell in cells]
-    if columns.source is None and columns.target is None:  # the usual names, however they are written
+    if columns.source is None and columns.target is None:  # the usual names, in any case
         there = [cell.lower() for cell in there]
     text, label = _key(there, columns.source, TEXTS), _key(there, columns.target, LABELS)
     is_named = columns.source is not None or columns.target is not None
@@ -184,7 +184,7 @@ def _header(cells: Sequence[str], path: Path, columns: Columns) -> tuple[int, in
     if is_named or text in there or label in there:
         missing, option = (text, "--source") if text not in there else (label, "--target")
         raise UserError(f"{path}:1: no column {missing!r}; the first line has {', '.join(map(repr, there[:12]))}; "
-                        f"say which it is with {option}")
+                        f"choose one with {option}")
     return None
 
 
@@ -200,13 +200,13 @@ def _of_objects(path: Path, columns: Columns) -> Iterator[Row]:
 
 
 def _plain(path: Path, columns: Columns) -> Read:
-    """Files of this kind are mostly older than the habit of UTF-8."""
+    """Files of this kind are often older than UTF-8."""
     notes: tuple[str, ...] = ()
     try:
         lines = list(read_lines(path, str(path)))
     except NotUTF8:
         lines = list(read_lines(path, str(path), encoding="latin-1"))
-        notes = (f"{path}: is not UTF-8, and is read as Latin-1",)
+        notes = (f"{path}: is not UTF-8; reading it as Latin-1",)
     rows = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -225,12 +225,12 @@ def _labels(value: Any, place: str, columns: Columns) -> tuple[str, ...]:
             raise UserError(f"{place}: a list of labels; with --set data.multi_label=true a text may have several")
         label = _label(value, place)
         if not label:
-            raise UserError(f"{place}: no label; give it one, or take the line out")
+            raise UserError(f"{place}: no label; add one, or delete the line")
         return (label,)
     every: Iterable[Any] = value if isinstance(value, list) else _label(value, place).split(",")
     labels = sorted({_label(each, place) for each in every} - {""})
     if wrong := next((label for label in labels if "," in label), None):
-        raise UserError(f"{place}: the label {wrong!r} has a comma, which stands between labels")
+        raise UserError(f"{place}: the label {wrong!r} has a comma, which separates labels")
     return tuple(labels)
 
 
@@ -239,7 +239,7 @@ def _label(value: Any, place: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int | float):
-        raise UserError(f"{place}: the label is {described(value)}, where a text or a number is wanted")
+        raise UserError(f"{place}: the label is {described(value)} instead of a text or a number")
     label = text_of({"label": str(value)}, "label", place).strip()
     return " ".join(label.split())  # on one line: it is an answer
 
@@ -250,7 +250,7 @@ def _label(value: Any, place: str) -> str:
 def _refuse_odd(train: LabelledFile, known: Collection[str]) -> None:
     if len(known) < 2:
         what = f"one label, {next(iter(known))!r}" if known else "no label"
-        raise UserError(f"{train.path}: all texts have {what}; two are the least that can be told apart")
+        raise UserError(f"{train.path}: all texts have {what}; at least two labels are needed")
     if len(known) > MAX_SINGLE_TEXT_LABELS and 2 * len(known) > len(train.samples):
         raise UserError(f"{train.path}: {len(known):,} different labels of {len(train.samples):,} texts; is the label "
                         "in another column? Without a first line that names them they are text, label")
@@ -265,7 +265,7 @@ def _mean_words(texts: Collection[str]) -> float:
 
 
 def _told(train: LabelledFile) -> Iterator[str]:
-    """How many texts each label has; and whether the first line may have been no example."""
+    """Notes: the number of texts of each label, and whether the first line may be a header."""
     counts = Counter(label for sample in train.samples for label in sample.labels)
     listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MAX_TOLD_LABELS))
     yield f"{len(counts):,} labels: {listed}{' …' if len(counts) > MAX_TOLD_LABELS else ''}"
@@ -276,9 +276,9 @@ def _told(train: LabelledFile) -> Iterator[str]:
 
 
 def _held_out(train: LabelledFile, share: float) -> tuple[list[Sample], list[Sample]]:
-    """(what stays, what is held out): of the texts of each label a share, so that none is left without any.
+    """(training samples, held-out samples): a share of the texts of each label, so that no label is left out.
 
-    A text with several counts as one of its rarest.
+    A text with several labels counts for the rarest of them.
     """
     samples = train.samples
     share = min(share, HELD_OUT_MOST / len(samples))
@@ -289,7 +289,7 @@ def _held_out(train: LabelledFile, share: float) -> tuple[list[Sample], list[Sam
     chosen: set[int] = set()
     for places in alike.values():
         chosen |= {places[i] for i in by_checksum([samples[i].text for i in places], int(share * len(places)))}
-    if not chosen:  # too few of each: the largest group spares one
+    if not chosen:  # too few of each: take one from the largest group
         most = max(alike.values(), key=len)
         if len(most) < 2:
             raise UserError(f"{train.path}: no label has two texts, one to train on and one to measure by")

@@ -1,4 +1,4 @@
-"""Names and codes of languages, by which a file's ending or a table's first line is recognised."""
+"""Names and codes of languages, to recognise a file's ending or a table's header."""
 
 __all__ = ["language"]
 

@@ -27,7 +27,7 @@ DOCUMENTS = ("bib", "doc", "docx", "gif", "htm", "html", "ipynb", "jpeg", "jpg",
 Found = Mapping[tuple[str, str], Sequence[Path]]  # (split, suffix) -> the files called so
 
 Sides = tuple[str | None, str | None]
-"""What source and target are called, as far as that is known: languages, or keys of JSON."""
+"""The names of source and target, if known: languages, or keys of JSON."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Layout:
     languages: tuple[str, str]
     notes: tuple[str, ...]
     named: Sides = (None, None)
-    """What the user calls source and target. A file of both sides must have such columns or keys."""
+    """The user's names of source and target. A file of both sides must have such columns or keys."""
 
 
 def kind(path: Path) -> str:
-    """What the name ends in, `.gz` aside: a language, or the format of a file that holds both sides.
+    """The ending of the name, without `.gz`: a language, or the format of a file that holds both sides.
 
     >>> kind(Path("data/train.de.gz")), kind(Path("pairs.tsv")), kind(Path("LICENSE"))
     ('de', 'tsv', '')
@@ -99,7 +99,7 @@ def find_test_pairs(paths: Sequence[Path], *, source: str | None, target: str | 
 
 
 def sides_of(paths: Sequence[Path], *, source: str | None, target: str | None) -> Sides:
-    """The sides of what a run was trained on. Only names are asked: the files may be gone.
+    """The sides of a run's training data. Only reads the names: the files may be gone.
 
     >>> sides_of([Path("train.en"), Path("train.de.gz")], source=None, target="en")
     ('de', 'en')
@@ -185,7 +185,7 @@ def _scan(directory: Path) -> Found:
 
 
 def _pairs(found: Found, *named: str | None) -> Found:
-    """What may be or have a side of pairs; if it is named, a file of any kind."""
+    """Files that may be or have a side of pairs; if the user named them, files of any kind."""
     others = {*DOCUMENTS, "csv", "txt"} - {*named}
     return {key: same for key, same in found.items() if key[1] not in others}
 
@@ -205,7 +205,7 @@ def _split(path: Path) -> str | None:
 
 
 def _pick(sides: Sequence[tuple[Found, str]]) -> tuple[dict[str, tuple[Path, ...]], tuple[str, ...]]:
-    """The splits of which every side is there, train first; and what to say of those that lack a side."""
+    """The splits with both sides, train first; and notes about those that lack a side."""
     splits = {split for found, wanted in sides for split, suffix in found if suffix == wanted}
     files: dict[str, tuple[Path, ...]] = {}
     notes = []
@@ -264,7 +264,7 @@ def _listed(directory: Path) -> str:
 def _two_sides(first: Path, second: Path, source: str | None, target: str | None) -> Layout:
     for file in (first, second):
         if kind(file) in BOTH_SIDES:
-            raise UserError(f"{file}: holds both sides; pass it alone, or its directory for all its splits")
+            raise UserError(f"{file}: holds both sides; pass only this file, or its directory for all its splits")
     first, second = _by_name(first, second, source, target)
     _refuse_names(first, second, source, target)
     if kind(first) and kind(second) and kind(first) != kind(second):

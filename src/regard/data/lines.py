@@ -1,7 +1,7 @@
 """Bytes become text, line by line, the same way for a file, a gzip and standard input.
 
 A line ends at the byte `\\n` and nowhere else: U+2028, U+0085 and the like are characters of a line, because
-two parallel files must agree about what line 7 is.
+two parallel files must have the same line 7.
 """
 
 import codecs
@@ -32,8 +32,8 @@ class NotUTF8(UserError):
 def read_lines(source: Path | Iterable[bytes], name: str, *, encoding: str = "utf-8") -> Iterator[str]:
     """The lines of a file (gzipped or not) or of a binary stream, without their ends; `name` is for messages.
 
-    A byte order mark is dropped, and CRLF reads as LF. An empty file has no lines: whether that is an error
-    is for the caller to say.
+    A byte order mark is dropped, and CRLF is read as LF. An empty file has no lines: the caller decides whether that
+    is an error.
 
     >>> from io import BytesIO
     >>> list(read_lines(BytesIO(b"ein Hund\\r\\n\\nzwei"), "dogs.de"))
@@ -69,13 +69,13 @@ def _read(source: Path | Iterable[bytes], name: str, encoding: str) -> Iterator[
     except FileNotFoundError:
         raise UserError(f"{name}: no such file") from None
     except IsADirectoryError:
-        raise UserError(f"{name}: is a directory, where a file is wanted") from None
+        raise UserError(f"{name}: is a directory, not a file") from None
     except PermissionError:
         raise UserError(f"{name}: no permission to read it") from None
     except EOFError:
         raise UserError(f"{name}: the gzip is cut short; fetch or pack it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{name}: not a sound gzip ({error}); fetch or pack it again") from None
+        raise UserError(f"{name}: not a valid gzip ({error}); fetch or pack it again") from None
     except OSError as error:
         raise UserError(f"{name}: cannot be read: {error.strerror or error}") from None
 
@@ -92,7 +92,7 @@ def _decoded(stream: Iterable[bytes], name: str, encoding: str) -> Iterator[str]
             place = offset + line.index(b"\0")
             raise UserError(
                 f"{name}:{number}: NUL byte at offset {place}; "
-                "text is wanted, and this looks like a binary file or UTF-16"
+                "this looks like a binary file or UTF-16, not a text"
             )
         try:
             text = line.decode(encoding)
@@ -109,13 +109,13 @@ def _refuse_wide(start: bytes, name: str) -> None:
     for mark, encoding in MARKS.items():
         if start.startswith(mark):
             raise UserError(
-                f"{name}:1: byte order mark of {encoding} at offset 0, where UTF-8 is wanted; "
+                f"{name}:1: byte order mark of {encoding} at offset 0, not UTF-8; "
                 f"convert it with `iconv -f {encoding} -t UTF-8 {name} > NEW`"
             )
 
 
 def _advice(line: bytes, name: str) -> str:
-    # 0x80–0x9f are control characters in Latin-1: a text that has them is something else.
+    # 0x80–0x9f are control characters in Latin-1: a text that has them is in another encoding.
     if all(byte < 0x80 or byte >= 0xA0 for byte in line):
         return f"it looks like Latin-1: convert it with `iconv -f ISO-8859-1 -t UTF-8 {name} > NEW`"
     return f"convert it with `iconv -f ENCODING -t UTF-8 {name} > NEW`"

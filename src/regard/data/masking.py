@@ -1,4 +1,4 @@
-"""Masking: which tokens of a text are hidden, and by what, so that a model can be asked for them."""
+"""Masking: choose the tokens of a text to hide, and their replacements, for the model to predict."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,12 +13,12 @@ from regard.settings.schema import Masking
 
 __all__ = ["IGNORED", "NOISE", "Hidden", "MaskingPolicy"]
 
-IGNORED = -1  # the target of a place that nothing is asked of
-NOISE = 3  # numbers drawn for each token: whether it is asked for, what becomes of it, and which token takes its place
+IGNORED = -1  # the target of a place that is not predicted
+NOISE = 3  # random numbers for each token: whether it is predicted, how it is hidden, and which token replaces it
 
 
 class Hidden(NamedTuple):
-    """Rows with blanks, the places that are asked for, and what stood there. Rows with fewer places have IGNORED."""
+    """Rows with blanks, the places to predict, and their targets. Rows with fewer places have IGNORED."""
 
     tokens: Int[np.ndarray, "rows length"]
     places: Int[np.ndarray, "rows asked"]
@@ -33,7 +33,7 @@ class MaskingPolicy:
     words: Words
     mask: int
     special: Bool[np.ndarray, " vocabulary"]
-    """The ids that are never asked for, nor put in another's place."""
+    """The ids that are never predicted, and never replace another one."""
     ordinary: Int[np.ndarray, " ids"]
     """All others."""
 
@@ -45,11 +45,11 @@ class MaskingPolicy:
         return cls(how, words, tokens.mask, special, np.flatnonzero(~special))
 
     def most(self, length: int) -> int:
-        """Places of a row of so many tokens, asked for or not: one number for all rows of a shape."""
-        return int(_counts(self.how.rate, np.array([length - 2]))[0])  # its start and its end are never asked for
+        """Number of places of a row with this many tokens, used or not: the same for all rows of a shape."""
+        return int(_counts(self.how.rate, np.array([length - 2]))[0])  # its start and its end are never predicted
 
     def hide(self, rows: Int[np.ndarray, "rows length"], noise: Float[np.ndarray, "rows noise length"]) -> Hidden:
-        """What is hidden of a row depends on its own noise alone, which is even between 0 and 1."""
+        """The hidden tokens of a row depend only on the row's own noise, uniform between 0 and 1."""
         which, fate, other = noise[:, 0], noise[:, 1], noise[:, 2]
         places, counts = self._chosen(rows, which)
         asked = np.arange(places.shape[1]) < counts[:, None]
@@ -64,7 +64,7 @@ class MaskingPolicy:
 
     def _chosen(self, rows: Int[np.ndarray, "rows length"], which: Float[np.ndarray, "rows length"],
                 ) -> tuple[Int[np.ndarray, "rows asked"], Int[np.ndarray, " rows"]]:
-        """Places of each row, and how many of them, the first, are asked for: those whose noise is the least."""
+        """Places of each row, ordered by noise, and the number of them to predict."""
         real, most = ~self.special[rows], self.most(rows.shape[1])
         counts = _counts(self.how.rate, real.sum(1))
         if not self.how.whole_words:
@@ -79,14 +79,14 @@ class MaskingPolicy:
 
 
 def _counts(share: float, tokens: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """How many of so many tokens are asked for: a text that has any is asked for one at least."""
+    """The number of tokens to predict: at least one if the text has any."""
     return np.clip(np.rint(share * tokens).astype(np.int64), np.minimum(1, tokens), tokens)
 
 
 def _whole_words(order: Int[np.ndarray, " real"], first: Int[np.ndarray, " length"], count: int) -> list[int]:
-    """At most `count` places, word by word; a word that does not fit any more is left out.
+    """At most `count` places, word by word; a word that does not fit is left out.
 
-    Where the first already does not fit, as where there are no spaces, a part of it is taken.
+    If not even the first word fits, as in text without spaces, a part of it is taken.
     """
     chosen = list[int]()
     for _, word in groupby(order.tolist(), key=lambda place: first[place]):

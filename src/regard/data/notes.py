@@ -1,4 +1,4 @@
-"""What a person should know about the data and the texts. What happens again and again is counted, not repeated."""
+"""Notes for the user about the data and the texts. A repeated note is counted, not repeated."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from threading import Lock
 
 __all__ = ["Notes"]
 
-LOCK = Lock()  # several threads may ask one run
+LOCK = Lock()  # several threads may use one run
 
 
 @dataclass
@@ -18,7 +18,7 @@ class _Count:
 
 
 class Notes(list[str]):
-    """Sentences in their order; of each kind that is counted there is one, however often it comes.
+    """Sentences in their order; of each counted kind there is only one.
 
     >>> notes = Notes(["no val split"])
     >>> for cut in (1, 0, 2):
@@ -30,14 +30,14 @@ class Notes(list[str]):
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        """`known` are those that were told before."""
+        """`known` are notes that were already printed."""
         super().__init__(known)
         self._counts: dict[str, _Count] = {}
         self._told = len(self)
 
     def count_up(self, kind: str, part: int, whole: int, sentence: Callable[[int, int, int], str], *,
                  size: int = 0) -> None:
-        """`part` of `whole` more are of a kind. The sentence is made from all of them, and the size of the first."""
+        """Count `part` of `whole` more of a kind. The sentence gets the totals and the size of the first."""
         with LOCK:
             found = self._counts.setdefault(kind, _Count(first=size))
             found.part, found.whole, found.first = found.part + part, found.whole + whole, found.first or size
@@ -47,7 +47,7 @@ class Notes(list[str]):
                 self.append(found.note)
 
     def take(self) -> list[str]:
-        """What has come since the last time. What was counted is forgotten, and counted from nothing."""
+        """The notes since the last call. The counts restart from zero."""
         with LOCK:
             new = list(dict.fromkeys(self[self._told :]))
             for found in self._counts.values():
@@ -63,5 +63,5 @@ class Notes(list[str]):
 
     def _drop(self, found: _Count) -> None:
         if found.note is not None and found.note in self:
-            place = len(self) - 1 - self[::-1].index(found.note)  # the last: a file may have given the same sentence
+            place = len(self) - 1 - self[::-1].index(found.note)  # the last one: a file may have the same note
             del self[place]

@@ -1,4 +1,4 @@
-"""Texts as a model meets them that was trained on others: with typos, in another case, or shorter."""
+"""Perturbed texts: with typos, in another case, or shorter."""
 
 import re
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from regard.settings.errors import UserError
 __all__ = ["SHIFTS", "shifted", "shifts"]
 
 MISTYPED = 0.2  # of the words
-MIN_TYPO_LETTERS = 3  # letters of a word that is mistyped: in a shorter one nobody could tell what was meant
+MIN_TYPO_LETTERS = 3  # letters of a word that is mistyped: a shorter one could not be recognized
 
 
 def shifted(text: str, how: str, *, seed: int = 0) -> str:
-    """The text, changed in one of the ways of `SHIFTS`. What chance decides depends on the text and the seed alone.
+    """The text, changed in one of the ways of `SHIFTS`. The random choices depend only on the text and the seed.
 
     >>> shifted("the acting is wonderful and the plot is clever", "typos", seed=3)
     'he atcing is wonderful and te plot is clever'
@@ -23,11 +23,11 @@ def shifted(text: str, how: str, *, seed: int = 0) -> str:
 
 
 Chance = Callable[[], float]
-"""A number from 0 to 1, another one each time."""
+"""A random number from 0 to 1."""
 
 
 def typos(text: str, chance: Chance) -> str:
-    """One word in five has two letters swapped, one dropped, or one doubled. As many words are left."""
+    """One word in five has two letters swapped, one dropped, or one doubled. The number of words stays the same."""
     def mistyped(match: re.Match[str]) -> str:
         word = match[0]
         if len(word) < MIN_TYPO_LETTERS or chance() >= MISTYPED:
@@ -40,7 +40,7 @@ def typos(text: str, chance: Chance) -> str:
 
 
 def case(text: str, chance: Chance) -> str:
-    """All of it in capitals, all in small letters, or each letter in either: a third of the texts each."""
+    """A third of the texts in upper case, a third in lower case, a third with a random case for each letter."""
     kind = int(chance() * 3)
     if kind < 2:
         return (text.upper(), text.lower())[kind]
@@ -48,8 +48,8 @@ def case(text: str, chance: Chance) -> str:
 
 
 def length(text: str, chance: Chance) -> str:
-    """The first half of its words, one at the least."""
-    words = re.findall(r"[^ \t\r\n]+", text)  # a space that does not break stays in its word
+    """The first half of its words, at least one."""
+    words = re.findall(r"[^ \t\r\n]+", text)  # a no-break space stays in its word
     return " ".join(words[: (len(words) + 1) // 2])
 
 

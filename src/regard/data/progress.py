@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of long work: a bar on a terminal, elsewhere lines."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ SAY_EVERY = 10.0  # seconds
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function to be told of each part that is done. Work of a few seconds says nothing where there is no bar."""
+    """A function to call for each finished part. Without a bar, work of a few seconds prints nothing."""
     if is_terminal(sys.stderr):
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""Tokenizers that others have published: which files they come in, and which of their tokens begin and end a text."""
+"""Published tokenizers: their files, and their special tokens."""
 
 import json
 import os
@@ -29,13 +29,13 @@ MASKS = ("<mask>", "[MASK]")
 
 
 class Specials(NamedTuple):
-    """The ids that no text has. Where a tokenizer has no token for padding it is the end's, which nobody looks at."""
+    """The ids of special tokens. If a tokenizer has no padding token, the end token takes its place: it is masked."""
 
     pad: int
     start: int
     end: int
     mask: int | None = None
-    """What a hidden token is replaced by, where a tokenizer has it."""
+    """The mask token, if the tokenizer has one."""
 
 
 def library_at(path: Path) -> Library:
@@ -49,12 +49,12 @@ def library_at(path: Path) -> Library:
         return _parsed(path / "tokenizer.json")
     if (path / "vocab.txt").is_file():
         return _word_pieces(path / "vocab.txt", _content(path / "tokenizer_config.json"))
-    raise UserError(f"{path}: has no tokenizer.json, vocab.txt, or vocab.json and merges.txt; of a tokenizer.model "
-                    "transformers makes one: AutoTokenizer.from_pretrained(…).save_pretrained(…)")
+    raise UserError(f"{path}: has no tokenizer.json, vocab.txt, or vocab.json and merges.txt; transformers converts a "
+                    "tokenizer.model: AutoTokenizer.from_pretrained(…).save_pretrained(…)")
 
 
 def specials_of(path: Path, ids: Mapping[str, int]) -> Specials:
-    """Which tokens play which part: as the files beside the tokenizer say, else as their names do."""
+    """The special tokens, from the files next to the tokenizer, or else from their names."""
     said = _said(path, ids)
     if [ids.get(name) for name in SPECIALS] == [0, 1, 2]:
         said = {"pad": 0, "start": 1, "end": 2} | said
@@ -62,14 +62,14 @@ def specials_of(path: Path, ids: Mapping[str, int]) -> Specials:
         said = _named(path, ids) | said
     end = said["end"]
     mask = said.get("mask", next((ids[name] for name in MASKS if name in ids), None))
-    # Without a token for blanks it is a decoder's, whose padding nobody looks at.
+    # Without a mask token it is a decoder's tokenizer, whose padding is masked.
     named = [ids[name] for name in PADS if name in ids and mask is not None]
     return Specials(said.get("pad", next(iter(named), end)), said.get("start", end), end, mask)
 
 
 @contextmanager
 def panicking(what: str) -> Iterator[None]:
-    """A text at which the library panics, in one sentence: a pattern may match too slowly, and it gives up."""
+    """Report a text at which the library panics: a pattern may match too slowly, and the library gives up."""
     try:
         yield
     except BaseException as error:
@@ -80,7 +80,7 @@ def panicking(what: str) -> Iterator[None]:
 
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """What the library cannot do, in one sentence. It raises nothing narrower than Exception, and panics with less."""
+    """Report an error of the library. It raises nothing narrower than Exception, and its panics are no Exception."""
     try:
         yield
     except BaseException as error:
@@ -120,11 +120,11 @@ def _byte_level(vocabulary: Path, merges: Path) -> Library:
 
 
 def _word_pieces(vocabulary: Path, about: Mapping[str, Any]) -> Library:
-    """BERT's: words and signs apart, of which the longest known beginning is a token, and so on with `##` before it."""
+    """BERT's WordPiece: split words and punctuation; take the longest known prefix, then continue with `##`."""
     content = _text(vocabulary, "a vocab.txt").removesuffix("\n").split("\n")
     ids = {token.removesuffix("\r"): id for id, token in enumerate(content)}
     if len(ids) != len(content) or "[UNK]" not in ids:
-        raise UserError(f"{vocabulary}: not a vocabulary of BERT: a token comes twice, or [UNK] is not there")
+        raise UserError(f"{vocabulary}: not a vocabulary of BERT: a token occurs twice, or [UNK] is missing")
     library = Library(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
     library.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=about.get("tokenize_chinese_chars") is not False,
@@ -136,10 +136,10 @@ def _word_pieces(vocabulary: Path, about: Mapping[str, Any]) -> Library:
 
 
 def _said(path: Path, ids: Mapping[str, int]) -> dict[str, int]:
-    """What the files beside a tokenizer say of its special tokens, the first of them first."""
+    """The special tokens in the files next to a tokenizer, the first file first."""
     folder, name = (path, "tokenizer.json") if path.is_dir() else (path.parent, path.name)
     files = [f"{Path(name).stem}_config.json"]
-    if name == "tokenizer.json":  # another has its own file alone: the others are about the model's
+    if name == "tokenizer.json":  # another name has only its own config: the other files describe the model's tokenizer
         files += ["special_tokens_map.json", "config.json", "generation_config.json"]
     said: dict[str, int] = {}
     for file in (folder / file for file in files):
@@ -156,7 +156,7 @@ def _named(path: Path, ids: Mapping[str, int]) -> dict[str, int]:
     for first, last in ENDS:
         if first in ids and last in ids:
             return {"start": ids[first], "end": ids[last]}
-    raise UserError(f"{path}: which of its tokens ends a text? Say it in a tokenizer_config.json beside it, as in "
+    raise UserError(f"{path}: which of its tokens ends a text? Put it into a tokenizer_config.json next to it, as in "
                     "{\"eos_token\": \"</s>\"}")
 
 
@@ -166,23 +166,23 @@ def _content(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{file}: holds no JSON object")
+        raise UserError(f"{file}: is not a JSON object")
     return content
 
 
 def _token(said: object) -> str | None:
-    """A token by its text; older files describe it by more than that."""
+    """The text of a token; older files have an object instead."""
     text = said.get("content") if isinstance(said, dict) else said
     return text if isinstance(text, str) else None
 
 
 def _id(said: object) -> int | None:
-    """Of several ends the first."""
+    """The id; of several end tokens the first."""
     first = said[0] if isinstance(said, list) and said else said
     return first if isinstance(first, int) and not isinstance(first, bool) and first >= 0 else None  # −1 says none
 
 
 def _known(file: Path, key: str, said: object, id: int | None, ids: Iterable[int]) -> int:
     if id is None or id not in ids:
-        raise UserError(f"{file}: {key}={shown(said)}: the tokenizer beside it has no such token")
+        raise UserError(f"{file}: {key}={shown(said)}: the tokenizer next to it has no such token")
     return id

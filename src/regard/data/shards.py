@@ -21,8 +21,8 @@ from regard.settings.opening import replacing
 
 __all__ = ["Counts", "Shards", "write_shards"]
 
-SHARD = 1 << 24  # ids in a file: 32 MB of small ones
-# Characters that are encoded at once, in pieces that the library spreads over the cores; each takes it some 200 bytes.
+SHARD = 1 << 24  # ids in a file: 32 MB of 16-bit ids
+# Characters to encode at once, in pieces that the library spreads over the cores; each character takes about 200 bytes.
 CHARACTERS_AT_ONCE = (1 << 17) * min(32, os.cpu_count() or 1)
 
 Ids = NDArray[np.integer[Any]]
@@ -30,7 +30,7 @@ Ids = NDArray[np.integer[Any]]
 
 @dataclass
 class Counts:
-    """What a split holds: its documents, the bytes of their text in UTF-8, and the ids, special ones included."""
+    """The size of a split: its documents, the bytes of their text in UTF-8, and the ids, special ones included."""
 
     documents: int = 0
     bytes: int = 0
@@ -39,7 +39,7 @@ class Counts:
 
 def write_shards(path: Path, documents: Iterable[Document], tokens: Tokenizer,
                  tell: Callable[[int], None] = lambda characters: None) -> Counts:
-    """`path-00000.npy` and so on. `tell` is told of the characters that are done."""
+    """Write `path-00000.npy` and so on. `tell` gets the number of finished characters."""
     counts, number = Counts(), 0
     kind: type[np.integer[Any]] = np.uint16 if len(tokens) <= 2**16 else np.uint32
     held, length = list[Ids](), 0
@@ -60,7 +60,7 @@ def _stream(documents: Iterable[Document], tokens: Tokenizer, counts: Counts) ->
     """Texts to be encoded, and special ids."""
     for document in documents:
         yield tokens.start
-        # Where a token may reach over the end of a word, only the whole has the ids of the whole.
+        # If a token may span several words, the text cannot be encoded in parts.
         parts = pieces(document) if tokens.cuts_at_spaces else ["".join(document)]
         for number, piece in enumerate(parts):
             counts.bytes += len(piece.encode())
@@ -92,7 +92,7 @@ def _save(path: Path, number: int, ids: Ids) -> None:
 
 
 class Shards:
-    """The ids of a split, as if they were one array that begins again where it ends.
+    """The ids of a split, as one circular array.
 
     >>> Shards([np.array([5, 6, 7]), np.array([8, 9])]).around(3, 4).tolist()
     [8, 9, 5, 6]
@@ -106,7 +106,7 @@ class Shards:
         return int(self.ends[-1])
 
     def around(self, start: int, count: int) -> NDArray[np.int64]:
-        """`count` ids from `start` on, and past the end those at the beginning."""
+        """`count` ids from `start` on; after the end comes the beginning."""
         found = np.empty(count, np.int64)
         done, place = 0, start % len(self)
         while done < count:
@@ -119,14 +119,14 @@ class Shards:
 
     @classmethod
     def load(cls, path: Path, count: int, *, below: int) -> "Shards":
-        """What `write_shards` wrote, and counted; its ids are less than `below`."""
+        """The shards that `write_shards` wrote; the ids must be less than `below`."""
         files = list(itertools.takewhile(Path.exists, (_file(path, number) for number in itertools.count())))
         parts = [mapped(file, np.uint16, np.uint32) for file in files]
         if not count or (found := sum(map(len, parts))) != count:
             raise damaged(_file(path, 0), f"{found if count else 0:,} of {count:,} ids are there")
         for file, part in zip(files, parts, strict=True):
             if len(part) and part.max() >= below:
-                raise damaged(file, f"it has ids beyond {below - 1}")
+                raise damaged(file, f"it has ids above {below - 1}")
         return cls([part for part in parts if len(part)])
 
 

@@ -1,7 +1,6 @@
-"""Which file is which split, where one file holds a split whole.
+"""Find the file of each split, if each split is one file.
 
-Its name says which in one of its parts: `reviews-train.csv`, `TREC.test.all.gz`. Documents that are called so, too, as
-`test.md`, are none.
+A part of its name is the split: `reviews-train.csv`, `TREC.test.all.gz`. Documents such as `test.md` do not count.
 """
 
 import re
@@ -19,7 +18,8 @@ PART = re.compile(rf"(?:^|[._-])(train|val|valid|validation|dev|{TEST}[^.]*)(?=[
 def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]]:
     """The file of every split, train first: of a directory, of files by their names, or of one file that is train.
 
-    Beside train, only files that are called like it belong to it; and what to say of those that were not named.
+    In train's folder, only files with a similar name belong to it. Also returns notes about files that the user did not
+    name.
     """
     directories = [path for path in paths if is_directory(path)]
     if directories and len(paths) > 1:
@@ -38,9 +38,9 @@ def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]
 
 
 def find_tests(path: Path, *, kinds: Sequence[str] = ()) -> list[Path]:
-    """A file; or what a directory has for tests, or else for validation; beside train, what is called like it.
+    """A file; or the tests in a directory, or else its validation file; if it has train, with names similar to it.
 
-    Where a directory has splits of some of these kinds, only those of the first of them count.
+    If a directory has splits of several of these `kinds`, only the first kind counts.
     """
     if not is_directory(path):
         return [path]
@@ -51,12 +51,12 @@ def find_tests(path: Path, *, kinds: Sequence[str] = ()) -> list[Path]:
     named = [(split, file) for split, around, file in found if around in like]
     tests = [file for split, file in named if split.startswith("test")] or [f for split, f in named if split == "val"]
     if not tests:
-        raise UserError(f"{path}: no test in it; wanted a file whose name says test, such as test.tsv")
+        raise UserError(f"{path}: contains no test; expected a file with test in its name, such as test.tsv")
     return tests
 
 
 def _part(path: Path) -> tuple[str, str] | None:
-    """The split that a part of a file's name says, and the name around it.
+    """The split in a file's name, and the rest of the name.
 
     >>> [_part(Path(name)) for name in ("TREC.train.all.gz", "en-dev.tsv", "test_hard.csv", "reviews.tsv")]
     [('train', 'TREC.*.all'), ('val', 'en-*.tsv'), ('test_hard', '*.csv'), None]
@@ -71,7 +71,7 @@ def _part(path: Path) -> tuple[str, str] | None:
 def _named(path: Path) -> str:
     part = _part(path)
     if part is None:
-        raise UserError(f"{path}: of several files, each must say its split in its name, such as train, val or test")
+        raise UserError(f"{path}: each of several files must have its split in its name, such as train, val or test")
     return part[0]
 
 
@@ -94,7 +94,7 @@ def _one_each(named: Sequence[tuple[str, Path]]) -> dict[str, Path]:
             raise UserError(f"{found[split]} and {file} would both be {split}; leave one of them out")
         found[split] = file
     if "train" not in found:
-        raise UserError(f"{', '.join(map(str, found.values()))}: none of them is train; one must say so in its name")
+        raise UserError(f"{', '.join(map(str, found.values()))}: none of them is train; put train into one name")
     return found
 
 

@@ -1,8 +1,8 @@
 """Text becomes numbers and comes back unchanged: a tokenizer learned from the user's own text, or a published one.
 
-It is saved as a plain `tokenizer.json` of the Hugging Face `tokenizers` library, which reads it alone and
-gives the same ids. One difference: that library takes a literal `</s>` in a text for the special token unless
-it is told `encode_special_tokens = True`; here a text is text.
+It is saved as a plain `tokenizer.json` of the Hugging Face `tokenizers` library, which reads this file and
+gives the same ids. One difference: that library treats a literal `</s>` in a text as the special token unless
+`encode_special_tokens = True`; here a text is always text.
 """
 
 import json
@@ -23,21 +23,20 @@ from regard.settings.opening import replacing
 
 __all__ = ["KINDS", "Tokenizer", "checked_length", "train"]
 
-BATCH = 1_024  # texts handed over at once: the library's answers are large, and many of them slow it down
-PART = 100_000  # characters of a text handed over at once: the library needs about 200 bytes for each
+BATCH = 1_024  # texts per call: the library's answers are large, and many of them slow it down
+PART = 100_000  # characters of a text per call: the library needs about 200 bytes for each
 LONGEST_TEXT = 1 << 22  # characters of one input: a very long novel
 BREAK = re.compile(r"(?<=\S) (?=\S)")
-HARD = ("", " ", " a \ue000")  # to say; the last ends with a character that no vocabulary has
+HARD = ("", " ", " a \ue000")  # hard texts for a test; the last ends with a character that no vocabulary has
 DIGIT = "0"
 OWN = Specials(pad=0, start=1, end=2)
 ONE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of a vocabulary that falls back to bytes for rare characters
 
 
 def checked_length(text: str, place: str) -> str:
-    """The text, if a model can be asked about it: the tokens of a longer one alone take many seconds."""
+    """The text, if it is not too long: tokenizing a longer one takes many seconds."""
     if len(text) > LONGEST_TEXT:
-        raise UserError(f"{place}: a text of {len(text):,} characters; at most {LONGEST_TEXT:,} are read at once, so "
-                        "divide it")
+        raise UserError(f"{place}: a text of {len(text):,} characters; the limit is {LONGEST_TEXT:,}, so divide it")
     return text
 
 
@@ -56,11 +55,11 @@ class Tokenizer:
 
     def __init__(self, library: Library, specials: Specials = OWN) -> None:
         library.encode_special_tokens = True
-        library.no_truncation()  # a published file may say how long the texts of another task were
+        library.no_truncation()  # a published file may contain the length limit of another task
         library.no_padding()
         self._library, self.specials = library, specials
         self.pad, self.start, self.end, self.mask = specials
-        # BERT's way to go on with a word: what begins one is not marked.
+        # BERT marks the continuation of a word, not its beginning.
         self._goes_on = library.model.continuing_subword_prefix if isinstance(library.model, models.WordPiece) else None
         self.unknown: int | None = library.token_to_id(library.model.unk_token if self._goes_on else UNKNOWN)
         self._never = {id for id, token in library.get_added_tokens_decoder().items() if token.special}
@@ -72,7 +71,7 @@ class Tokenizer:
 
     @property
     def special(self) -> set[int]:
-        """The ids that no text has, among them those that a published tokenizer keeps for what it does not know."""
+        """The ids of special tokens, among them a published tokenizer's unknown token."""
         return self._never | {id for id in self.specials if id is not None}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -92,21 +91,21 @@ class Tokenizer:
         return rows
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the token of each id that `encode` gives stands in a text: its first character, and the one after."""
+        """The place of each id of `encode` in the text: its first character, and the one after its last."""
         with panicking("the tokenizer cannot encode this text"):
             return self._library.encode(text, add_special_tokens=False).offsets
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-        """The ids of each word of each sentence: put together, those of the words with spaces between them.
+        """The ids of each word of each sentence. Concatenated, they are those of the words joined by spaces.
 
-        That holds of every tokenizer whose tokens do not reach over spaces. A word that gives no token, as a control
-        character may, has the mask for one, or where there is none the end: each word has a place of its own.
+        That holds for every tokenizer whose tokens do not span spaces. A word without a token, such as a control
+        character, gets the mask token, or if there is none the end token: each word has its own place.
 
         >>> tokens = train(["a dog barks"] * 2, kind="bpe", vocabulary=300)
         >>> [[tokens.pieces(ids) for ids in words] for words in tokens.encode_words([["a", "dog", "dogs"]])]
         [[[' a'], [' dog'], [' dog', 's']]]
         """
-        # A tokenizer that puts a space before a text does so before a word; the others are given it.
+        # A tokenizer that adds a space before a text adds it before a word; for the others, add it here.
         spaced = [words if self._spaced else [*words[:1], *(f" {word}" for word in words[1:])] for words in sentences]
         different = list(dict.fromkeys(word for words in spaced for word in words))
         nothing = [self.end if self.mask is None else self.mask]
@@ -114,11 +113,11 @@ class Tokenizer:
         return [[ids[word] for word in words] for words in spaced]
 
     def after_space(self, part: str) -> str:
-        """A part of a text that was cut before a space, for `encode` to go on with: it puts a space there itself."""
+        """Prepare a part of a text that was cut before a space for `encode`, which adds a space there."""
         return part.removeprefix(" ") if self._spaced else part
 
     def between(self, parts: Sequence[str]) -> list[list[int]]:
-        """The ids of the parts of a text that blanks part. Where a word brings its space along, a blank does so, too.
+        """The ids of the parts of a text between blanks. If a word's token includes its space, so does a blank.
 
         >>> tokenizer = train(["a dog, a cat"] * 9, kind="bpe", vocabulary=300, mask=True)
         >>> [tokenizer.pieces(ids) for ids in tokenizer.between(["a ", ", a cat"])]
@@ -127,7 +126,8 @@ class Tokenizer:
         shorter = parts if self.has_spaces else [*(part.rstrip(" ") for part in parts[:-1]), *parts[-1:]]
         if not self._spaced:
             return self.encode(shorter)
-        # No space is to be put before what goes on; a digit, which is a token by itself, gets it and is taken off.
+        # The library must not add a space before a continuation: put a digit, which is a separate token, before it, and
+        # remove the digit's token.
         first, *others = self.encode([shorter[0], *(f"{DIGIT}{part}" for part in shorter[1:])])
         [digit] = self.encode([DIGIT])
         return [first, *(ids[len(digit):] for ids in others)]
@@ -138,19 +138,19 @@ class Tokenizer:
             return self._library.decode_batch(rows, skip_special_tokens=True)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What to read for each id: ` dog` begins a word, `␣` is a space, `\\xc3` is part of a character."""
+        """A readable form of each id: ` dog` begins a word, `␣` is a space, `\\xc3` is part of a character."""
         return [self._piece(id) for id in ids]
 
     def texts(self) -> list[str]:
-        """What each id of the vocabulary stands for, as it is: ` dog`, a space, `\\xc3` for part of a character."""
+        """The exact text of each id of the vocabulary: ` dog`, a space, `\\xc3` for part of a character."""
         return [self._text(self._library.id_to_token(id) or "") for id in range(len(self))]
 
     def save(self, path: Path) -> None:
-        """Write a tokenizer.json, and beside it a tokenizer_config.json, which says what its special tokens are for."""
+        """Write a tokenizer.json, and next to it a tokenizer_config.json with the roles of its special tokens."""
         names = {role: self._library.id_to_token(id) for role, id in self.specials._asdict().items() if id is not None}
         about = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names["start"], "eos_token": names["end"],
                  "pad_token": names["pad"], "clean_up_tokenization_spaces": False}
-        if "mask" in names:  # an encoder's, by the names that those have for the beginning and the end
+        if "mask" in names:  # an encoder's: the names of its start and end tokens
             about |= {"cls_token": names["start"], "sep_token": names["end"], "mask_token": names["mask"]}
         try:
             with replacing(path.with_name(f"{path.stem}_config.json")) as file:
@@ -177,39 +177,39 @@ class Tokenizer:
         return tokens
 
     def __reduce__(self) -> tuple[Callable[[str, Specials], "Tokenizer"], tuple[str, Specials]]:
-        # The library's own copies forget that special tokens in a text are text.
+        # The library's own copies lose the setting that special tokens in a text are text.
         return _from_json, (self._library.to_str(), self.specials)
 
     def _parts(self, text: str) -> Iterator[str]:
-        """A long text in parts whose ids, put together, are those of the whole."""
+        """A long text in parts whose concatenated ids are those of the whole."""
         start = 0
         while len(text) - start > PART and self.cuts_at_spaces and (space := BREAK.search(text, start + PART)):
             yield text[start : space.start()]
-            # The space that is put before the next part is the one it was cut at.
+            # The library adds a space before the next part: the one it was cut at.
             start = space.end() if self._spaced else space.start()
         yield text[start:]
 
     @cached_property
     def has_spaces(self) -> bool:
-        """Whether a space is always a token by itself, and no word brings it along."""
+        """Whether a space is always a separate token, never part of a word's."""
         texts = self.texts()
         return " " in texts and not any(re.match(r" \S", text) for text in texts)
 
     @cached_property
     def cuts_at_spaces(self) -> bool:
-        """Whether a text can be cut at a space: no token reaches over the end of a word."""
+        """Whether a text can be cut at a space: no token spans several words."""
         return not any(re.search(r"\S ", self._text(token)) for token in self._library.get_vocab(False))
 
     def _text(self, token: str) -> str:
-        """What a token of the vocabulary stands for."""
+        """The text of a token of the vocabulary."""
         if self._in_bytes:
-            if not BYTES.keys() >= {*token}:  # one that was added as it is
+            if not BYTES.keys() >= {*token}:  # an added token
                 return token
             return bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
         if self._goes_on:
             if token.startswith(self._goes_on):
                 return token.removeprefix(self._goes_on)
-            return f" {token}" if token[:1].isalnum() else token  # a sign follows without a space, mostly
+            return f" {token}" if token[:1].isalnum() else token  # punctuation mostly follows without a space
         if byte := ONE_BYTE.fullmatch(token):
             return bytes.fromhex(byte[1]).decode("utf-8", errors="backslashreplace")
         return token.replace("▁", " ")
@@ -230,9 +230,8 @@ def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool =
     """A tokenizer of at most `vocabulary` tokens, learned from the texts: the same on every machine.
 
     It has fewer tokens (see `len`) if the texts do not give more. `bpe` and `unigram` learn parts of words;
-    `characters` and `bytes` are what they say; `words` are the most frequent words and signs, all others
-    being `<unk>`. With `lowercase` a text comes back in lower case. With `mask` there is a token besides, the last
-    one, that stands for a hidden one.
+    `words` are the most frequent words and punctuation marks; all others become `<unk>`. With `lowercase`, decoding
+    gives lower case. With `mask`, the last token is the mask token.
     """
     if kind not in KINDS:
         near = get_close_matches(kind, KINDS, n=1)

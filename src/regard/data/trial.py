@@ -81,11 +81,11 @@ def refuse_harmful(path: Path, content: str) -> None:
     try:
         parts = json.loads(content)
         if not isinstance(parts, dict) or is_plain(parts):
-            return  # the library says what is wrong with what is no object
+            return  # the library reports that it is not an object
     except RecursionError:
         raise UserError(f"{path}: not a tokenizer.json: is nested too deeply") from None
     except ValueError:
-        return  # and with what is not JSON
+        return  # and that it is not JSON
     memory = MEMORY + MEMORY_EACH * len(content)
     asked = {"path": sys.path, "memory": memory, "seconds": SECONDS, "growth": GROWTH, "tokenizer": content,
              "texts": list(_texts(parts))}
@@ -118,7 +118,7 @@ def _refusal(path: Path, why: str) -> UserError:
 
 
 def is_plain(parts: Mapping[str, Any]) -> bool:
-    """Whether no step of a tokenizer can do harm. What is not known to be harmless is not plain."""
+    """Whether every step of a tokenizer is known to be harmless."""
     reading = [*_steps(parts.get("normalizer")), *_steps(parts.get("pre_tokenizer"))]
     return _are_plain(reading) and _are_plain([*_steps(parts.get("decoder"))])
 

@@ -8,7 +8,7 @@ CUT = " …"
 
 
 def visible(text: str, columns: int) -> str:
-    """The text on one line of at most so many columns. What is not printable is written as an escape.
+    """The text on one line of at most `columns` columns. Unprintable characters become escapes.
 
     >>> visible("one\\ttwo\\x1b[2J", 40)
     'one\\\\ttwo\\\\x1b[2J'
@@ -28,7 +28,7 @@ def visible(text: str, columns: int) -> str:
 
 
 def _width(character: str) -> int:
-    """Columns of a terminal: an accent by itself takes none, a Chinese character two."""
+    """Columns on a terminal: a combining accent takes none, a Chinese character two."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -34,11 +34,11 @@ class Words:
 
     @cached_property
     def written(self) -> list[str]:
-        """What each token adds to a text, with the space before it: ` fried`, `ing`, `!`."""
+        """The text of each token, with the space before it: ` fried`, `ing`, `!`."""
         return self.tokens.texts()
 
     def text(self, ids: Sequence[int]) -> str:
-        """What the tokens of a word add to a text together."""
+        """The text of a word's tokens."""
         text = "".join(self.written[id] for id in ids)
         if not BYTE.search(text):
             return text

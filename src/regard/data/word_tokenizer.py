@@ -56,7 +56,7 @@ def told_words(text: str, tags: Sequence[str]) -> list[str]:
 
 
 class Piece(NamedTuple):
-    """A stretch of a sentence: the words that are read, and those of them that something is said of."""
+    """A part of a sentence: the words to read, and those of them to tag."""
 
     read: range
     told: range
@@ -65,8 +65,8 @@ class Piece(NamedTuple):
 def pieces(sizes: Sequence[int], room: int) -> list[Piece]:
     """Stretches of words of these sizes with at most `room` in each. The next begins in the middle of the one before.
 
-    Of the words that two of them read, the first half is told of by the former, so that all but those at the ends of
-    the sentence are seen with others on either side. No word may be larger than the room.
+    Of the words that two parts share, the first part tags the first half, so that all words but those at the ends of
+    the sentence are tagged with context on both sides. No word may be longer than the room.
 
     >>> [(list(read), list(told)) for read, told in pieces([1, 1, 1, 1, 1, 1], 4)]
     [([0, 1, 2, 3], [0, 1, 2]), ([2, 3, 4, 5], [3, 4, 5])]

@@ -22,9 +22,9 @@ from regard.kernels.linear_onednn import Layouts, lasting
 __all__ = ["Beam", "Hypothesis", "Search", "beam"]
 
 COLUMN = 64  # scores that are first looked at together, by their maximum
-CACHED = 1 << 20  # scores that a CPU looks at together
-ROWS = 160  # of which a CPU makes all logits at once: with many more they no longer fit into its caches
-LOOK_EVERY = 4  # steps of a captured search between two looks at whether all has ended: a look waits for the GPU
+CACHED = 1 << 20  # scores that a CPU processes together
+ROWS = 160  # rows whose logits a CPU computes at once: many more do not fit into its caches
+LOOK_EVERY = 4  # steps of a captured search between two checks whether all have ended: a check waits for the GPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Beam:
     end: int
     """The id that ends a hypothesis."""
     longest: int
-    """New tokens at the most, the end included."""
+    """The most new tokens, including the end."""
     size: int = 5
     """Hypotheses kept for each sentence."""
     length_penalty: float = 1.0
@@ -115,7 +115,7 @@ class Search:
         self.state: State = model.begin(sources, memory, capacity=capacity if device.type == "cuda" else None)
         if self.start > 1:
             model.step(prompt[:, :-1], self.state)
-        # All beams begin alike: the prompt's last token, too, is read once per sentence, where shapes may change.
+        # All beams begin the same: if shapes may change, the prompt's last token is also read once per sentence.
         self.alike = device.type == "cpu"
         if not self.alike:
             self.state.fan_out(how.size)
@@ -123,7 +123,7 @@ class Search:
         self.tokens: Int[Tensor, "sources beams capacity"] = prompt.new_full((*shape, capacity), how.end)
         self.tokens[:, :, : self.start] = prompt[:, None]
         self.totals: Float[Tensor, "sources beams"] = torch.full(shape, -math.inf, device=device)
-        self.totals[:, 0] = 0.0  # all beams begin alike: only one may count
+        self.totals[:, 0] = 0.0  # all beams begin the same: only one may count
         self.ended_tokens = self.tokens.clone()
         self.ended_scores: Float[Tensor, "sources beams"] = torch.full(shape, -math.inf, device=device)
         self.ended_totals = self.ended_scores.clone()
@@ -151,7 +151,7 @@ class Search:
 
     def logits(self, states: Float[Tensor, "some 1 width"],
                tokens: Int[Tensor, "sources beams capacity"]) -> Float[Tensor, "rows vocabulary"]:
-        """Of every beam; where those of a sentence are still alike, they have one state."""
+        """The logits of every beam; while the beams of a sentence are still the same, they share one state."""
         logits = self.model.logits(states)[:, 0]
         if len(logits) < len(tokens) * self.how.size:
             logits = logits.repeat_interleave(self.how.size, 0)
@@ -211,7 +211,7 @@ class Search:
         self.ended_tokens.copy_(torch.cat([self.ended_tokens, tokens], dim=1).gather(1, places))
 
     def keep(self, sources: Int[Tensor, " kept"]) -> None:
-        """Go on with these sentences alone."""
+        """Keep only these sentences."""
         beams = torch.arange(self.how.size, device=sources.device)
         self.state.reorder((sources[:, None] * self.how.size + beams).flatten())
         self.state.choose(sources)
@@ -219,7 +219,7 @@ class Search:
             setattr(self, name, getattr(self, name)[sources])
 
     def keep_memory(self) -> None:
-        """Nobody else has ever written to its tensors."""
+        """Nothing to copy: no one else writes to its tensors."""
 
     def tensors(self) -> list[Tensor]:
         """All that a step reads or changes."""

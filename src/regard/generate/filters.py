@@ -1,4 +1,4 @@
-"""Filters: what the next token may not be. Tensor operations alone, so that a step can be captured whole."""
+"""Filters: forbid next tokens. Only tensor operations, so that a whole step can be captured."""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -86,7 +86,7 @@ class PenalizeRepeats:
     def __call__(self, logits: Float[Tensor, "rows vocabulary"], history: Int[Tensor, "rows capacity"], *,
                  length: Int[Tensor, "#rows"]) -> Float[Tensor, "rows vocabulary"]:
         written = torch.arange(history.shape[1], device=logits.device) < length[:, None]
-        seen = history.where(written, history[:, :1])  # the first token, which came before, in place of what did not
+        seen = history.where(written, history[:, :1])  # unwritten places repeat the first token
         scores = logits.gather(1, seen)
         return logits.scatter(1, seen, torch.where(scores > 0, scores / self.penalty, scores * self.penalty))
 

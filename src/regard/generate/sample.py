@@ -31,13 +31,13 @@ __all__ = ["Drawn", "Sampler", "Sampling", "gather", "padded", "sample"]
 AHEAD = 8  # tokens that a GPU writes between two copies to the host; as many again are queued while the host reads
 CAPACITY_MULTIPLE = 64  # of a captured step, so that prompts of like lengths share one recording
 RECORDED = 1 << 13  # tokens of a cache: where it has room for more, the reading of a prompt is not recorded
-LAID_OUT = 8  # tokens after which a CPU lays its weights out: that takes as long as some of them
-LEAVE = 4  # on a CPU, ended prompts leave when they are one in so many: each leaving copies the cache
+LAID_OUT = 8  # tokens after which a CPU packs its weights: packing takes as long as a few tokens
+LEAVE = 4  # on a CPU, finished prompts leave when they are one in four: each time copies the cache
 BELOW_ONE = 1 - 2**-24  # the largest uniform number, so that in float32 too it is less than 1
 
 
 Recorder = Callable[[Callable[[Tensor], State], Tensor, int], tuple[State, bool]]
-"""From what reads prompts, the prompts and the room that is made for them to the state after them; `Captures.begin`."""
+"""Takes a function that reads prompts, the prompts and their capacity; returns the state; `Captures.begin`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class Sampling:
     """How a token is drawn. The defaults draw from the model's distribution as it is."""
 
     end: int
-    """The id after which a row is finished; it then goes on with this id."""
+    """The id that finishes a row; the row then continues with this id."""
     longest: int
-    """New tokens at the most."""
+    """The most new tokens."""
     samples: int = 1
     """Rows that are written for each prompt, drawn apart."""
     temperature: float = 1.0
@@ -72,9 +72,9 @@ def sample(
 
     `lengths` says how many tokens each prompt has; what stands after them in `prompt` is not read. `how.samples`
     neighbouring rows share a prompt. A row is drawn by numbers made from `how.seed`, its sample's number and its
-    prompt's `seeds` (absent: the prompt's place): with seeds of its own, such as its tokens, what a prompt gets does
-    not depend on who else is in the batch. No answer begins with a token that is `barred` for its prompt. Rows that
-    the caller puts into `enough` on the way count as ended.
+    prompt's `seeds` (absent: the prompt's index): with its own seeds, such as its tokens, a prompt's completion does
+    not depend on the rest of the batch. No answer begins with a token that is `barred` for its prompt. Rows that
+    the caller adds to `enough` meanwhile count as finished.
 
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
@@ -167,7 +167,7 @@ def _arrived(tokens: Int[Tensor, "rows steps"], chances: Float[Tensor, "rows ste
 
 
 class Sampler:
-    """What is written, for all rows at once. `advance` changes tensors in place only; it knows of no end."""
+    """The state of sampling for all rows. `advance` changes tensors only in place; it does not check for the end."""
 
     def __init__(
         self, model: Steps, prompt: Int[Tensor, "prompts n"], how: Sampling, *, lengths: Sequence[int] | None = None,
@@ -186,7 +186,7 @@ class Sampler:
         self.state, self.lent = self._begun(prompt[:, :-1], memory, capacity, recorder)
         if min(lengths or [longest]) < longest:
             self.keep_memory()
-            # What was read beyond lies after every query: unseen, and overwritten in its turn.
+            # Keys of the padding lie after every query: no query sees them, and later tokens overwrite them.
             self.state.truncate(read[:, None] - 1)
         if how.samples > 1:
             self.keep_memory()
@@ -233,12 +233,12 @@ class Sampler:
         self.tokens.index_copy_(1, self.step, tokens[:, None])
         self.chances.index_copy_(1, self.step, chances[:, None])
         self.step += 1
-        if self.filters:  # nobody else asks what came before
+        if self.filters:  # only filters read the history
             self.history.scatter_(1, self.length[:, None], self.newest)
             self.length += 1
 
     def keep(self, prompts: Int[Tensor, " kept"]) -> None:
-        """Go on with these prompts alone."""
+        """Keep only these prompts."""
         samples = torch.arange(self.how.samples, device=prompts.device)
         rows = (prompts[:, None] * self.how.samples + samples).flatten()
         self.state.reorder(rows)
@@ -248,7 +248,7 @@ class Sampler:
         self.barred = None if self.barred is None else self.barred[rows]
 
     def keep_memory(self) -> None:
-        """From now on nobody else writes to its tensors."""
+        """Copy the tensors, so that no one else writes to them."""
         if self.lent:
             self.state, self.lent = deepcopy(self.state), False
 
@@ -259,7 +259,7 @@ class Sampler:
 
 
 def _uniforms(seeds: Sequence[Sequence[int]], how: Sampling) -> Float[Tensor, "rows longest"]:
-    """A number in [0, 1) for each row and step: from the row's seed alone, the same on every machine."""
+    """A number in [0, 1) for each row and step, which depends only on the row's seed: the same on every machine."""
     sums = [hashlib.blake2b(np.array(seed, dtype="<i8").tobytes(), digest_size=16).digest() for seed in seeds]
     rows = [np.random.PCG64(np.random.SeedSequence([how.seed, sample, int.from_bytes(sum, "little")]))
             for sum in sums for sample in range(how.samples)]

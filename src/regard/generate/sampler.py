@@ -1,7 +1,7 @@
 """The next token from logits and one uniform number: few operations of fixed shape, on whatever device they are.
 
-The draw inverts the distribution function: a row's token depends on its own logits and its own number alone, so
-that it is the same alone, in a batch, and in a recorded step.
+Sampling inverts the distribution function: a row's token depends only on its logits and its number, so
+it is the same for a single row, in a batch, and in a captured step.
 """
 
 import math
@@ -49,10 +49,10 @@ def narrow(
     weights: Float[Tensor, "rows vocabulary"], *, top_k: int | None = None, top_p: float | None = None,
     min_p: float | None = None,
 ) -> Float[Tensor, "rows vocabulary"]:
-    """What may be drawn of these probabilities, up to a factor; the others become 0. The likeliest always stays.
+    """The probabilities after top-k, top-p and min-p, up to a factor; the others become 0. The highest always stays.
 
-    The rules act one after the other: `top_p` is a share of what `top_k` left (Holtzman et al. 2020, 3.1), `min_p` a
-    share of the likeliest (Nguyen et al. 2024).
+    The rules apply one after the other: `top_p` is a share of the mass that `top_k` left (Holtzman et al. 2020, 3.1),
+    `min_p` a share of the highest probability (Nguyen et al. 2024).
     """
     everything, tokens = weights, None
     if top_k is not None and top_k < weights.shape[1]:

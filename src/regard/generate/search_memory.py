@@ -13,9 +13,9 @@ ID, SCORE = 8, 4  # bytes
 
 def refuse_search(how: Search, tower: Tower, *, rows: int, tokens: int, longest: int, width: torch.dtype,
                   device: torch.device) -> None:
-    """Of `rows` answers at once, each after so many tokens and of at most `longest` new ones.
+    """Refuse `rows` answers at once, each with `tokens` prompt tokens and up to `longest` new ones, if they cannot fit.
 
-    Counted is what there will be for certain: the ids of all answers, and the keys and values of the tokens.
+    Counts only the certain memory: the ids of all answers, and the keys and values of the tokens.
     """
     kept = tokens + longest if device.type == "cuda" else tokens  # a GPU makes room for all at the beginning
     needed = rows * (ID * longest + SCORE + _remembered(tower, kept) * width.itemsize)
@@ -25,12 +25,12 @@ def refuse_search(how: Search, tower: Tower, *, rows: int, tokens: int, longest:
     asked = [f"search.beam={how.beam}", f"search.best={how.best}", f"search.batch={how.batch}",
              f"search.max_tokens={how.max_tokens}"]
     raise Failure(f"not enough memory for up to {longest:,} tokens of {rows:,} answers at once. They take "
-                  f"{size_in_words(needed)} at the least, and {size_in_words(there)} is free ({device.type}); lower "
+                  f"at least {size_in_words(needed)}, and {size_in_words(there)} is free ({device.type}); lower "
                   f"one of {', '.join(asked)}, or give a shorter text")
 
 
 def _remembered(tower: Tower, tokens: int) -> int:
-    """Numbers that a decoder keeps of so many tokens. A recurrent one keeps its newest state only."""
+    """Numbers that a decoder keeps for this many tokens. A recurrent one keeps only its newest state."""
     if tower.recurrent is not None:
         return tower.width
     seen = tokens if tower.window is None else min(tokens, tower.window)

@@ -1,4 +1,4 @@
-"""The one protocol that generation knows. Transformers and recurrent networks speak it alike."""
+"""The protocol between generation and models: transformers and recurrent networks both implement it."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
@@ -14,10 +14,10 @@ class State(Protocol):
     """What a model keeps between two steps."""
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
-        """Row i goes on from what row rows[i] was; there may be more rows than before, or fewer."""
+        """Row i continues the old row rows[i]; the number of rows may change."""
 
     def fan_out(self, size: int) -> None:
-        """Each row becomes so many neighbours, which from then on go on from one another alone."""
+        """Each row becomes `size` neighbours, which from then on are reordered only among themselves."""
 
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
         """Keep these sources of the memory only."""
@@ -34,7 +34,7 @@ class Steps(Protocol):
     """A model that writes token by token."""
 
     def begin(self, rows: int, memory: Any = None, *, capacity: int | None = None) -> Any:
-        """A `State` for so many rows. With a capacity, no shape changes from step to step."""
+        """A `State` for `rows` rows. With a capacity, no shape changes from step to step."""
 
     def step(self, tokens: Int[Tensor, "rows n"], state: Any) -> Float[Tensor, "rows n width"]:
         """Read the next n tokens of each row; n > 1 prefills a prompt, or scores a text."""

@@ -16,7 +16,7 @@ WINDOW = 32  # tokens after which those that are long said are forgotten: decodi
 class Pieces:
     """The text of tokens, piece by piece. Put together, the pieces are what the tokens add to those they come after.
 
-    `known` is text that is theirs and was said before.
+    `known` is their text that was already given.
 
     >>> pieces = Pieces(lambda ids: bytes(ids).decode(errors="replace"))
     >>> [pieces.push(byte) for byte in "aé€".encode()], pieces.flush()
@@ -30,7 +30,7 @@ class Pieces:
         self.boundary = len(self.ids)  # where among them a character last ended
 
     def push(self, id: int) -> str:
-        """What this token adds; nothing as long as a character is not complete."""
+        """The text that this token adds; empty while a character is not complete."""
         self.ids.append(id)
         text = self.decode(self.ids)
         whole = text.rstrip(UNFINISHED)
@@ -46,7 +46,7 @@ class Pieces:
             self.ids, self.said = self.ids[self.boundary :], len(rest)
 
     def flush(self) -> str:
-        """What was held back, at the end of all tokens."""
+        """The rest of the text, at the end of all tokens."""
         piece = self.decode(self.ids)[self.said :]
         self.said += len(piece)
         return piece
@@ -90,7 +90,7 @@ class Stop:
         return text[: len(text) - kept]
 
     def flush(self) -> str:
-        """What was held back, at the end of the text."""
+        """The rest of the text, at its end."""
         held, self.held = self.held, ""
         return held
 
@@ -124,7 +124,7 @@ class Writing:
         self.tokens: list[int] = []
         """All that were drawn, without the end."""
         self.text = ""
-        """What has been let through so far."""
+        """The text so far."""
         self.log_probability = 0.0
         self.ended = self._has_end = False
 
@@ -135,11 +135,11 @@ class Writing:
 
     @property
     def score(self) -> float:
-        """The mean log-probability of what was drawn, the end counted."""
+        """The mean log-probability of the sampled tokens, including the end."""
         return self.log_probability / max(1, len(self.tokens) + self._has_end)
 
     def push(self, id: int, log_probability: float) -> str:
-        """What this token adds to the answer."""
+        """The text that this token adds to the answer."""
         self.log_probability += log_probability
         self._has_end = id == self._end
         if self._has_end:

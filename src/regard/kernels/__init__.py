@@ -1,1 +1,1 @@
-"""THE MACHINE: fast paths for what `nn/` defines. One file is one of them; `table.py` says which is taken."""
+"""Kernels: fast paths for the definitions in `nn/`. Each is one file; `table.py` chooses between them."""

@@ -1,6 +1,6 @@
 """Attention of a few new queries on a GPU, as when a text is written token by token: one program for each of them.
 
-The general kernels give a tile of 64 queries to each head, of which a step of generation fills one row. Here a program
+The general kernels give a tile of 64 queries to each head, but a step of generation fills only one row. Here a program
 reads the keys that its query may see, once, from wherever they lie: a beam search need not move its cache. No mask is
 made: most are a comparison of positions.
 """
@@ -20,8 +20,8 @@ except ImportError:  # a machine without a GPU
 
 __all__ = ["KERNEL", "store", "stores"]
 
-MAX_QUERIES = 16  # queries of a row beyond which reading the keys once for each is a waste
-MANY_PROGRAMS = 256  # programs from which on they need not hurry, each by itself
+MAX_QUERIES = 16  # queries of a row; with more, reading the keys once for each is wasteful
+MANY_PROGRAMS = 256  # with this many programs, a single one need not be fast
 
 
 def serves(call: AttentionCall) -> bool:

@@ -1,4 +1,4 @@
-"""Attention over short sequences on a GPU: all queries and keys of a head in one program, forth and back.
+"""Attention over short sequences on a GPU: all queries and keys of a head in one program, forward and backward.
 
 The general kernels work in tiles of 64 to 128 queries, and spend a sentence of 30 words on padding and on
 passes over memory for the backward sums. Here a head's scores fit into registers, so that each tensor is read

@@ -1,4 +1,4 @@
-"""Attention within a window, and to a few global tokens, on a GPU: no score is ever written to memory, forth or back.
+"""Attention within a window, and to a few global tokens, on a GPU: neither pass ever writes a score to memory.
 
 A program takes a tile of queries, reads the keys around it tile by tile and then the row's global tokens from wherever
 they stand, and keeps a running softmax (Dao 2023). Going back, one kernel sums over keys and one over queries.
@@ -120,7 +120,7 @@ if triton is not None:
 
     @triton.jit
     def _near(rows, places, asks, answers, window, CAUSAL: tl.constexpr, TEXTS: tl.constexpr):
-        """Which keys lie in the windows of which queries: one comparison, since below zero wraps to far above."""
+        """Which keys lie in the windows of the queries: one comparison, since below zero wraps to far above."""
         if CAUSAL:
             near = (rows - places).to(tl.uint32, bitcast=True) <= window
         else:
@@ -143,7 +143,7 @@ if triton is not None:
 
     @triton.jit
     def _kept(seed, rows, places, length, drop, DROP: tl.constexpr):
-        """What dropout multiplies the weights with: the same forth and back, since place and seed decide."""
+        """The dropout factors of the weights: the same in both passes, since they depend on place and seed."""
         if DROP:
             kept = tl.where(tl.rand(seed, rows * length + places) < drop, 0.0, 1.0 / (1.0 - drop))
         else:

@@ -102,7 +102,7 @@ def join(context: Float[Tensor, "blocks heads block value"], batch: int,
 
 def _seen_by_all(mask: Mask, here: Int[Tensor, "batch count block"],
                  chosen: Int[Tensor, "batch globals"]) -> Bool[Tensor, "batch count block globals"]:
-    """Which global tokens a query sees besides its window: one inside it is there already."""
+    """The global tokens that a query sees outside its window: one inside the window is already there."""
     assert mask.globals is not None
     assert mask.window is not None
     apart = here[:, :, :, None] - chosen[:, None, None]

@@ -33,7 +33,7 @@ def choose(
     ended_scores: Tensor, ended_totals: Tensor, done: Tensor, length: Tensor, start: int, end: int, longest: int,
     length_penalty: float,
 ) -> Int[Tensor, " rows"]:
-    """Everything but `length` moves on by a token, in place; the row that each row goes on from."""
+    """Advance everything but `length` by a token, in place; return the old row that each row continues."""
     sources, size, capacity = tokens.shape
     rows, vocabulary = logits.shape
     count = 2 * size  # however many of the best end here, enough live on
@@ -66,7 +66,7 @@ if triton is not None:
             top = tl.max(tops, 0)
             place = tl.min(tl.where(tops == top, places, vocabulary - 1), 0)
             value = tl.where(top == float("-inf"), top, top + base)
-            # What is not a number has no rank: it counts for nothing, so that no answer is found, and nothing is mixed.
+            # NaN has no rank: count it as -inf, so that no answer is found and no rows are mixed up.
             tl.store(values_ + row * COUNT + i, tl.where(value == value, value, float("-inf")))
             tl.store(picks_ + row * COUNT + i, place)
             # The lane that had it shows its next: smaller, or equal and later.

@@ -1,8 +1,8 @@
 """Capturing a step on a GPU: its hundreds of launches become one, recorded once and replayed for every batch.
 
-What was recorded works in memory of its own, the same each time. So it is lent to one search at a time: another that
-comes meanwhile, from this thread or another, records anew. And it belongs to one stream, on which one use follows the
-other without anybody waiting.
+A graph uses its own memory, the same each time. So only one search at a time may use it: another search meanwhile, from
+this thread or another, records a new graph. And a graph belongs to one stream, on which its uses follow each other
+without synchronization.
 """
 
 from collections import OrderedDict
@@ -22,25 +22,25 @@ MAX_RECORDED_STEPS = 4  # recorded steps that are kept: each holds the memory of
 
 @runtime_checkable
 class Advancing(Protocol):
-    """What goes on step by step. `advance` changes tensors in place only and looks at none from the host."""
+    """A process of steps. `advance` changes tensors only in place, and reads none on the host."""
 
     def advance(self) -> None: ...
 
     def tensors(self) -> list[Tensor]: ...
 
     def keep_memory(self) -> None:
-        """From now on nobody else writes to its tensors."""
+        """Copy the tensors, so that no one else writes to them."""
 
 
 A = TypeVar("A", bound=Advancing)
 
 
 Advance = Callable[..., None]
-"""advance(steps=1): so many steps, by one launch. Each number of steps is recorded by itself."""
+"""advance(steps=1): this many steps, with one launch. Each number of steps is a separate graph."""
 
 
 class Captures(Generic[A]):
-    """What was recorded, by what it was recorded for; what was used last is kept.
+    """A cache of graphs by key and shapes; it keeps those that were used last.
 
     Several threads may share it.
     """
@@ -53,9 +53,9 @@ class Captures(Generic[A]):
 
     @contextmanager
     def adopt(self, make: Callable[[], A], *, key: Hashable) -> Iterator[tuple[A, Advance]]:
-        """Go on with what is made, in the memory of one that was recorded for the same shapes where one is free.
+        """Run the new process in the memory of a free graph of the same shapes, if there is one.
 
-        `key` says what besides the shapes decides the step. Inside, nobody else is lent the same.
+        `key` is everything else that the step depends on. Inside, no one else gets the same graph.
         """
         with self.lock:
             fresh = make()
@@ -101,8 +101,8 @@ class Captures(Generic[A]):
               key: Hashable) -> tuple[Any, bool]:
         """begin(prompt), recorded when it comes for the second time; and whether it is lent.
 
-        What is lent is good until the next call of this shape, and is not to be changed. Whoever calls holds the lock
-        until it is done with it, as the `make` of `adopt` does.
+        The result is valid until the next call of this shape, and must not be changed. The caller holds the lock while
+        it uses it, as the `make` of `adopt` does.
         """
         key = (key, prompt.shape, capacity)
         if key not in self.begun:

@@ -1,7 +1,7 @@
 """The decode step: one new token of each row through all blocks. `Block` is its definition.
 
-A product with one row takes some 50 µs on a CPU and less on a GPU. What Python spends around it on any mask, any cache
-and any number of tokens takes nearly as long again, and so does each launch. Here the choices are made once for many
+A product with one row takes about 50 µs on a CPU and less on a GPU. Python's overhead for a general mask, cache
+and number of tokens takes nearly as long again, and so does each launch. Here the choices are made once for many
 steps, and on a GPU norms, nonlinearities and residual sums join the products beside them.
 """
 

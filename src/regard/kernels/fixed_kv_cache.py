@@ -34,7 +34,7 @@ class BeamAncestry:
     def write(self, positions: Int[Tensor, "#rows n"]) -> None:
         """The keys at these positions, which follow the last, are about to be written, each row's into its own."""
         n = positions.shape[1]
-        # A step of one token may be recorded, and replayed where nobody counts.
+        # A step of one token may be replayed from a graph, which does not count.
         self.filled = None if self.filled is None or n == 1 else self.filled + n
         # A CPU records nothing, and may look.
         self.stop = int(positions.max()) + 1 if positions.device.type == "cpu" else None

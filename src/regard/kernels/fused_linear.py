@@ -1,4 +1,4 @@
-"""A linear layer with what stands around it in a block: the norm before, the nonlinearity and the residual sum after.
+"""A linear layer fused with its neighbours in a block: the norm before, the nonlinearity and the residual sum after.
 
 Where a GPU writes token by token, a product has one row or a few, and takes as long as its weights take to arrive. Each
 launch costs as much again, so all of it is one kernel, which asks for its weights before the input is even there.
@@ -21,8 +21,8 @@ except ImportError:  # a machine without a GPU
 
 __all__ = ["KERNEL", "Slots", "Weights", "few_rows", "fused_linear", "projected_into_cache", "weights_of"]
 
-MAX_ROWS = 4  # from more of them on, the library's products are as fast
-TILE = 16_384  # weights that one program holds in its registers, at the most
+MAX_ROWS = 4  # with more rows, the library's products are as fast
+TILE = 16_384  # weights that one program holds in its registers, at most
 NORMS = {"layer": 1, "rms": 2}
 ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu")
 
@@ -122,7 +122,7 @@ def _places(slots: Slots | None, absent: Tensor) -> list[Any]:
 
 
 def _tile(inputs: int, gated: bool) -> tuple[int, int, int]:
-    """Weights of a program: all columns there are, by so many rows; and its warps. Measured on an H200."""
+    """The tile of a program: all columns, a number of rows; and its warps. Measured on an H200."""
     columns = triton.next_power_of_2(inputs)
     rows = max(2, min(8, TILE // columns))
     return columns, rows // 2 if gated else rows, 4 if columns <= 2048 else 8

@@ -114,7 +114,7 @@ def allowed() -> frozenset[str] | None:
 
 
 def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Out | None:
-    """What the first kernel that serves gives. None: there is none, and the definition has to run."""
+    """The result of the first kernel that serves the call; None if there is none and the definition must run."""
     if _planning and (stand_in := _stand_in.get()) is not None:
         return _foretold(kernels, call, x, stand_in)
     kernel = first(kernels, call, x)
@@ -127,7 +127,7 @@ def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Ou
 
 @contextmanager
 def use(*names: str) -> Iterator[list[str]]:
-    """Inside, only the kernels of these names run; without a name, only the definitions. Yields the log of what ran.
+    """Inside, only the kernels of these names run; without a name, only the definitions. Yields the log of them.
 
     For tests and benchmarks: it holds for the whole process, all threads included.
     """
@@ -137,7 +137,7 @@ def use(*names: str) -> Iterator[list[str]]:
 
 @contextmanager
 def ran() -> Iterator[list[str]]:
-    """Inside, all is chosen as always. Yields the log of what ran."""
+    """Inside, kernels are chosen as always. Yields the log of the kernels that ran."""
     with _setting(_allowed) as log:
         yield log
 

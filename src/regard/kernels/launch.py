@@ -1,4 +1,4 @@
-"""What Triton kernels ask of the machine before they are launched."""
+"""Checks before the launch of a Triton kernel."""
 
 import torch
 from torch import Tensor

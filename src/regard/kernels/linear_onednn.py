@@ -1,6 +1,6 @@
-"""The products of a linear layer on a CPU by oneDNN: forth and, where it learns, back to its inputs.
+"""The products of a linear layer on a CPU by oneDNN: forward and, in training, back to its inputs.
 
-It lays the weights out anew for every product, and still takes seven eighths of the time of torch's own products of
+It packs the weights again for every product, and still takes only seven eighths of the time of torch's own products of
 float32 numbers; with few rows and many outputs, half. Where many products are made with the same weights, `lasting`
 keeps them laid out: a tenth faster again, and with a few rows, as where texts are written, up to twice as fast. The
 gradient of the weights stays with torch's own, which are faster there.
@@ -28,9 +28,9 @@ __all__ = ["ACTIVATED", "KERNEL", "Layouts", "knows_bfloat16", "lasting", "layou
 ROWS = 512  # from which on it pays to lay out weights that learn
 # Else: rows, and multiplications, from which on it pays to lay out weights for them only.
 MIN_ROWS, MIN_MULTIPLICATIONS = 8, 1 << 23
-MIN_ROWS_LAID_OUT = {torch.float32: 4, torch.bfloat16: 1}  # rows, where weights are laid out already
-MIN_WEIGHTS = 1 << 17  # weights for so few rows: a product with less is mostly a call, and torch's own is shorter
-LAYOUT_ROWS = 1_024  # rows that a layout is chosen for
+MIN_ROWS_LAID_OUT = {torch.float32: 4, torch.bfloat16: 1}  # rows, if the weights are already packed
+MIN_WEIGHTS = 1 << 17  # weights; a smaller product with few rows is mostly call overhead, and torch's own is faster
+LAYOUT_ROWS = 1_024  # rows that a packed layout is chosen for
 ENDS = {"": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh"),
         "silu": ("swish", "")}
 """Nonlinearities that a product can end with, by their names there."""
@@ -110,7 +110,7 @@ def _pays(rows: int, weight: Tensor) -> bool:
         return True
     if weight.numel() < MIN_WEIGHTS:
         return False
-    if weight.dtype == torch.float32 and _is_amd():  # where torch's own read weights for a few rows by one thread alone
+    if weight.dtype == torch.float32 and _is_amd():  # torch's own reads the weights with only one thread there
         return True
     layouts = _layouts.get()
     return layouts is not None and rows >= MIN_ROWS_LAID_OUT.get(weight.dtype, MIN_ROWS) and layouts.takes(weight)
@@ -125,7 +125,7 @@ def _is_amd() -> bool:
 
 
 def _can(x: Tensor, weight: Tensor) -> bool:
-    # In this order: what compiles cannot see into the rest, and without oneDNN there is nobody to ask.
+    # In this order: the compiler cannot trace the rest, and without oneDNN its functions are missing.
     return (x.device.type == "cpu" and x.dtype == weight.dtype and not torch.compiler.is_compiling()
             and not torch.is_autocast_enabled("cpu") and torch.backends.mkldnn.is_available()
             and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and knows_bfloat16())))

@@ -1,4 +1,4 @@
-"""How much memory there is for what is only faster."""
+"""The free memory, for fast paths that need more of it."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["free_memory"]
 
-UNKNOWN = 4 << 30  # bytes, where nobody tells
+UNKNOWN = 4 << 30  # bytes, if the system does not say
 LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 """Files of a control group, by which a container is held in bounds, of the second version and the first."""
 

@@ -1,4 +1,4 @@
-"""What follows from a frozen value, worked out once for all the layers that share it."""
+"""Values that follow from a frozen one, computed once for all layers that share it."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,7 +17,7 @@ def once(owner: object, name: str, work: Callable[[], Known]) -> Known:
     """
     if torch.compiler.is_compiling():
         return work()
-    # What is made in inference mode cannot be used for a gradient.
+    # A tensor from inference mode cannot be used for a gradient.
     name = f"_{name}_inference" if torch.is_inference_mode_enabled() else f"_{name}"
     known = owner.__dict__  # the owner is frozen
     if name not in known:

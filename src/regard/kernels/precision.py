@@ -1,4 +1,4 @@
-"""Mixed precision: what autocast does not do by itself."""
+"""Mixed precision: casts that autocast does not do."""
 
 from contextlib import AbstractContextManager
 

@@ -18,7 +18,7 @@ from regard.settings.errors import NotFinite, UserError
 __all__ = ["KINDS", "QuantizedLinear", "ScaledLinear", "quantize"]
 
 KINDS = {"int8": ("x86", "fbgemm", "qnnpack"), "float16": ("x86", "fbgemm")}
-"""What weights can become, and the parts of torch that multiply by them, the best first."""
+"""The quantized types, and torch's engines that multiply with them, the best first."""
 
 # Texts up to which their next tokens share one scale: there its own for each is no more exact, and slower.
 MAX_SHARED_ROWS = 8
@@ -71,10 +71,10 @@ class QuantizedLinear(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "outputs inputs"]:
-        """The weights as they are now, unpacked: what becomes of each input alone."""
-        # Ones and zeros lose nothing.
-        alone = [self.product(few) for few in torch.eye(self.in_features).split(MAX_SHARED_ROWS)]
-        return (torch.cat(alone) - self.product(torch.zeros(1, self.in_features))).T
+        """The quantized weights, unpacked: the products of the unit vectors."""
+        # Ones and zeros are exact.
+        columns = [self.product(few) for few in torch.eye(self.in_features).split(MAX_SHARED_ROWS)]
+        return (torch.cat(columns) - self.product(torch.zeros(1, self.in_features))).T
 
 
 class ScaledLinear(nn.Module):
@@ -114,15 +114,15 @@ def _rounded(weight: Float[Tensor, "outputs inputs"]) -> tuple[Int8[Tensor, "out
 def _int8(weight: Float[Tensor, "outputs inputs"], bias: Float[Tensor, " outputs"] | None, engine: str) -> Product:
     whole, scales = _rounded(weight)
     with warnings.catch_warnings():
-        # torch 2.13 announces the end of tensors of this kind. Here they are the way into the packed form alone; what
-        # is to follow them, products of plain 8-bit tensors, takes twice as long where there are few rows.
+        # torch 2.13 deprecates tensors of this kind. Here they only lead to the packed form; their successor, products
+        # of plain 8-bit tensors, takes twice as long with few rows.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation", category=UserWarning)
         lifted, typed = (torch._make_per_channel_quantized_tensor(
             whole, each, torch.zeros_like(each, dtype=torch.long), 0) for each in (scales / LIFT, scales))
     packed = torch.ops.quantized.linear_prepack(lifted, bias)
     together = torch.ops.quantized.linear_prepack(typed, None)
-    lift = torch.tensor(LIFT)  # a number by itself would be made into one at every product
-    of_one = (whole.double() * scales[:, None]).sum(1).float()  # what an input of ones becomes
+    lift = torch.tensor(LIFT)  # a Python number would be converted at every product
+    of_one = (whole.double() * scales[:, None]).sum(1).float()  # the product of an input of ones
     # Without instructions for it, pairs of 8-bit products are summed in 16 bits, which may be too few: there the
     # inputs have 7 bits. (torch has no public name for the question yet.)
     reduced = engine != "qnnpack" and not getattr(torch.cpu, "_is_vnni_supported", lambda: False)()

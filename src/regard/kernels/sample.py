@@ -65,7 +65,7 @@ if triton is not None:
         share = tl.load(uniform_ + row).to(tl.float64)
         reached = tl.full([], -2147483648, tl.int32)  # every number reaches it
         if TOP:
-            # What the tops of k lanes reach, at least k numbers do, and hardly more.
+            # A threshold that the maxima of k lanes reach: at least k numbers reach it, and hardly more.
             for step in tl.static_range(8):
                 unit = 1 << (30 - 2 * step)
                 reached += unit * _more(_thirds(_ordered(tops), reached, unit, kept <= N), kept)

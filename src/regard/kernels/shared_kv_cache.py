@@ -1,9 +1,9 @@
 """A cache for rows that go on from one another, as the beams of a sentence do.
 
-To move each row's keys to where it goes on takes longer than to attend to them. Here they lie side by side, those of
-all rows of a source after each other for every position, and stay where they are: each row is told which of them are
-its own past. So a source's rows are queries of one store, several times as long, most of which each of them passes
-over. That is cheap: it is read once for all of them.
+Moving each row's keys when beams are reordered takes longer than attending to them. Here the keys of all rows of a
+source lie side by side for every position, and are never moved: each row has a mask of the keys of its own past. So the
+rows of a source are queries of one store, several times as long, and each of them masks most of it. That is cheap: the
+store is read once for all of them.
 """
 
 import torch
@@ -33,12 +33,12 @@ class SharedKVIndex:
 
     def __init__(self, sources: int, size: int, filled: int) -> None:
         self.size = size
-        # What was there before they were several lies with the first.
+        # Keys from before the rows were fanned out belong to the first.
         self.line: Int[Tensor, "sources size slots"] = torch.zeros(sources, size, filled, dtype=torch.long)
         self._lines: Bool[Tensor, "sources 1 size keys"] | None = None
 
     def reach(self, slots: int) -> None:
-        """So many positions are written; what is new, by each row for itself."""
+        """`slots` positions are written; each row writes its own new ones."""
         if (new := slots - self.line.shape[2]) > 0:  # the first layer tells; for the others it is nothing new
             own = torch.arange(self.size)[None, :, None].expand(len(self.line), -1, new)
             self.line, self._lines = torch.cat([self.line, own], dim=2), None
@@ -51,7 +51,7 @@ class SharedKVIndex:
         return self._lines
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> Int[Tensor, " sources"] | None:
-        """Row i goes on from row rows[i], a sibling. Where not all sources go on, those that do."""
+        """Row i continues row rows[i], a sibling. If some sources have ended, only the others."""
         before, places = len(self.line), rows.view(-1, self.size)
         sources = places[:, 0] // self.size
         assert (places // self.size == sources[:, None]).all(), "rows that share a source stay with it"

@@ -1,4 +1,4 @@
-"""How keys and values lie in memory: in which precision, and in what order."""
+"""The layout of keys and values in memory: precision and order."""
 
 import torch
 from torch import Tensor

@@ -18,7 +18,7 @@ __all__ = ["Matrices", "Step", "pays", "unrolled"]
 
 
 class Step(NamedTuple):
-    """What came out of one step, or of all. Named as in Bahdanau et al. 2015, A.2.2."""
+    """The results of one step, or of all. Names as in Bahdanau et al. 2015, A.2.2."""
 
     s: Float[Tensor, "*n rows width"]
     c: Float[Tensor, "*n rows memory"]
@@ -79,7 +79,7 @@ class _Unrolled(torch.autograd.Function):
         before = torch.cat([s[None], done.s[:-1]])
         r, z = done.gates.chunk(2, dim=-1)
         asked = before @ m.asked
-        # Of what is summed over the steps, more digits than each of them has.
+        # Sums over the steps need more digits than each step has.
         summed = torch.zeros_like(projected_keys, dtype=torch.promote_types(projected_keys.dtype, torch.float32))
         back = _Back(torch.empty_like(asked), torch.empty_like(done.c),
                      asked.new_empty(*asked.shape[:2], len(m.seen)), summed, [])
@@ -108,7 +108,7 @@ class _Back(NamedTuple):
     asked: Tensor
     c: Tensor
     given: Tensor
-    """Of what words and contexts give to gates and candidate."""
+    """The gradient of the words' and contexts' part of gates and candidate."""
     projected_keys: Tensor
     """Of all steps together."""
     score: list[Tensor]

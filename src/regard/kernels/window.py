@@ -1,4 +1,4 @@
-"""What both kernels of windowed attention share: when there is a window to speak of, and the tokens that see all."""
+"""Shared by both kernels of windowed attention: when a window is worth it, and the global tokens."""
 
 from torch import Tensor
 

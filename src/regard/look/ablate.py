@@ -18,7 +18,7 @@ def without(model: nn.Module, site: str, head: int) -> Iterator[None]:
 
     Only for the thread that asks so.
 
-    What was captured as a graph before does not notice: compare forward passes, or greedy choices along an answer.
+    An earlier CUDA graph is not affected: compare forward passes, or greedy choices along an answer.
     """
 
     def silence(attend: Attend, inputs: object, attended: Attended) -> Attended:

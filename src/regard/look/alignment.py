@@ -22,8 +22,8 @@ def by_word(weights: Float[np.ndarray, "heads targets sources"],
             axes: AxisPair) -> Float[np.ndarray, "heads target_words source_words"]:
     """How much each target word takes of each source word.
 
-    What goes to the pieces of a source word is summed; of the pieces of a target word the mean is taken, so that
-    words count alike. `</s>` is no word: what went there is left out.
+    The weights to the pieces of a source word are summed; those of a target word's pieces are averaged, so that
+    all words count the same. `</s>` is not a word: its weight is left out.
     """
     to, of = _members(axes.targets), _members(axes.sources)
     to /= to.sum(-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What the weights would be under another rule: without the mask, at another temperature, without the scale."""
+"""Counterfactual weights: without the mask, at another temperature, without the scale."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Question:
     @torch.no_grad()
     def weights(self, *, mask: Mask | None = None,
                 temperature: float = 1.0) -> Float[np.ndarray, "batch heads queries keys"]:
-        """The weights under this mask (absent: its own), the scores divided by a temperature besides its own."""
+        """The weights under this mask (absent: its own), with the scores also divided by `temperature`."""
         attend = self.attend.pick(range(self.attend.heads))
         attend.temperature *= temperature
         options = self.options | {"mask": mask or self.mask}
@@ -49,7 +49,7 @@ class Question:
 
 @torch.no_grad()
 def ask(model: nn.Module, site: str, run: Callable[[], T]) -> tuple[Question, T]:
-    """What the attention at a site was asked last while `run` ran the model, and what that gave."""
+    """The last call of the attention at a site while `run` runs the model, and the result of `run`."""
     asked: dict[str, Question] = {}
 
     def keep(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any]) -> None:

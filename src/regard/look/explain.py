@@ -1,7 +1,7 @@
 """Attention step by step, with numbers: project, score, divide, softmax, weigh, sum.
 
-The same code explains the two words of a lecture and one word of a trained model. What is scored, and what the weights
-are, is said by the module itself (`Attend.scores`, `Attend.weights`).
+The same code explains the two words of a lecture and one word of a trained model. The module itself computes the scores
+and the weights (`Attend.scores`, `Attend.weights`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ FORMULAS = {"scaled-dot": "q·k", "dot": "q·k", "bilinear": "q·Wk", "additive"
 
 @dataclass(frozen=True)
 class Steps:
-    """What one query goes through in one head; a row of `keys`, `values` and `parts` for each word it may look at."""
+    """The six steps of one query in one head; a row of `keys`, `values` and `parts` for each word it may attend to."""
 
     score: str
     """The name of the score, such as scaled-dot."""
@@ -40,10 +40,10 @@ class Steps:
     """√d_k where the score is the scaled dot product; 1 where nothing is divided."""
     divided: Float[Tensor, " words"]
     bias: Float[Tensor, " words"] | None
-    """What positions add to the scores, in models that know order in this way."""
+    """The position bias of the scores, in models that have one."""
     temperature: float
     logits: Float[Tensor, " words"]
-    """What the softmax reads: divided, with the bias, by the temperature."""
+    """The input of the softmax: divided, with the bias, by the temperature."""
     seen: Bool[Tensor, " words"]
     """Which words the mask lets it see."""
     weights: Float[Tensor, " words"]
@@ -113,12 +113,12 @@ class Caught:
 
     @property
     def contexts(self) -> Float[Tensor, "batch heads queries value"]:
-        """What the model itself got, by its fast path."""
+        """The model's own output, by its fast path."""
         assert self.output is not None, "the attention has not been called yet"
         return torch.cat([*(context for _, context in self.earlier), self.output.context], dim=2).detach()
 
     def take(self, inputs: tuple[Tensor, ...], options: dict[str, Any], output: Attended) -> None:
-        # What says where its queries stand has a cache: keys at the same place may be others by now.
+        # A call with query positions has a cache: the keys at the same place may have changed.
         if self.output is not None and _is_same(self.inputs, inputs) and options.get("positions") is None:
             self.earlier.append((self.inputs[0], self.output.context))
         else:
@@ -142,7 +142,7 @@ class Caught:
                        bias=None if bias is None else of_head)
 
     def context(self, *, head: int, row: int) -> Float[Tensor, " value"]:
-        """What the model itself got for this query."""
+        """The model's own output for this query."""
         return self.contexts[0, head, row].float()
 
 

@@ -16,8 +16,8 @@ __all__ = ["Attention", "Mistake", "page", "spread"]
 
 CELL = 18  # pixels of a weight
 LETTER = 7.4  # pixels that a letter of a label takes, about
-SLANT = 60  # degrees at which the columns' labels stand
-FAINT = 0.02  # a weight below this would not be seen, and is left out: a row has fifty others at the most
+SLANT = 60  # degrees of the columns' labels
+FAINT = 0.02  # smaller weights would be invisible and are left out: a row has at most fifty others
 
 
 @dataclass(frozen=True)

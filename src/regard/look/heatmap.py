@@ -1,6 +1,6 @@
 """Heat maps of attention, as one would print them. Needs matplotlib (the extra `plot`).
 
-Each function gives a figure; `save` writes it, in the format that the file's ending says:
+Each function returns a figure; `save` writes it, in the format of the file's ending:
 `save(head(run.look("je suis étudiant"), "decoder.blocks.1.cross", 3), "head.png")`.
 """
 
@@ -34,17 +34,17 @@ __all__ = ["grid", "head", "matrix", "positions", "save", "scaling", "triangle"]
 
 Scale = Literal["auto", "linear", "log"]
 
-COLOURS = "Blues"  # from white: one hue, that prints in grey and that the colour-blind see
+COLOURS = "Blues"  # from white: one hue, readable in grey and for the colour-blind
 SIGNED = "RdBu_r"
 INK, GREY = "#222222", "#6B6B6B"
 FAINTEST = 1e-3  # the white end of a logarithmic scale
 SWALLOWS = 0.5  # the share of all weight from which on one token leaves no room for the others on a linear scale
 CELL = 0.27  # inches
 LETTER = 0.085  # inches of a label
-READABLE = 64  # labels on an axis; of more, nobody could read any
+READABLE = 64  # labels on an axis; more would be unreadable
 MAX_BARE_INCHES = 8.0  # inches of a map without labels
-BAR = 2.5  # inches of the colour bar at the most
-DOTS = 160  # to the inch
+BAR = 2.5  # inches of the colour bar, at most
+DOTS = 160  # per inch
 
 
 def save(figure: Figure, file: str | Path) -> None:
@@ -178,7 +178,7 @@ def _frame(axes: Axes) -> None:
 
 
 def _label(axes: Axes, targets: Sequence[str], sources: Sequence[str], *, size: float = 9) -> None:
-    """The sources above, where a reader begins, and the targets at the left."""
+    """The sources at the top, the targets at the left."""
     look: dict[str, Any] = {"fontsize": size, "color": INK, "parse_math": False}
     named = 0 < len(sources) <= READABLE
     axes.set_xticks(range(len(sources)) if named else [], sources if named else [], rotation=90, **look)

@@ -1,7 +1,7 @@
 """Hooks on a model that other threads may be asking at the same time.
 
-A hook belongs to a module, and so it is called by every thread that runs the module. Whoever looks into a model, or
-changes what a part of it gives, means the calls of one thread: the one that put the hook there.
+A hook belongs to a module, so every thread that runs the module calls it. But code that looks into a model, or changes
+the output of a part of it, means only the calls of one thread: the one that registered the hook.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What was seen while a model gave its outputs, with the words that it is about."""
+"""A model's outputs with their words, their alternatives and their attention."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ def records(seen: Seen, axes: Sequence[Mapping[str, AxisPair]]) -> Iterator[Reco
 
 def weighed(tokens: Tokenizer, logits: Float[Tensor, "places vocabulary"], written: Sequence[int], *,
             never: Sequence[int], best: int) -> tuple[Choice, ...]:
-    """What was written at each place, and what is likeliest there among all but what is `never` said."""
+    """The written token at each place, and the most likely tokens there, without those in `never`."""
     chances = logits.float().index_fill(1, torch.tensor(never, device=logits.device), -math.inf).softmax(-1).cpu()
     top = chances.topk(min(best, chances.shape[1] - len(never)))
     taken = chances[torch.arange(len(written)), list(written)]

@@ -21,22 +21,22 @@ from regard.settings.errors import UserError
 __all__ = ["LIMIT", "Page", "page"]
 
 LIMIT = 50_000_000  # bytes of a page
-VECTORS = 10_000_000  # bytes of vectors at the most: a page is to be sent along, and they are the larger part of it
-ROOM_FOR_NOTES = 2_000  # bytes in which a page says what it left out
+VECTORS = 10_000_000  # bytes of vectors, at most: they are the largest part of a page, which should fit into a mail
+ROOM_FOR_NOTES = 2_000  # bytes for the list of parts that were left out
 
 
 @dataclass(frozen=True)
 class Page:
     html: str
     left_out: tuple[str, ...]
-    """What of the record did not fit, in words that the page says, too."""
+    """Sentences about the parts that did not fit; the page shows them, too."""
 
 
 def page(record: Record, *, source: str = "", output: Output | None = None, about: str = "",
          vectors: Mapping[str, Vectors] | None = None, limit: int = LIMIT) -> Page:
-    """Everything about one example: its record, its text, what else could have been said, the vectors behind it.
+    """A page about one example: its record, its text, the alternative tokens, the vectors.
 
-    `about` is a line that says where it is from. What does not fit within `limit` bytes is left out, and said.
+    `about` is a line about its origin. Parts that do not fit within `limit` bytes are left out and listed.
     """
     if not record:
         raise UserError("the record is empty: nothing was watched")
@@ -96,7 +96,7 @@ def pack(weights: Float[np.ndarray, "heads targets sources"], bits: int) -> Pack
 
 
 def _fit(record: Record, room: int) -> tuple[Record, int, list[str]]:
-    """What of a record fits: first its digits go, then its heads, then its first sites, then its first rows."""
+    """The part of a record that fits: drop first digits, then heads, then the first sites, then the first rows."""
     bits, left_out = 16, []
     if 2 * _cells(record) > room:
         bits = 8

@@ -46,7 +46,7 @@ class Record(Mapping[str, NDArray[np.float32]]):
         return sum(array.nbytes for array in self.weights.values())
 
     def only(self, sites: Sequence[str]) -> "Record":
-        """These sites alone."""
+        """Only these sites."""
         return Record({site: self[site] for site in sites}, {site: self.axes[site] for site in sites},
                       {site: self.heads[site] for site in sites})
 
@@ -56,7 +56,7 @@ class Record(Mapping[str, NDArray[np.float32]]):
         return replace(self, weights=means, heads=dict.fromkeys(self.weights, (-1,)))
 
     def save(self, path: str | Path) -> None:
-        """As safetensors, the words in its header: data alone, that every tool reads."""
+        """Save as safetensors, with the words in its header: only data, which every tool reads."""
         about = {site: {"targets": axis_to_json(self.axes[site].targets),
                         "sources": axis_to_json(self.axes[site].sources),
                         "heads": self.heads[site]} for site in self.weights}

@@ -80,5 +80,5 @@ def _fit(word: str, columns: int) -> str:
 
 
 def _columns(text: str) -> int:
-    """How many columns of a terminal a text takes: Chinese characters take two, an accent by itself none."""
+    """The columns of a text on a terminal: a Chinese character takes two, a combining accent none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,4 +1,4 @@
-"""What the six steps of attention start from: the queries, keys and values of one example, for a page to go through."""
+"""The queries, keys and values of one example, from which a page computes the six steps of attention."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from regard.nn.mask import whole
 
 __all__ = ["Vectors", "vectors"]
 
-SIMPLE = ("scaled-dot", "dot")  # scores that a page works out by itself, from queries and keys alone
+SIMPLE = ("scaled-dot", "dot")  # scores that a page computes itself, from only queries and keys
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Vectors:
     """Where they are more than q·k."""
     bias: Float[np.ndarray, "heads targets sources"] | None
     differences: Float[np.ndarray, "heads targets"]
-    """How far the sum of the parts is from what the model itself got."""
+    """The difference between the sum of the parts and the model's own output."""
     seen: Bool[np.ndarray, "targets sources"]
     projected: bool
-    """Whether keys and values are made of what is looked at, or are the states themselves."""
+    """Whether keys and values are projections of the states, or the states themselves."""
 
     @property
     def facts(self) -> dict[str, Any]:

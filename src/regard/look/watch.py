@@ -1,4 +1,4 @@
-"""watch: the weights of any attention of any model, while it runs and without changing a bit of what it gives.
+"""watch: the weights of any attention of any model while it runs, without changing a bit of its output.
 
 A hook stands before each `Attend` that was chosen, and works out the weights by their definition from the very tensors
 that the fast path is about to use. Nothing in a model knows of it.
@@ -35,7 +35,7 @@ class Kept(NamedTuple):
 
 
 Reduce = Callable[[Float[Tensor, "batch heads queries keys"], AttentionPositions], Kept]
-"""What to keep of weights, given the positions of their queries and keys."""
+"""Reduces weights, given the positions of their queries and keys."""
 
 
 def mean_over_heads(weights: Float[Tensor, "batch heads queries keys"], places: AttentionPositions) -> Kept:
@@ -63,7 +63,7 @@ def band(reach: int) -> Reduce:
 
 
 class Seen(Mapping[str, Tensor]):
-    """What was watched, by site: (batch, heads, targets, sources), with zeros where nothing was kept.
+    """The recorded weights by site: (batch, heads, targets, sources), with zeros for rows that were not kept.
 
     A site is the path of the attention: `decoder.blocks.3.cross`. Calls of one site, as with a cache, are joined.
     """
@@ -97,7 +97,7 @@ class Seen(Mapping[str, Tensor]):
     def refuse_beyond_limit(self, size: int, site: str) -> None:
         if self.nbytes + size > self.limit:
             raise UserError(
-                f"{site}: its weights take {amount(size)}, {amount(self.nbytes + size)} with what is held; the "
+                f"{site}: its weights take {amount(size)}, {amount(self.nbytes + size)} with the others; the "
                 f"limit is {amount(self.limit)}. Choose fewer with only=, heads= or rows=, keep less with reduce=, or "
                 "raise limit=")
 
@@ -137,9 +137,9 @@ def watch(model: nn.Module, only: str | Sequence[str] = "*", *, heads: Sequence[
           rows: Sequence[int] | None = None, reduce: Reduce | None = None, limit: int = LIMIT) -> Iterator[Seen]:
     """Keep the weights of the attentions whose site matches `only`.
 
-    `heads` and `rows` (the positions of queries) choose among them, and nothing else is worked out; `reduce` keeps less
-    of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code. What other threads ask the model
-    is not watched.
+    `heads` and `rows` (the positions of queries) select weights, and only these are computed; `reduce` keeps less
+    of each. Compiled models run eagerly meanwhile: hooks do not fire in compiled code. Calls from other threads are
+    not recorded.
     """
     known = sites(model)
     chosen = matching(known, only)

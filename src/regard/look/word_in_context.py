@@ -11,7 +11,7 @@ __all__ = ["Word"]
 
 @dataclass(frozen=True)
 class Word:
-    """The states of one word in several texts, layer by layer; the first is what enters the first block."""
+    """The states of one word in several texts, layer by layer; the first is the input of the first block."""
 
     word: str
     texts: Sequence[str]
@@ -19,7 +19,7 @@ class Word:
 
     @property
     def cosines(self) -> Float[np.ndarray, "layers texts texts"]:
-        """How alike the vectors of every two texts are, in each layer."""
+        """The cosine between the vectors of every two texts, in each layer."""
         unit = self._unit
         cosines: np.ndarray = np.einsum("alw, blw -> lab", unit, unit)
         return cosines

@@ -11,7 +11,7 @@ SPECIAL = {*SPECIALS, *(token for ends in ENDS for token in ends)}
 
 
 def words(pieces: Sequence[str]) -> list[list[int]]:
-    """The places of each word's pieces. What is between words, and `</s>` and the like, belong to none.
+    """The places of each word's pieces. Spaces between words, and tokens such as `</s>`, belong to none.
 
     >>> words([" un", " pet", "it", " chat", "?", "</s>"])
     [[0], [1, 2], [3, 4]]

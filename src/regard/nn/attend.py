@@ -21,7 +21,7 @@ __all__ = ["Attend", "Attended", "AttentionPositions", "Bias"]
 
 
 class Attended(NamedTuple):
-    """What attention gives: the mixed values, and the weights where they came out on the way."""
+    """The output of attention: the context, and the weights if they were computed."""
 
     context: Float[Tensor, "batch heads queries value"]
     weights: Float[Tensor, "batch heads queries keys"] | None
@@ -44,7 +44,7 @@ class Attend(nn.Module):
         return self.score(q, self.project_keys(k))
 
     def project_keys(self, k: Float[Tensor, "batch heads keys head"]) -> Float[Tensor, "batch heads keys projected"]:
-        """What is asked of the keys whatever the query: where queries come one by one, it is worked out once."""
+        """The part of the score that depends only on the keys: computed once if queries come one by one."""
         return k
 
     def score(
@@ -75,7 +75,7 @@ class Attend(nn.Module):
     ) -> Float[Tensor, "batch heads queries keys"]:
         """How much each query takes of each key: every row sums to 1, or to 0 where it may see nothing.
 
-        `projected_keys` is what `project_keys` has said of the keys, where that was asked before.
+        `projected_keys` is the result of `project_keys`, if it was computed before.
         """
         queries, keys, rows, *_, lines = positions or from_zero(q, k)
         if projected_keys is None:

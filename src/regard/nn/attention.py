@@ -19,14 +19,14 @@ __all__ = ["Attention", "CrossAttention", "Memory"]
 
 @dataclass(frozen=True)
 class Memory:
-    """What a decoder looks at besides itself: the states of a source, and which of them are real."""
+    """The memory of cross-attention: the states of a source, and which of them are not padding."""
 
     states: Float[Tensor, "sources keys memory"]
     mask: Mask = Mask()
 
 
 class Heads(nn.Module):
-    """What self- and cross-attention share: the score, the split into heads, and the way back, [Z₁ … Z_H] W_O.
+    """Shared by self- and cross-attention: the score, the split into heads, and the output [Z₁ … Z_H] W_O.
 
     `head_widths` may differ from head to head; narrower heads are padded with zeros, which no score sees.
     `value_widths` are those of the values, where they differ from the keys'.
@@ -91,7 +91,7 @@ class Attention(Heads):
         self.positions = positions or Positions()
         self.qkv = Linear(width, self.query_width + self.key_width + self.value_width, bias=bias)
         self.global_qkv: Linear | None = None
-        if global_projections:  # of what the mask's global tokens ask, and of all that they look at
+        if global_projections:  # the queries of the mask's global tokens, and the keys and values for them
             self.global_qkv = Linear(width, self.query_width + self.key_width + self.value_width, bias=bias)
             self.global_attend = SCORES[score](self.widths, temperature=temperature, dropout=dropout)
         if qk_norm and len(set(self.widths)) > 1:
@@ -137,7 +137,7 @@ class Attention(Heads):
         places = AttentionPositions(here.expand(len(q), -1).gather(1, index), here)
         seen = self.global_attend(q.gather(2, asked), k, v, mask=mask.apart[1], positions=places,
                                   bias=self.positions.bias())
-        # What one of the two attentions gives to a token, the other leaves at zero.
+        # Each token gets its output from one of the two attentions; the other leaves it at zero.
         return context.scatter(2, answered, context.gather(2, answered) + seen.context)
 
     def projected(self, qkv: Float[Tensor, "batch length features"],

@@ -1,4 +1,4 @@
-"""What reads a state: the token that stood there, or its labels; and the one vector that stands for a text."""
+"""Heads: predict a token or labels from a state; and pool the states of a text into one vector."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ class Words(nn.Module):
         self.output = nn.Linear(vectors, vocabulary)
 
     def features(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places vectors"]:
-        """What the last matrix is multiplied with: a loss in pieces goes on from here."""
+        """The input of the last matrix: a loss in chunks continues from here."""
         return self.norm(F.gelu(self.hidden(states)))  # type: ignore[no-any-return]
 
     def forward(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places vocabulary"]:

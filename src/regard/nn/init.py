@@ -9,7 +9,7 @@ __all__ = ["initialize"]
 
 RESIDUAL = ("out.weight", "down.weight")  # the last matrix before a residual sum
 ONES = ("norm.weight", "mix.scale")
-# And of an adapter the matrix after which it is added; and what layers are mixed by, alike at first.
+# Also an adapter's second matrix, so that it adds nothing at first; and the scores of the layer mix, equal at first.
 ZEROS = ("bias", "bias_ih_l0", "bias_hh_l0", ".b", "mix.scores")
 
 
@@ -22,7 +22,7 @@ class Settles(Protocol):
 
 @torch.no_grad()
 def initialize(model: nn.Module, *, seed: int) -> None:
-    """Matrices keep the variance of what passes through; what is added to the residual stream starts small.
+    """Matrices keep the variance of their input; additions to the residual stream start small.
 
     The blocks of a tower each add two or three parts: with std / √(2 · blocks) their sum stays of the order of one
     part (Radford et al. 2019, 2.3). Drawn on the CPU, so that a seed gives the same model on any device.
@@ -46,7 +46,7 @@ def initialize(model: nn.Module, *, seed: int) -> None:
 def _std(name: str, parameter: torch.Tensor) -> float:
     if name.endswith("table.weight"):  # tokens: √width times this is 1, and tied logits begin near 0
         return float(parameter.shape[1] ** -0.5)
-    if name.endswith(("table", "head.output.weight")):  # positions, segments; and labels, likely alike at first
+    if name.endswith(("table", "head.output.weight")):  # positions, segments; and labels, equally likely at first
         return 0.02
     if "attend." in name:  # a score's own weights multiply from the left: (heads, in, out)
         return float(parameter.shape[-2] ** -0.5)

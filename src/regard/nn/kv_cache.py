@@ -1,4 +1,4 @@
-"""What attention keeps of the tokens it has seen, so that each new one costs one row and not all of them.
+"""KV caches: the keys and values of earlier tokens, so that each new token costs one row and not all of them.
 
 A cache belongs to the caller, never to a layer: the same model can serve many of them.
 """
@@ -16,7 +16,7 @@ from regard.nn.mask import AttentionPositions
 __all__ = ["BlockCache", "CrossKV", "GrowingCache", "LayerCache", "Stored", "put"]
 
 NEVER = 2**62  # a position that no query reaches
-SPARE = 16  # keys for which a growing cache has room at the least
+SPARE = 16  # keys for which a growing cache has room, at least
 
 
 class Stored(NamedTuple):
@@ -61,7 +61,7 @@ class LayerCache:
         raise NotImplementedError
 
     def tensors(self) -> list[Tensor]:
-        """All that the next step reads or changes."""
+        """All tensors that the next step reads or changes."""
         raise NotImplementedError
 
 
@@ -136,7 +136,7 @@ class CrossKV:
 
 @dataclass
 class BlockCache:
-    """What one block keeps: of its own sequence and, in an encoder-decoder, of the memory."""
+    """The caches of one block: of its own sequence and, in an encoder-decoder, of the memory."""
 
     own: LayerCache
     cross: CrossKV | None = None

@@ -14,7 +14,7 @@ class Linear(nn.Linear):
     """x Wᵀ + b, by a kernel where one serves."""
 
     is_plain = True
-    """Its product is that of its weight and bias and nothing else: a kernel may compute it with what stands around."""
+    """Its output is exactly x Wᵀ + b: a kernel may fuse it with its neighbours."""
 
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
         y = kernels.linear(LinearCall(x, self.weight, self.bias))

@@ -1,7 +1,7 @@
-"""Low-rank adapters: what a trained matrix learns besides, in few numbers (Hu et al. 2022).
+"""Low-rank adapters: a small trainable addition to a frozen matrix (Hu et al. 2022).
 
-x Wᵀ + b becomes x (W + α/r · B A)ᵀ + b, where A has r rows and B has r columns. W is left as it was. B begins with
-zeros, and so the model as what it was before.
+x Wᵀ + b becomes x (W + α/r · B A)ᵀ + b, where A has r rows and B has r columns. W stays frozen. B is initialized with
+zeros, so the model starts unchanged.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 __all__ = ["INSIDE", "PARTS", "AdaptedLinear", "adapt", "adapters", "merged", "rows_of"]
 
 PARTS = {"q": ("qkv", "q"), "k": ("qkv", "kv"), "v": ("qkv", "kv"), "out": ("out",), "up": ("up",), "down": ("down",)}
-"""What can have an adapter, and the layers of a block in which it lies."""
+"""The matrices that can have an adapter, with their layers of a block."""
 
 INSIDE = ".adapters."
 

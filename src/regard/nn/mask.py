@@ -30,7 +30,7 @@ class AttentionPositions(NamedTuple):
     newest: bool = False
     """The queries stand at the last of these keys, one after the other, in every row."""
     lines: Bool[Tensor, "batch 1 queries keys"] | None = None
-    """Which keys each query may see besides what the mask says: others' pasts lie among its own."""
+    """Which keys each query may see, in addition to the mask: other rows' keys lie among its own."""
 
     def part(self, low: int, high: int) -> "AttentionPositions":
         """The same queries with the keys from `low` up to `high`."""
@@ -54,7 +54,7 @@ class Mask:
     causal: bool = False
     """A query sees no later position."""
     keys: Bool[Tensor, "batch length"] | None = None
-    """The real tokens; padding is False and seen by nobody."""
+    """The real tokens; padding is False, and no query sees it."""
     window: int | None = None
     """A query sees this many positions to either side of its own, and no further."""
     globals: Bool[Tensor, "batch length"] | None = None
@@ -85,7 +85,7 @@ class Mask:
 
     @property
     def apart(self) -> tuple["Mask", "Mask"]:
-        """What the others see, where the global tokens look with projections of their own; and what these see."""
+        """The masks of the other tokens and of the global tokens, if these have separate projections."""
         assert self.globals is not None
         assert self.blind is None, "who sees nothing is not asked"
         whole = self.globals
@@ -98,7 +98,7 @@ class Mask:
 
     @property
     def only_causal(self) -> bool:
-        """Whether nothing but causality is asked for: the case every fused kernel knows by itself."""
+        """Whether the mask is only causal: every fused kernel has this case built in."""
         return self.causal and self.only_near and self.window is None
 
     @property
@@ -135,7 +135,7 @@ class Mask:
 
 
 def _at(what: Tensor, positions: Tensor) -> Tensor:
-    """What is said of the tokens at these positions; a cache's empty slots lie beyond the end, and are clamped."""
+    """The values of `what` at these positions; a cache's empty slots lie beyond the end, and are clamped."""
     rows = max(len(what), len(positions))
     return what.expand(rows, -1).gather(1, positions.clamp(max=what.shape[1] - 1).expand(rows, -1))
 

@@ -1,4 +1,4 @@
-"""How a model knows the order of its tokens: attention by itself does not.
+"""Position encodings: attention has no order of its own; these add it.
 
 Some positions act once, on the input (`embed`); some inside every attention (`rotate`, `bias`). The lectures
 name two different ones "the standard": the sinusoidal of Vaswani et al. (geometric frequencies) and the
@@ -21,7 +21,7 @@ class Positions(nn.Module):
     """Positions that do nothing: the model sees a set of tokens. The others override one of the three methods."""
 
     width: int = 0
-    """What it adds to the width of a token: more than 0 only where it is concatenated."""
+    """Its addition to the width of a token: more than 0 only if it is concatenated."""
 
     def embed(
         self, x: Float[Tensor, "batch length token"], positions: Int[Tensor, "#batch length"]
@@ -34,7 +34,7 @@ class Positions(nn.Module):
         return x
 
     def bias(self) -> Bias | None:
-        """None, or the function from positions of queries and keys to what is added to the scores."""
+        """None, or the function from positions of queries and keys to the bias of the scores."""
         return None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Positions":
@@ -125,7 +125,7 @@ class Learned(Table):
 class Rotary(Positions):
     """Turns each plane of queries and keys by an angle that grows with the position (Su et al. 2021, 3.2.2).
 
-    A score then depends on the distance alone. The planes are (j, j + head/2), the layout of Llama's weights.
+    A score then depends only on the distance. The planes are (j, j + head/2), the layout of Llama's weights.
     """
 
     def __init__(self, head: int, *, base: float = 10_000.0) -> None:

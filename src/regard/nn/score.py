@@ -113,7 +113,7 @@ class DistanceAttend(Attend):
 
 
 def _own(weight: Float[Tensor, "heads *n"]) -> Tensor:
-    """Each head's matrix; of one head, the matrix alone, with which all rows are one product."""
+    """Each head's matrix; for one head a single matrix, so that all rows are one product."""
     return weight if len(weight) > 1 else weight.view(weight.shape[-2:])
 
 

@@ -1,1 +1,1 @@
-"""A run on the disk: its lock, and what its directory says of it."""
+"""A run on the disk: its lock, its summary, and listings."""

@@ -1,4 +1,4 @@
-"""Runs as a person reads them, a line each, and as a program does."""
+"""Lists of runs: as a table for a terminal, and as JSON."""
 
 import time
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from regard.settings.setting import ascii_unless_printable
 __all__ = ["record", "table"]
 
 COLUMNS = ("name", "state", "step", "val loss", "score", "task", "data", "size", "touched")
-FIGURES = {"step", "val loss", "size", "touched"}  # they stand on the right, words on the left
-FIRST_TO_GO = ("data", "task", "size")  # where there is no room for all
+FIGURES = {"step", "val loss", "size", "touched"}  # aligned right; words are aligned left
+FIRST_TO_GO = ("data", "task", "size")  # dropped in this order if the terminal is too narrow
 SHORTEST_NAME = 12
 GAP = "  "
 
 
 def table(runs: Sequence[Summary], *, width: int) -> str:
-    """A heading, and a line for each run that fits into `width` if it can be made to."""
+    """A heading and a line for each run, shortened to `width` if possible."""
     rows = [dict(zip(COLUMNS, COLUMNS, strict=True)), *map(_cells, runs)]
     columns = list(COLUMNS)
     widths = {column: max(len(row[column]) for row in rows) for column in columns}
@@ -43,7 +43,7 @@ def table(runs: Sequence[Summary], *, width: int) -> str:
 
 
 def record(run: Summary) -> dict[str, Any]:
-    """All that is known of a run, as JSON has it."""
+    """Everything that is known about a run, for JSON."""
     settings = run.run
     return {
         "name": run.name, "run": str(run.folder), "state": run.state, "problem": run.problem,

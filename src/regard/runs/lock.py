@@ -1,7 +1,7 @@
-"""One process at a time trains a run, or prepares its data: it holds `runs/NAME/lock` for as long as it does.
+"""Only one process at a time trains a run, or prepares its data: it holds `runs/NAME/lock` meanwhile.
 
-The system lets go of the lock when the process ends, however it ends. So nothing has to be cleaned up after a
-`kill -9`, and a file that is left behind says nothing: only whether it is held counts.
+The system releases the lock when the process ends in any way. So nothing has to be cleaned up after a
+`kill -9`, and a file that is left behind means nothing: only a held lock counts.
 """
 
 import json
@@ -22,11 +22,11 @@ FILE = "lock"
 FILES = ("labels.json", "tokenizer.json", "tokenizer_config.json", "source_tokenizer.json",
          "source_tokenizer_config.json", "MANIFEST.json")
 PREPARED = {"data", FILE, ".data.new", ".data.old", ".run.json.tmp", *FILES, *(f".{name}.tmp" for name in FILES)}
-"""What a run leaves that ended before its first step."""
-BEGUN = {"run.json", "metrics.jsonl"}  # and at its first
+"""The files of a run that ended before its first step."""
+BEGUN = {"run.json", "metrics.jsonl"}  # and at its first step
 FOLDERS = ("checkpoints", "data", "events", "adapter", "generator", "1_Pooling")
-"""Of a run, into which it writes."""
-RECENT_SECONDS = 60.0  # seconds; a run that learns says something more often than that
+"""The folders of a run into which it writes."""
+RECENT_SECONDS = 60.0  # a run in training writes its log more often than that
 
 
 Work = Literal["train", "prepare"]
@@ -35,12 +35,12 @@ DONE = {"train": "is being trained", "prepare": "has its data prepared"}
 
 @contextmanager
 def hold(folder: Path, say: Callable[[str], None] = lambda note: None, *, work: Work = "train") -> Iterator[None]:
-    """Keep other processes from training this run, or preparing its data; refused while one of them does.
+    """Prevent other processes from training this run or preparing its data; an error if one of them already does.
 
-    Who wants to prepare what another process prepares already waits for it, and `say` is told so. Where files cannot be
-    locked (Windows, some network file systems) nobody is kept from anything, and `say` is told so. A new run that is
-    refused, for its data or a setting, leaves nothing behind; one that was stopped, or has failed for want of room,
-    keeps its prepared data, with which the same command may go on.
+    A process that wants to prepare data while another one prepares it waits, with a note through `say`. If files cannot
+    be locked (Windows, some network file systems), nothing prevents a second process; `say` gets a note. A new run that
+    is refused because of its data or a setting leaves nothing behind. A run that was stopped, or failed on a full disk,
+    keeps its prepared data, so that the same command can resume it.
     """
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,9 +60,9 @@ def hold(folder: Path, say: Callable[[str], None] = lambda note: None, *, work: 
                     _clear(folder, absent)
                 raise
             finally:
-                if not (folder / "run.json").exists():  # what ended before it was a run leaves nothing behind
+                if not (folder / "run.json").exists():  # it ended before the run began: leave nothing behind
                     with suppress(OSError):
-                        (folder / FILE).unlink()  # while it is held: nobody else's
+                        (folder / FILE).unlink()  # while we hold it
     finally:
         if not (folder / "run.json").exists():
             with suppress(OSError):
@@ -71,7 +71,7 @@ def hold(folder: Path, say: Callable[[str], None] = lambda note: None, *, work: 
 
 
 def _clear(folder: Path, names: set[str]) -> None:
-    """Delete what was just made, unless other processes work with it, too, or there is a checkpoint."""
+    """Delete the new files, unless other processes also use them, or there is a checkpoint."""
     if os.environ.get("WORLD_SIZE", "1") != "1" or (folder / "checkpoints").exists():
         return
     for name in names:
@@ -102,13 +102,13 @@ def _held(folder: Path, say: Callable[[str], None], work: Work) -> Iterator[None
             has_said = True
         else:
             attempts -= 1
-        time.sleep(0.05)  # whoever asks `is_held` has the lock too, for an instant
+        time.sleep(0.05)  # a process that calls `is_held` has the lock for an instant, too
     way = ", or choose another place with --out DIR" if work == "train" else ""
     raise UserError(f"{folder} {DONE[its_work]} by {holder}; wait for it to end{way}")
 
 
 def _is_still(path: Path, file: int) -> bool:
-    """Whether the open file is the one of this name: its last holder may have deleted it meanwhile."""
+    """Whether the open file still has this name: its last holder may have deleted it."""
     try:
         return os.fstat(file).st_ino == path.stat().st_ino
     except OSError:
@@ -116,7 +116,7 @@ def _is_still(path: Path, file: int) -> bool:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process trains this run now. Where locks cannot tell: whether it has said something just now."""
+    """Whether a process is training this run now. Without locks: whether it has written its log recently."""
     try:
         with open(folder / FILE, encoding="utf-8", errors="replace", opener=to_read) as file:
             got = _lock(file.fileno(), shared=True)
@@ -130,7 +130,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _lock(file: int, *, shared: bool) -> bool | None:
-    """Whether the lock was to be had, without waiting for it; None where there are no locks."""
+    """Try to take the lock without waiting: true if it was free; None if there are no locks."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -139,15 +139,15 @@ def _lock(file: int, *, shared: bool) -> bool | None:
         fcntl.flock(file, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
     except BlockingIOError:
         return False
-    except OSError:  # a network file system that knows no locks
+    except OSError:  # a network file system without locks
         return None
     return True
 
 
 def _unlocked(folder: Path, written: str) -> str:
-    """What to say where there are no locks."""
-    note = (f"note: files cannot be locked in {folder}, so nothing keeps a second process from training this run, "
-            "which would spoil it: start it only once, or choose another place, such as a local disk, with --out DIR")
+    """The note for a file system without locks."""
+    note = (f"note: files cannot be locked in {folder}, so nothing prevents a second process from training this run "
+            "and damaging it: start it only once, or choose another place, such as a local disk, with --out DIR")
     if _is_recent(folder / "metrics.jsonl"):
         note += f"; {_holder(written)} has trained it within the last {RECENT_SECONDS:.0f} seconds: has it ended?"
     return note
@@ -157,12 +157,12 @@ def _holder(written: str) -> str:
     try:
         about = json.loads(written)
         return f"process {about['process']} on {about['host']}"
-    except (ValueError, KeyError, TypeError):  # it holds the lock, and is about to write who it is
+    except (ValueError, KeyError, TypeError):  # it holds the lock but has not yet written its name
         return "another process"
 
 
 def _work(written: str) -> Work:
-    """What a holder does: an older version only trained."""
+    """The work of a holder: in an older version always training."""
     try:
         return "prepare" if json.loads(written)["work"] == "prepare" else "train"
     except (ValueError, KeyError, TypeError):

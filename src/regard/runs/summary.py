@@ -1,4 +1,4 @@
-"""What a run directory says of its run: read without torch, and whatever is in it."""
+"""The summary of a run directory, read without torch; damaged files do not stop it."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from regard.settings.schema import Run
 
 __all__ = ["Curves", "Score", "Summary", "read_scores", "summaries", "summary"]
 
-LARGEST_STEP = 2**53  # what a float holds exactly, and so a picture
+LARGEST_STEP = 2**53  # floats are exact up to here, and so are plots
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Curves:
 
     @property
     def step(self) -> int:
-        """How far the run has come."""
+        """The last step so far."""
         return max([0, *self.training, *self.validation])
 
     @property
@@ -41,7 +41,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Score:
-    """How good the model is: the first figure of the first test, or of the first split if none is a test."""
+    """The score of the model: the first metric of the first test split, or of the first split if there is no test."""
 
     split: str
     name: str
@@ -50,24 +50,24 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A run, as far as its folder can be read."""
+    """The readable information about a run."""
 
     folder: Path
     state: Literal["finished", "converted", "running", "stopped", "unreadable", "no run"]
     size: int  # bytes
     touched: float  # seconds since 1970
-    problem: str | None = None  # why it is unreadable, or no run
+    problem: str | None = None  # the reason why it is unreadable, or not a run
     run: Run | None = None  # absent while a run prepares its data
     curves: Curves = field(default_factory=Curves)
     score: Score | None = None
 
     @property
     def name(self) -> str:
-        return self.folder.name or self.folder.resolve().name  # of `.`, too
+        return self.folder.name or self.folder.resolve().name  # resolve: for `.`
 
 
 def summaries(folder: Path) -> list[Summary]:
-    """The runs in a folder, the newest first; then what is there and is no run."""
+    """The runs in a folder, the newest first; then other folders."""
     found = [summary(place) for place in folder.iterdir() if place.is_dir() and not place.name.startswith(".")]
     last = {"unreadable": 1, "no run": 2}
     return sorted(found, key=lambda run: (last.get(run.state, 0), -run.touched, run.folder.name))
@@ -83,12 +83,12 @@ def summary(folder: Path) -> Summary:
         problem = str(error)
     except OSError as error:
         problem = f"{error.filename}: {error.strerror}"
-    problem = problem.replace(f"{folder}{os.sep}", "")  # whose folder it is, is known
+    problem = problem.replace(f"{folder}{os.sep}", "")  # the listing already names the folder
     return Summary(folder=folder, state="unreadable", size=size, touched=touched, problem=problem)
 
 
 def _what_is_missing(folder: Path) -> str | None:
-    """Why a folder is no run. One that is at work may not have its run.json yet."""
+    """The reason why a folder is not a run. A running one may not have its run.json yet."""
     names = os.listdir(folder)
     if "run.json" in names or is_held(folder):
         return None
@@ -97,7 +97,7 @@ def _what_is_missing(folder: Path) -> str | None:
 
 def _read(folder: Path, size: int, touched: float) -> Summary:
     is_running, names = is_held(folder), os.listdir(folder)
-    # Small files: to read the model would take too long. One that is at work may just be writing them.
+    # Only small files: reading the model would take too long. A running process may just be writing them.
     if not is_running and (wrong := manifest.damage(folder, *manifest.SETTINGS, *manifest.SCORES)):
         raise UserError(wrong)
     run = load(folder / "run.json") if "run.json" in names else None
@@ -120,20 +120,20 @@ def _read(folder: Path, size: int, touched: float) -> Summary:
 
 
 def _extent(folder: Path) -> tuple[int, float]:
-    """Bytes of all its files, and when the newest of them was written."""
+    """Bytes of all its files, and the time of the newest one."""
     size, touched = 0, 0.0
     for place, _, names in os.walk(folder):
         for name in names:
             try:
                 about = os.lstat(os.path.join(place, name))
-            except OSError:  # a run that goes on deletes its old checkpoints
+            except OSError:  # a running process deletes its old checkpoints
                 continue
             size, touched = size + about.st_size, max(touched, about.st_mtime)
     return size, touched or folder.stat().st_mtime
 
 
 def _curves(file: Path) -> Curves:
-    """A run that was killed repeats the steps since its last checkpoint: what it says again replaces the old."""
+    """The curves of a log. A killed run repeats the steps since its last checkpoint: the last line of a step counts."""
     training: dict[int, float] = {}
     validation: dict[int, float] = {}
     for kind, step, loss in _losses(file):
@@ -147,7 +147,7 @@ def _curves(file: Path) -> Curves:
 
 
 def _losses(file: Path) -> Iterator[tuple[str, int, float]]:
-    """Kind, step and loss of each line that has them. One that a kill has cut is passed over."""
+    """Kind, step and loss of each line that has them. Skips a line that a kill has cut."""
     with open(file, "rb", opener=to_read) as lines:
         for line in lines:
             try:
@@ -161,20 +161,20 @@ def _losses(file: Path) -> Iterator[tuple[str, int, float]]:
 
 
 def read_scores(file: Path) -> dict[str, dict[str, float | str | dict[str, float]]]:
-    """The named figures of each split, whole tables of them, and the signatures they were computed under."""
+    """The metrics of each split by name, tables of metrics, and the signatures of their computation."""
     scores = parsed(file)
     if not isinstance(scores, dict) or not scores:
-        raise UserError(f"{file}: holds no JSON object")
+        raise UserError(f"{file}: is not a JSON object")
     for split, figures in scores.items():
         if not isinstance(figures, dict) or not all(_is_figure(name, value) for name, value in figures.items()):
-            raise UserError(f"{file}: {split}: wants figures and their names")
+            raise UserError(f"{file}: {split}: must be metrics with their names")
     if len({frozenset(name for name in each if isinstance(each[name], dict)) for each in scores.values()}) > 1:
         raise UserError(f"{file}: its splits do not have the same tables")
     return scores
 
 
 def _is_figure(name: str, value: object) -> bool:
-    """A number, a table of them, or the signature that one was computed under."""
+    """Whether a value is a number, a table of numbers, or a signature."""
     if isinstance(value, dict):
         return all(_is_figure(row, each) for row, each in value.items())
     if name.endswith("signature"):
@@ -185,7 +185,7 @@ def _is_figure(name: str, value: object) -> bool:
 def _score(file: Path) -> Score | None:
     scores = parsed(file)
     if not isinstance(scores, dict):
-        raise UserError(f"{file}: holds no JSON object")
+        raise UserError(f"{file}: is not a JSON object")
     for split in sorted(scores, key=lambda split: not split.startswith("test")):  # sorted keeps the order of equals
         if isinstance(scores[split], dict):
             for name, value in scores[split].items():

@@ -1,4 +1,4 @@
-"""Whether a model can be trained here at all: what cannot fit is refused before any memory is taken."""
+"""Refuse a model that cannot fit before it takes any memory."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,12 +16,12 @@ from regard.training.trainable import learner
 __all__ = ["refuse_too_large", "refuse_uncountable"]
 
 FLOAT = 4  # bytes of a number
-TRAINED = {"adamw": 3, "muon": 2, "sgd": 1}  # numbers beside each weight that learns, its gradient among them
+TRAINED = {"adamw": 3, "muon": 2, "sgd": 1}  # numbers per trainable weight, in addition to it: gradient and moments
 MIN_SIZES: Sizes = {"sources": 64, "targets": 64, "vocabulary": 64, "labels": 2}  # before the data is read
 DEEP = 64  # blocks: the parameters of more are extrapolated
-BLOCK = 30_000  # bytes that the Python objects of a block take at the least
+BLOCK = 30_000  # bytes of a block's Python objects, at least
 UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
-# What a model grows with, and a usual value, by which the setting that is to blame is found.
+# The settings that a model grows with, each with a usual value, to find the setting to blame.
 GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.ffn_width": 1024,
           "model.heads": 8, "model.head_width": 64, "model.head_widths": 512,
           "model.max_positions": 1024, "model.embedding.width": 256, "model.embedding.segments": 2,
@@ -30,20 +30,20 @@ BLAMED = 100  # times its usual value
 
 
 def refuse_too_large(run: Run, sizes: Sizes = MIN_SIZES, *, device: torch.device, processes: int = 1) -> None:
-    """Compare weights, gradients and the optimiser's numbers with the memory there is. Activations come on top."""
+    """Compare weights, gradients and optimizer state with the free memory. Activations come on top."""
     total, learning = _counted(run, sizes)
     needed = FLOAT * (total + TRAINED[run.train.optimizer] * learning) // (processes if run.train.fsdp else 1)
-    # A model is made on the CPU first, whole.
+    # The whole model is first built on the CPU.
     for place, size in ((torch.device("cpu"), FLOAT * total + BLOCK * _blocks(run)), (device, needed)):
         there = available(place)
         if there is not None and size > there:
-            raise Failure(f"{_blamed(run)}: a model of {total:,} parameters. To train it takes "
-                          f"{size_in_words(max(size, needed))} of memory at the least, and this machine has "
+            raise Failure(f"{_blamed(run)}: a model of {total:,} parameters. Training it takes "
+                          f"at least {size_in_words(max(size, needed))} of memory, and this machine has "
                           f"{size_in_words(there)} free ({place.type}); take a smaller model")
 
 
 def refuse_uncountable(run: Run) -> None:
-    """The same for a plan, which may be for another machine: only what cannot even be described is refused."""
+    """The same for a plan, which may be for another machine: refuse only a model that cannot even be described."""
     total, _ = _counted(run, MIN_SIZES)
     there = available(torch.device("cpu"))
     if there is not None and (size := BLOCK * _blocks(run)) > there:
@@ -52,12 +52,12 @@ def refuse_uncountable(run: Run) -> None:
 
 
 def _counted(run: Run, sizes: Sizes) -> tuple[int, int]:
-    """Parameters, and how many of them learn. Equal blocks have equally many: more than a few need not be made."""
+    """The numbers of all and of trainable parameters. Equal blocks have equal numbers, so only a few are built."""
     model = run.model
     depths = model.depth, model.decoder_depth or model.depth
     if max(depths) <= DEEP:
         return _made(run, sizes)
-    # Adapters are few beside their blocks; what is frozen is counted as if it learned no less than nothing.
+    # Adapters are small compared with their blocks; a frozen part counts 0.
     plain = replace(run, train=replace(run.train, trainable="all", init_from=None, freeze_layers=0))
 
     def total(depth: int, decoder_depth: int) -> int:
@@ -87,7 +87,7 @@ def _blocks(run: Run) -> int:
 
 
 def _blamed(run: Run) -> str:
-    """The settings that are far beyond what is usual, or else the one that is most so.
+    """The settings that are far above their usual values, or else the one that is the farthest.
 
     >>> from regard.settings.load import load
     >>> _blamed(load(None, ["model.width=1000000", "model.depth=4"]))

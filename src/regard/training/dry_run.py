@@ -1,4 +1,4 @@
-"""A run before its data: the task, its model and a batch as they will be, made from a few built-in examples."""
+"""A dry run: the task, its model and a batch of the right shape, from a few built-in examples instead of the data."""
 
 import math
 import tempfile
@@ -25,31 +25,31 @@ from regard.training.update import Update, is_compiled, make_update
 
 __all__ = ["DryRun", "make_dry_run", "measure", "speed"]
 
-EXAMPLES = 60  # enough to see how long they are
-VOCABULARY = 320  # at the most, of so few
-ROUND = 64  # vocabularies are rounded up to multiples of this, and nothing else is
-WARM = {"cuda": 3}  # steps before the clock runs: on a GPU the first is captured, the second replays cold
+EXAMPLES = 60  # enough to estimate their length
+VOCABULARY = 320  # the most tokens to learn from these few examples
+ROUND = 64  # only vocabularies are rounded up to multiples of this
+WARM = {"cuda": 3}  # warm-up steps before timing: on a GPU the first is captured, the second replays cold
 STEPS = 5
 MOST_TOKENS = 2**25  # of a batch; the largest language models are trained with a tenth of that
-MAX_MEASURING_SECONDS = 8.0  # seconds after which no further step is begun
-PRODUCT = 1024  # rows and columns of the product that tells how fast a machine is
-REACH = 0.6  # of the speed of a large product, for everything that is not one
+MAX_MEASURING_SECONDS = 8.0  # seconds after which no further step begins
+PRODUCT = 1024  # rows and columns of the product that measures the speed of a machine
+REACH = 0.6  # share of the speed of a large product that a whole step reaches
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """A task that is ready for its loss."""
+    """A task with the sizes of its model and of a batch."""
 
     task: Task[Any, Any]
     sizes: Sizes
     exact: Sizes
-    """The same without the ids that only round a vocabulary up."""
+    """The same without the ids that only round the vocabulary up."""
     shape: tuple[int, int]
     """Rows and length of a batch, of all processes together."""
 
     @property
     def shapes(self) -> int | None:
-        """Different lengths of batches, where that is known without the data: rows of text are all alike."""
+        """Number of batch lengths, if it is known without the data: rows of text all have the same length."""
         return 1 if len(np.unique(self.task.data.lengths("train"))) == 1 else None
 
     def model(self, device: str = "meta") -> nn.Module:
@@ -61,11 +61,11 @@ class DryRun:
             return Parameters.of(learner(self.task, self.exact))
 
     def batch(self, processes: int = 1) -> Batch:
-        """The share of one process."""
+        """One process's share of a batch."""
         return self._collated(*self.shape, processes)
 
     def outline(self, processes: int = 1) -> Batch:
-        """The same without its content: shapes alone, however large."""
+        """The same on meta tensors: only shapes, of any size."""
         rows = -(-self.shape[0] // processes)
         one = self._collated(1, self.shape[1], 1)
         return one.map(lambda tensor: torch.empty(rows, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
@@ -77,7 +77,7 @@ class DryRun:
         return replace(batch, counts={name: max(1, count) for name, count in batch.counts.items()})
 
     def update(self, run: Run, device: torch.device, precision: torch.dtype) -> Update:
-        """As training makes it, with a new model."""
+        """The update that training would use, with a new model."""
         model = self.model("cpu")
         initialize(model, seed=run.seed)
         model.to(device).train()
@@ -86,32 +86,32 @@ class DryRun:
 
 
 def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
-    """`length` absent: that of the built-in examples."""
+    """`length`: tokens per example; absent: that of the built-in examples."""
     if (tokens := max(run.train.batch_tokens, length or 0)) > MOST_TOKENS:
         raise UserError(f"a batch of {tokens:,} tokens (train.batch_tokens, --length) is too large to plan; "
                         f"take at most {MOST_TOKENS:,}")
     small = replace(run, data=replace(run.data, paths=(), source=None, target=None, built_in_size=EXAMPLES),
                     tokens=replace(run.tokens, vocabulary=VOCABULARY))
     task: Task[Any, Any] = make(small)
-    # Windows does not delete what is still mapped.
+    # Windows does not delete a file that is still mapped.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         sizes = task.data.prepare(Path(folder))
     task.run = run
     assumed = -(-run.tokens.vocabulary // ROUND) * ROUND
-    # There are 256 bytes, and as many published tokens as there are, whatever the settings ask for.
+    # Bytes and published tokenizers have a fixed vocabulary, whatever the settings say.
     if run.tokens.kind != "bytes" and run.tokens.file is None:
         sizes = {name: size if size % ROUND else assumed for name, size in sizes.items()}
     exact = {name: run.tokens.vocabulary if size == assumed else size for name, size in sizes.items()}
     if length is None:
         length = 2 * math.ceil(np.median(task.data.lengths("train")) / 2)  # batches have even lengths
-    tokens = run.train.batch_tokens  # where an example is longer, it is a batch by itself
+    tokens = run.train.batch_tokens  # a longer example is a batch of its own
     alike = np.full(max(1, tokens // length), length)  # as many as make up a batch
     return DryRun(task, sizes, exact, BatchSampler(alike, tokens=tokens, seed=run.seed).shapes[0])
 
 
 def measure(dry_run: DryRun, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,
             steps: int = STEPS) -> list[float]:
-    """Seconds of each of a few real updates on this machine; fewer where they take long."""
+    """Seconds of each of a few real updates on this machine; fewer if they are slow."""
     update, batch = dry_run.update(run, device, precision), dry_run.batch(processes).ready(device)
     warm, took = WARM.get(device.type, 1), list[float]()
     for step in range(warm + steps):
@@ -119,14 +119,14 @@ def measure(dry_run: DryRun, run: Run, *, device: torch.device, precision: torch
         update(batch, step)
         _wait(device)
         took.append(time.monotonic() - start)
-        # A first step that compiles says nothing of the others; else a very slow one is enough by itself.
+        # The first step compiles, which says nothing about the others; otherwise one very slow step is enough.
         if sum(took[warm:] if is_compiled(run.train, device.type) else took) > MAX_MEASURING_SECONDS:
             break
     return took[warm:] or took
 
 
 def speed(device: torch.device, precision: torch.dtype) -> float:
-    """Operations a second that a training step can expect here, from one large product."""
+    """Operations per second of a training step on this machine, estimated from one large product."""
     a = torch.ones(PRODUCT, PRODUCT, device=device, dtype=precision)
     took = []
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a step of training needs, before it runs: parameters, memory, time. Arithmetic over a `Trace`."""
+"""Estimate a training step before it runs: parameters, memory, time. Arithmetic over a `Trace`."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -41,9 +41,9 @@ SGD_PASSES = 9  # the division by the scale, the mask and the product with the r
 MOMENTUM_PASSES = 7  # two for its factor, three for the sum, two for the copy
 MUON_PASSES, MUON_HELD = 25, 4  # that Muon moves for each; and that it holds, of those that it works on at a time
 
-# What benchmarks/plan.py is there to correct, on an H200. Uncompiled, torch's operations run one by one, and the trace
-# is exact. The compiler melts neighbours into one kernel: what only passes between them is never held.
-COMPILED_LOGITS = 1  # pieces of logits that are there at once: they turn into their gradient where they lie
+# Calibrated with benchmarks/plan.py on an H200. Without the compiler, torch's operations run one by one, and the trace
+# is exact. The compiler fuses neighbouring operations into one kernel: intermediate results are never in memory.
+COMPILED_LOGITS = 1  # pieces of logits in memory at once: the gradient overwrites them in place
 COMPILED_PASSES = 0.5  # of the bytes that go through memory between the products
 COMPILED_LAUNCHES = 0.4  # of the kernels
 WORKSPACE = 32 * 2**20  # bytes that cuBLAS takes for each stream
@@ -52,7 +52,7 @@ STREAMS = 2  # the first batch of a shape runs on one, its graph is captured on 
 PRODUCTS_REACH = 0.70  # of a GPU's peak that large products get
 PASSES_REACH = 0.80  # of its memory's speed
 LAUNCH = 1.5e-6  # seconds from one kernel of a captured graph to the next
-RAMP = 5e-6  # seconds in which a product is not yet, or no longer, at that speed
+RAMP = 5e-6  # seconds at the start and end of a product below that speed
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ MACHINES = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """How many numbers a model has. One that is used in several places counts once."""
+    """The number of parameters. A shared one counts once."""
 
     parts: dict[str, int]
     frozen: dict[str, int]
-    """How many of them do not learn."""
+    """How many of them are frozen."""
     block: int
     """Of the largest block."""
     matrices: dict[torch.Size, int]
-    """Shapes of the blocks' matrices, and how many there are of each."""
+    """Shapes of the blocks' matrices, and the number of each."""
 
     @property
     def total(self) -> int:
@@ -101,12 +101,12 @@ class Parameters:
         return self.total - sum(self.frozen.values())
 
     def sent(self, how: Train) -> int:
-        """How many of them processes tell each other of: gradients are only there of those that learn."""
+        """How many of them the processes send to each other: only trainable ones have gradients."""
         return self.total if how.fsdp else self.learning
 
     @property
     def shares(self) -> str:
-        """What learns and what does not, for a person."""
+        """A line with the trainable and the frozen parts."""
         counts = {name: count - self.frozen.get(name, 0) for name, count in self.parts.items()}
         return (f"learning: {_counted(counts)} ({self.learning / self.total:.2%} of all); "
                 f"frozen: {_counted(self.frozen) or 'nothing'}")
@@ -145,26 +145,26 @@ def _part(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes on one device. The kinds are more than the total: gradients come as activations go."""
+    """Bytes on one device. The parts add up to more than the total: gradients appear while activations are freed."""
 
     weights: int
     gradients: int
     optimizer: int
     copies: int
-    """Weights in the precision of the products; sharded: those that are gathered at a time."""
+    """Weights in the precision of the products; if sharded, those that are gathered at a time."""
     activations: int
     logits: int
-    """What the loss holds for a moment."""
+    """Temporary memory of the loss."""
     workspace: int
     total: int
-    """The most at any one moment: what `torch.cuda.max_memory_allocated` will say."""
+    """The peak, as in `torch.cuda.max_memory_allocated`."""
     reserved: int
-    """The total, and what the captured graphs of other shapes keep for themselves: what the device must have."""
+    """The total and the private memory of the graphs of other shapes: the device needs this much."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known of a step without running it."""
+    """The estimate of a step, without running it."""
 
     parameters: Parameters
     traced: Trace
@@ -173,7 +173,7 @@ class Estimate:
 
 def estimate(task: Task[Any, Any], sizes: Sizes, batch: Batch, how: Train, *, device: str, precision: torch.dtype,
              gpus: int = 1, shapes: int | None = None) -> Estimate:
-    """Of a step with this batch, one process's share of it. Of its tensors only the shapes count."""
+    """The estimate for a step with this batch, one process's share. Only the shapes of its tensors matter."""
     with torch.device("meta"):
         model = learner(task, sizes)
     piece = batch.map(lambda tensor: torch.empty_like(tensor, device="meta")).pieces(how.accumulate)[0]
@@ -188,7 +188,7 @@ def estimate(task: Task[Any, Any], sizes: Sizes, batch: Batch, how: Train, *, de
 
 def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gpus: int = 1,
            shapes: int | None = None) -> Memory:
-    """What one process holds: at the end of its forward pass, in its backward pass, or when the optimiser steps."""
+    """Memory of one process: at the end of the forward pass, in the backward pass, or in the optimizer step."""
     blocks = len(traced.blocks)
     shards = gpus if how.fsdp else 1
     weights = FLOAT * parameters.total // shards
@@ -197,7 +197,7 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
     gradients = FLOAT * parameters.learning // shards
     kept = bool(how.momentum) if how.optimizer == "sgd" else MOMENTS
     optimizer = FLOAT * (kept * parameters.learning - moved) // shards
-    # Where a batch is worked off in pieces, the gradients of those before are there from the beginning.
+    # If a batch is processed in pieces, the gradients of the earlier pieces exist from the beginning.
     before = FLOAT * parameters.learning if how.accumulate > 1 else 0
     arriving = max(0, traced.backward - traced.copies - traced.kept)  # gradients when the backward pass is fullest
     if is_compiled(how, device):
@@ -213,19 +213,19 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
         activations += sum(output for _, output in traced.blocks)
         late_copies = copies // max(1, blocks)
     if how.fsdp:
-        # One block is gathered while the next is on its way; what is no block stays whole.
+        # One block is gathered while the next is on its way; weights outside the blocks stay whole.
         copies = late_copies = HALF * (2 * parameters.block + max(0, parameters.total - blocks * parameters.block))
         arriving = gradients + FLOAT * parameters.block
     forward = (gradients if before else 0) + copies + activations + logits
     backward = late_copies + activations + again + arriving
-    if shards > 1:  # all matrices at a time, of which each process has its share, or one
+    if shards > 1:  # all matrices at a time: each process has its share of them, or one
         stepping = max(moved // shards, max((shape.numel() for shape in stacks), default=0))
     else:
         stepping = max((count * shape.numel() for shape, count in stacks.items()), default=0)
     most = max(forward, backward, gradients + MUON_HELD * FLOAT * stepping)
     workspace = WORKSPACE * STREAMS if device == "cuda" else 0
     total = weights + optimizer + workspace + most
-    # The first batch of a new shape runs in the open, beside the memory that the graphs before it hold on to.
+    # The first batch of a new shape runs without a graph, while the earlier graphs keep their memory.
     beside = most if device == "cuda" and (shapes or how.shapes) > 1 else 0
     return Memory(weights=weights, gradients=gradients, optimizer=optimizer, copies=copies,
                   activations=activations + again, logits=logits, workspace=workspace, total=total,
@@ -234,9 +234,9 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
 
 def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine, *, precision: torch.dtype,
             gpus: int = 1) -> float:
-    """An update by arithmetic: a product takes the longer of its operations and its bytes, the rest its bytes.
+    """Computed seconds of an update: the larger of operations and bytes for a product, bytes for everything else.
 
-    What is sent to other processes is sent meanwhile: it counts where it takes longer.
+    Communication overlaps with computation: it counts if it takes longer.
     """
     compiled = is_compiled(how, "cuda")
     peak = PRODUCTS_REACH * (machine.half if precision != torch.float32 else machine.single)
@@ -254,7 +254,7 @@ def seconds(parameters: Parameters, traced: Trace, how: Train, machine: Machine,
         update += (MUON_PASSES - ADAMW_PASSES) * FLOAT * numbers / speed
         update += max([sum(costs) / shards, *costs]) / peak  # no matrix is shared
         swapped = 2 * (shards - 1) / shards * numbers * (FLOAT if precision == torch.float32 else HALF)
-        update += swapped / machine.link  # and nothing is done meanwhile
+        update += swapped / machine.link  # not overlapped
     return max(work, bytes_sent(parameters.sent(how), how, gpus) / machine.link) + update
 
 
@@ -262,23 +262,23 @@ def bytes_sent(parameters: int, how: Train, gpus: int) -> float:
     """Bytes each process sends in a step.
 
     Data parallel: the gradients, in float32, go around a ring twice. Sharded: the weights are gathered in half
-    precision, once for each pass, and the gradients are summed where they belong.
+    precision, once for each pass, and the gradients are reduced to their shards.
     """
     return (gpus - 1) / gpus * parameters * (2 * HALF + FLOAT if how.fsdp else 2 * FLOAT)
 
 
 def attention_operations(model: nn.Module, length: int, window: int | None = None) -> int:
-    """For a token, besides those of the weights, which are 6 for each parameter (Kaplan et al. 2020, 2.1).
+    """Operations of attention per token, in addition to 6 per parameter for the weights (Kaplan et al. 2020, 2.1).
 
-    Every query meets every key of its row, hidden ones included, in two products, and each of them again twice in the
-    backward pass: 12 × the width of all heads × the keys (Chowdhery et al. 2022, appendix B).
+    Every query meets every key of its row, masked ones included, in two products, and each product costs twice as much
+    in the backward pass: 12 × the width of all heads × the keys (Chowdhery et al. 2022, appendix B).
     """
     keys = length if window is None else min(length, window + 1)
     return 12 * keys * sum(attend.heads * attend.width for attend in sites(model).values())
 
 
 def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
-    """Of the products; without a device, that of a GPU that is not here."""
+    """The precision of the products; without a device, that of a GPU."""
     if how.precision == "auto":
         return torch.bfloat16 if device is None or fast_bfloat16(device) else torch.float32
     return torch.bfloat16 if how.precision == "bfloat16" else torch.float32
@@ -286,7 +286,7 @@ def precision_of(how: Train, device: torch.device | None) -> torch.dtype:
 
 def outlook(task: Task[Any, Any], sizes: Sizes, plan: BatchSampler, how: Train, *, device: torch.device,
             precision: torch.dtype, gpus: int = 1) -> str:
-    """A line for the beginning of a run: its parameters, and the memory it will need for the fullest of its batches."""
+    """A line for the start of a run: its parameters, and the memory for the largest of its batches."""
     bucket = max(plan.buckets, key=lambda bucket: bucket.rows * bucket.length)
     chosen = BatchSpec(bucket.members[: bucket.rows], bucket.rows, bucket.length).share(0, gpus)
     batch = task.data.collate("train", chosen)
@@ -296,5 +296,5 @@ def outlook(task: Task[Any, Any], sizes: Sizes, plan: BatchSampler, how: Train, 
     text = f"{found.parameters.total:,} parameters; about {size_in_words(needed.reserved)} of memory"
     if there is None:
         return text
-    too_much = "; that may not fit: `regard plan` says what would" * (needed.reserved > there)
+    too_much = "; that may not fit: `regard plan` suggests settings that fit" * (needed.reserved > there)
     return f"{text} of {size_in_words(there)}{too_much}"

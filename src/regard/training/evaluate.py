@@ -1,4 +1,4 @@
-"""The loss on examples the model does not learn from."""
+"""The loss on the validation data."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ __all__ = ["validation_loss"]
 @torch.no_grad()
 def validation_loss(model: nn.Module, task: Task[Any, Any], split: str, *, tokens: int, precision: torch.dtype,
                     world: World = World(), stop: Stop | None = None) -> float | None:
-    """The mean negative log-likelihood per token, each example once; None if the run was asked to stop meanwhile."""
+    """The mean negative log-likelihood per token, each example once; None if a signal asked the run to stop."""
     device = next(model.parameters()).device
     plan = BatchSampler(task.data.lengths(split), tokens=tokens, seed=0)
     total = count = 0.0
@@ -34,5 +34,5 @@ def validation_loss(model: nn.Module, task: Task[Any, Any], split: str, *, token
         model.train()
     total, count = world.sum([total, count])
     if not count:
-        raise UserError(f"{split}: nothing in it is asked of the model, so there is no loss to judge it by")
+        raise UserError(f"{split}: contains no targets for the model, so there is no loss")
     return total / count

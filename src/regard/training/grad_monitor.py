@@ -1,4 +1,4 @@
-"""The numbers of a run: which updates were not applied, and which gradients stood out."""
+"""Monitors gradients: counts skipped updates, and reports unusually large gradients."""
 
 import math
 from collections import deque
@@ -12,16 +12,16 @@ from regard.training.log import Log
 
 __all__ = ["GradMonitor"]
 
-SPIKE = 10.0  # times the usual length of the gradient, beyond which it is worth a line
-# And times the longest of late: where most examples are known by heart, or batches are small, a gradient of ten times
-# the median comes every now and then, and means nothing.
+SPIKE = 10.0  # times the median norm of the gradient; a larger one is reported
+# And times the largest recent one: if most examples are memorized, or batches are small, a gradient of ten times
+# the median is common and harmless.
 BEYOND = 3.0
-RECENT_GRADIENTS = 100  # gradients that are compared with
-MIN_GRADIENTS = 20  # of them, before which nothing is usual yet
+RECENT_GRADIENTS = 100  # gradients to compare with
+MIN_GRADIENTS = 20  # at least this many for a median
 
 
 class GradMonitor:
-    """Looks at each step's gradient one step late: to look at once would let a GPU wait for the host."""
+    """Reads each step's gradient norm one step late: reading it at once would make the GPU wait for the host."""
 
     def __init__(self, log: Log, *, most: int, clip: float | None = None, skipped: int = 0, in_row: int = 0) -> None:
         self.log, self.most, self.clip = log, most, clip
@@ -30,7 +30,7 @@ class GradMonitor:
         self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
 
     def note(self, step: int, norm: Tensor) -> None:
-        """The gradient of the update before `step`; the one before it is judged now."""
+        """Record the gradient norm of the update before `step`, and judge the one before it."""
         event = None
         if norm.is_cuda:
             held = torch.empty((), dtype=norm.dtype, pin_memory=True)
@@ -41,7 +41,7 @@ class GradMonitor:
             self._judge()
 
     def settle(self) -> None:
-        """Judge what is left, as before a checkpoint."""
+        """Judge the last gradient, for example before a checkpoint."""
         while self.waiting:
             self._judge()
 
@@ -53,10 +53,10 @@ class GradMonitor:
         if not math.isfinite(norm):
             self.skipped, self.in_row = self.skipped + 1, self.in_row + 1
             self.log.write("skipped", step=step, in_row=self.in_row)
-            self.log.say(f"step {step:>6,}: the gradient is not finite; the update was not applied")
+            self.log.say(f"step {step:>6,}: the gradient is not finite; the update was skipped")
             if self.in_row >= self.most:
                 raise NotFinite(f"{count(self.in_row, 'update')} in a row had a gradient that is not finite, the last "
-                                f"at step {step:,}; what was saved before is intact. A lower train.learning_rate, a "
+                                f"at step {step:,}; earlier checkpoints are intact. A lower train.learning_rate, a "
                                 "longer train.warmup or train.precision=float32 may help")
             return
         self.in_row = 0
@@ -65,8 +65,8 @@ class GradMonitor:
         self.recent.append(norm)
 
     def _weigh(self, step: int, norm: float, usual: float) -> None:
-        """A gradient longer than all of late is worth a line if it is far from the usual one, too."""
+        """Report a gradient that is larger than all recent ones and far from the median."""
         if 0 < usual < norm / SPIKE:
             self.log.write("spike", step=step, norm=norm, usual=usual)
-            self.log.say(f"step {step:>6,}: a gradient of {norm:.3g}, {norm / usual:,.0f} times the usual"
+            self.log.say(f"step {step:>6,}: a gradient of {norm:.3g}, {norm / usual:,.0f} times the median"
                          + ", was clipped" * (self.clip is not None and norm > self.clip))

@@ -1,7 +1,7 @@
-"""Heartbeats: each process says every few seconds that it is alive, and ends if another one has been silent too long.
+"""Heartbeats: each process signals every few seconds that it is alive, and ends if another one is silent too long.
 
-A process that is stopped (SIGSTOP, a machine that hangs) keeps its connections open, so that those who wait for it
-would wait on. The first process listens to all the others, and they listen to the first.
+A stopped process (SIGSTOP, a machine that hangs) keeps its connections open, so the others would wait for it forever.
+The first process listens to all the others, and they listen to the first.
 """
 
 import os
@@ -13,13 +13,13 @@ from typing import Any
 
 __all__ = ["Heartbeat", "Silence"]
 
-BEATS = 12  # at least, in the time that a process may be silent
-SLOWEST = 5.0  # seconds between two beats, where that time is long
+BEATS = 12  # at least this many in the time that a process may be silent
+SLOWEST = 5.0  # seconds between two beats, at most
 LEFT = "left"  # the last beat of a process that has ended its work
 
 
 class Silence:
-    """For how long each of the other processes has not been heard."""
+    """The seconds since the last beat of each other process."""
 
     def __init__(self, limit: float) -> None:
         self.limit, self.pace = limit, min(limit / BEATS, SLOWEST)
@@ -27,10 +27,10 @@ class Silence:
         self.seconds: dict[int, float] = {}
 
     def grow(self, beats: Mapping[int, str], passed: float) -> int | None:
-        """Take in the newest beat of each process; the rank of one that has been silent for too long.
+        """Record the newest beat of each process; return the rank of one that has been silent too long.
 
-        A process counts from its first beat on: until then it may still be starting. Time in which this process did
-        not run itself does not count: after Ctrl-Z, or the sleep of a laptop, all come back together.
+        A process counts from its first beat: before, it may still be starting. Time in which this process did not run
+        does not count: after Ctrl-Z, or the sleep of a laptop, all come back together.
 
         >>> silence = Silence(limit=60)
         >>> silence.grow({1: "first"}, 5), silence.grow({1: "first"}, 5), silence.seconds[1]
@@ -49,10 +49,10 @@ class Silence:
 
 
 class Heartbeat:
-    """Two threads beside the work: one talks to the others through a store, one measures their silence.
+    """Two background threads: one talks to the others through a store, one measures their silence.
 
     They are two because a store whose process is stopped does not answer, not even after its own timeout.
-    `connect` opens a connection to the store that nothing else uses; `end` gets the sentence to end this process with.
+    `connect` opens a separate connection to the store; `end` gets the message to end this process with.
     """
 
     def __init__(self, rank: int, size: int, *, limit: float, connect: Callable[[], Any],
@@ -73,7 +73,7 @@ class Heartbeat:
     def __exit__(self, *error: object) -> None:
         self.leaving.set()
         self.listening.join()
-        self.talking.join(SLOWEST)  # it does not come back while the store does not answer
+        self.talking.join(SLOWEST)  # it blocks while the store does not answer
 
     def _talk(self) -> None:
         number, place = 0, f"process {os.getpid()} on {socket.gethostname()}"
@@ -87,7 +87,7 @@ class Heartbeat:
                         self.beats[other] = store.get(f"beat{other}").decode()
                 self.leaving.wait(self.silence.pace)
             store.set(f"beat{self.rank}", LEFT)
-        except RuntimeError:  # the store is gone, and with it the first process: to have ended is not to be silent
+        except RuntimeError:  # the store and the first process have ended, which is not silence
             self.leaving.set()
 
     def _listen(self) -> None:

@@ -1,4 +1,4 @@
-"""A model takes over what another one has learned: all but the output that is its own."""
+"""Initialize a model with the weights of a trained one, all but the head."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,22 +18,22 @@ from regard.training.trainable import OVER
 
 __all__ = ["is_new", "take_over", "taken"]
 
-MAY_LACK = ("head.", "words.", "generator.", OVER)  # what stands on a body, and learns from the beginning if it must
+MAY_LACK = ("head.", "words.", "generator.", OVER)  # parts on top of a backbone, which may be new
 ROUND = 64  # vocabularies are rounded up to multiples of this
 
 
 def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Callable[[str], None]) -> None:
-    """Every weight that the model of `train.init_from` has, too, from there."""
+    """Copy every weight that the model of `train.init_from` also has."""
     own, found = named_tensors(model), taken(model, run, sizes)
     model.load_state_dict(world.spread(found, own), strict=False)
     say(_told(str(run.train.init_from), own, found))
 
 
 def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
-    """What a model takes over; its body has to be there whole, or what does not fit is named."""
+    """The weights that a model takes over. The backbone must be complete; an error names misfits."""
     assert run.train.init_from is not None
     backbone, own = backbone_of(Path(run.train.init_from)), named_tensors(model)
-    # A language model is all body: where another task reads, it is the encoder.
+    # A language model is all backbone: for another task, it is the encoder.
     prefix = "encoder." if traits_of(backbone.task).decoder_only and not traits_of(run.task).decoder_only else ""
     weights = {prefix + name: tensor for name, tensor in backbone.weights.items()}
     theirs = {name: _filled(tensor, sizes["vocabulary"]) if name in own and _is_longer(own[name], tensor, sizes)
@@ -48,10 +48,10 @@ def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
 
 
 def is_new(name: str, *, task: str, before: str, sizes: Sizes) -> bool:
-    """Whether a weight is not to be taken over, even if there is one of its name.
+    """Whether a weight is new, even if the source has one of its name.
 
-    Labels are a run's own, even where another had as many; and a head that has read every token by itself knows
-    nothing of whole texts.
+    Each run has its own labels, even if the source had as many; and a head that reads single tokens
+    cannot read whole texts.
 
     >>> how = {"task": "classify", "sizes": {"labels": 2}}
     >>> is_new("head.output.bias", before="classify", **how)
@@ -66,12 +66,12 @@ def is_new(name: str, *, task: str, before: str, sizes: Sizes) -> bool:
 
 
 def _is_longer(own: Tensor, theirs: Tensor, sizes: Sizes) -> bool:
-    """Whether ours has a row for every token, and theirs lacks those by which the vocabulary is rounded up."""
+    """Whether ours has a row for every token, and theirs lacks only the rows that round the vocabulary up."""
     return len(own) == sizes["vocabulary"] and 0 < len(own) - len(theirs) < ROUND
 
 
 def _filled(table: Tensor, rows: int) -> Tensor:
-    """With so many rows: ids that no text has are as the mean of all, and so no likelier than others."""
+    """The table extended to this many rows: unused ids get the mean of all rows, and so no higher probability."""
     mean = table.mean(0, keepdim=True)
     return torch.cat([table, mean.expand(rows - len(table), *table.shape[1:])])
 
@@ -93,7 +93,7 @@ def _told(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -
 
 
 def _part(name: str) -> str:
-    """What a new weight is counted with."""
+    """The part of the model that a new weight counts as."""
     if INSIDE in name:
         return "adapters"
     if name.startswith(OVER):

@@ -1,4 +1,4 @@
-"""What a run says of itself: lines of metrics.jsonl, events for TensorBoard, a progress bar or lines for a person."""
+"""The log of a run: lines of metrics.jsonl, events for TensorBoard, a progress bar or lines on stderr."""
 
 import json
 import math
@@ -17,24 +17,24 @@ from regard.stdio import console, escape_controls, is_terminal, print_message
 __all__ = ["Log", "check_tracking"]
 
 FILE = "metrics.jsonl"
-SAY_AFTER = 20.0  # seconds after which a slow run says something all the same
+SAY_AFTER = 20.0  # seconds after which a slow run prints a line before its next log step
 SPLITS = {"step": "training", "evaluation": "validation"}  # of the losses, as TensorBoard shows them
 
 
 class Log:
-    """Writes to `metrics.jsonl` and to stderr. On a terminal a bar; elsewhere a line now and then.
+    """Writes to `metrics.jsonl` and to stderr: on a terminal a bar, elsewhere lines.
 
     With `track` it also writes all figures as TensorBoard events, under `events/`.
     """
 
     def __init__(self, folder: Path | None, how: Train, *, quiet: bool = False, counted: str = "tokens") -> None:
-        """Without a folder nothing is written: only one of many processes does. `counted` names what is."""
+        """Without a folder nothing is written: only one of many processes writes. `counted` is the unit."""
         self.folder, self.how, self.quiet, self.counted = folder, how, quiet, counted
         self.steps, self.start, self.latest = how.steps, 0, 0
         self.file = (open(os.devnull, "a", encoding="utf-8") if folder is None  # noqa: SIM115 (closed by __exit__)
                      else open(folder / FILE, "a", encoding="utf-8", opener=to_write))  # noqa: SIM115
         if folder is not None and _is_cut(folder / FILE):
-            self.file.write("\n")  # a kill has cut the last line: the next one must not go on with it
+            self.file.write("\n")  # a kill has cut the last line: do not append to it
         self.began = self.newest = time.monotonic()
         self.tokens, self.waited = 0, 0.0
         self.events: Any = None
@@ -42,7 +42,7 @@ class Log:
         self.task: Any = None
 
     def begin(self, step: int) -> None:
-        """The run goes on from here."""
+        """Start or resume at this step."""
         self.start = self.latest = step
         self.began = self.newest = time.monotonic()
         if self.how.track and self.folder is not None:
@@ -59,21 +59,21 @@ class Log:
             self.bar.start()
 
     def count(self, step: int, tokens: int, waited: float = 0.0) -> None:
-        """A step is done, so many tokens went through the model, and so many seconds were spent waiting for them."""
+        """Count a finished step with its tokens, and the seconds spent waiting for its batch."""
         self.tokens += tokens
         self.waited += waited
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=step)
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time for a line: so many steps or seconds after the last, and at the end."""
+        """Whether it is time for a line: some steps or seconds after the last one, and at the end."""
         if self.folder is None:
             return False
         waited = time.monotonic() - self.newest
         return step % self.how.log_every == 0 or step == self.steps or waited > SAY_AFTER
 
     def step(self, step: int, **values: float) -> None:
-        """How it stands after `step` steps."""
+        """Log the values after `step` steps."""
         now = time.monotonic()
         speed = self.tokens / max(now - self.newest, 1e-9)
         self.write("step", step=step, tokens_per_second=round(speed), waited=round(self.waited, 4), **values)
@@ -98,7 +98,7 @@ class Log:
                     self.events.add_scalar(f"{name}/{split}", value, self.latest)
 
     def say(self, text: str) -> None:
-        """A line for a person."""
+        """Print a line."""
         if self.quiet:
             return
         if self.bar is not None:
@@ -107,7 +107,7 @@ class Log:
             print_message(text)
 
     def evaluation(self, step: int, loss: float, *, best: bool) -> None:
-        """The loss on the validation set."""
+        """Log the validation loss."""
         self.write("evaluation", step=step, loss=loss)
         self.say(f"step {step:>6,}/{self.steps:,}  validation loss {loss:.4f}" + "  (the best so far)" * best)
 
@@ -123,13 +123,13 @@ class Log:
 
 
 def check_tracking(how: Train) -> None:
-    """Refuse a run that asks for events where nothing can write them, before it has begun."""
+    """Refuse train.track without TensorBoard, before the run begins."""
     if how.track and find_spec("tensorboard") is None:
-        raise UserError("train.track: needs TensorBoard: pip install 'regard[track]', or leave it out")
+        raise UserError("train.track: needs TensorBoard; pip install 'regard[track]', or remove it")
 
 
 def _events(folder: Path, start: int) -> Any:
-    """A writer of events. Those of steps that will be done again, after a kill, TensorBoard forgets."""
+    """A writer of events. TensorBoard drops the events of steps that are repeated after a kill."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=start + 1, flush_secs=20)

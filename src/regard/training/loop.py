@@ -49,22 +49,22 @@ from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
 
-# The tokenizer's file is told what the model reads.
+# The tokenizer's file gets the length of the model's input.
 WRITTEN_LAST = (*manifest.MODEL, *manifest.ADAPTER, "tokenizer_config.json")
 
 
 def train(run: Run, folder: str | Path, *, quiet: bool = False) -> dict[str, Any]:
-    """Train until the last step, write the model into `folder`, and give the scores of its tests.
+    """Train until the last step, write the model into `folder`, and return its test scores.
 
-    A folder that already holds a part of this very run is gone on with. Among several processes, the first one gives
-    the scores.
+    If the folder already holds an unfinished run with the same settings, resume it. Among several processes, only the
+    first returns the scores.
     """
     folder = Path(folder)
     if manifest.listed(folder, *manifest.SETTINGS) and (wrong := manifest.damage(folder, *manifest.SETTINGS)):
         raise UserError(f"{wrong}; start a new run with --out DIR, or put a copy of it there")
     refuse_another(folder / "run.json", run)
     check_tracking(run.train)
-    device = choose_device(run.device)  # one that is not there is refused before anything is written
+    device = choose_device(run.device)  # refuses a missing device before anything is written
     with (Stop("finishing the step; again to end at once") as stop, join(device, timeout=run.train.timeout) as world,
           threads_kept()):
         if world.rank:
@@ -80,7 +80,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     sizes = _prepare(task, folder, stop, world, quiet=quiet)
     refuse_too_large(run, sizes, device=device, processes=world.size)
     model = learner(task, sizes)
-    if world.rank == 0:  # what cannot be read, or does not fit, leaves no run behind
+    if world.rank == 0:  # unreadable or too large data must leave no run behind
         if run.train.init_from is not None and not (folder / "run.json").exists():
             taken(model, run, sizes)
         manifest.forget(folder, *manifest.SETTINGS)
@@ -105,7 +105,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
             return {}
         weights = _finish(folder, run, sizes, progress, log)
         if run.train.fsdp or run.train.trainable == "lora":
-            del model, optimizer  # each holds a part, or adapters; what answers is whole
+            del model, optimizer  # each may be a shard or have adapters; the scores need the whole model
             model = task.build(sizes).to(device)
         load_weights(model, weights, origin=str(folder))
         model.eval()
@@ -124,7 +124,7 @@ def _silent(text: str) -> None:
 
 
 def _prepare(task: Task[Any, Any], folder: Path, stop: Stop, world: World, *, quiet: bool) -> Sizes:
-    """The first process reads the data; the others find what it has made of it."""
+    """The first process reads and prepares the data; the others open the result."""
     if not quiet and is_terminal(sys.stderr):
         print_message("reading the data and learning its tokens …")
     if world.rank:
@@ -140,9 +140,9 @@ def _prepare(task: Task[Any, Any], folder: Path, stop: Stop, world: World, *, qu
 
 @dataclass
 class Learning:
-    """A run at work: batch after batch, with an evaluation and a checkpoint now and then.
+    """A run in training: batch after batch, with an evaluation and a checkpoint at intervals.
 
-    What comes after a step is decided by where the run stands, so that it may stop in between.
+    The state of the run decides what follows a step, so the run can stop in between.
     """
 
     run: Run
@@ -187,12 +187,12 @@ class Learning:
                 self.step(batches)
             batches.close()
             saver.wait()
-            world.wait()  # whoever left now would be taken for a failure, and the first be ended while it still writes
+            world.wait()  # a process that left now would look like a failure and end the first while it still writes
         if self.was_deleted:
             sentence = (f"{self.folder} was deleted or moved during the training; step {progress.step:,} of "
                         f"{how.steps:,} is saved there, and the same command resumes from it")
             raise Stopped(sentence, self.stop.exit_code if self.stop.asked else Failure.exit_code)
-        if self.stopping:  # at the last step, too: what it is worth is not known yet
+        if self.stopping:  # at the last step, too: its scores are not known yet
             raise Stopped(f"stopped after step {progress.step:,} of {how.steps:,}, which is saved in {self.folder}; "
                           "the same command resumes from there", self.stop.exit_code)
         if progress.step < how.steps:
@@ -225,12 +225,12 @@ class Learning:
         return self.task.data.collate("train", chosen).ready(self.device)  # type: ignore[no-any-return]
 
     def step(self, batches: Iterator[tuple[int, Batch]]) -> None:
-        """The next batch changes the weights."""
+        """Update the weights with the next batch."""
         how, log, world = self.how, self.log, self.world
         waiting = time.monotonic()
         step, batch = next(batches)
         waited = time.monotonic() - waiting
-        # The randomness of a step depends on nothing before it: a run that goes on draws what it would have drawn.
+        # The randomness of a step depends on nothing before it: a resumed run draws the same numbers.
         torch.manual_seed(int(np.random.SeedSequence([self.run.seed, step, world.rank]).generate_state(1)[0]))
         *counts, asked, due = world.sum([*batch.counts.values(), self.stop.asked, log.is_due(step + 1)])
         whole = dict(zip(batch.counts, counts, strict=True))
@@ -246,7 +246,7 @@ class Learning:
             log.step(step + 1, loss=loss, norm=float(report.norm))
 
     def evaluate(self) -> bool:
-        """Whether the validation loss is the best so far. Asked to stop meanwhile, the run does not know it."""
+        """Whether the validation loss is the best so far. A request to stop interrupts the evaluation."""
         tokens = self.how.batch_tokens
         with fits("a batch of the validation data", f"lower train.batch_tokens={tokens}"):
             loss = validation_loss(self.model, self.task, "val", tokens=tokens, precision=self.precision,
@@ -259,7 +259,7 @@ class Learning:
         return is_best
 
     def save(self, saver: Saver) -> None:
-        """The best is kept, besides the newest, and what the final mean is made of."""
+        """Keep the best checkpoint, the newest, and those for the final mean."""
         progress, world = self.progress, self.world
         self.grad_monitor.settle()
         progress.skipped, progress.skipped_in_row = self.grad_monitor.skipped, self.grad_monitor.in_row
@@ -276,7 +276,7 @@ class Learning:
         self.log.write("saved", step=self.saved, stalled=round(saver.stalled, 3))
 
     def begin_folder_again(self) -> None:
-        """Make a folder that was deleted a run again: with its data, run.json and a checkpoint, it can go on."""
+        """Restore a deleted folder: with its data, run.json and a checkpoint, the run can be resumed."""
         progress = self.progress
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -294,12 +294,12 @@ class Learning:
 
 
 def _data_key(folder: Path) -> Any:
-    """What tells the prepared data from any other."""
+    """The key that identifies the prepared data."""
     return read_json(folder / "data" / "key.json")["key"]
 
 
 def _averaged(how: Train, step: int) -> list[int]:
-    """The steps whose checkpoints the final mean would be made of, if the run ended at `step`."""
+    """The steps whose checkpoints would be averaged if the run ended at `step`."""
     _, every = _intervals(how)
     regular = range(step - step % every, 0, -every)
     return list(dict.fromkeys([step, *regular]))[: how.average_checkpoints] if how.average_checkpoints > 1 else []
@@ -312,7 +312,7 @@ def _intervals(how: Train) -> tuple[int, int]:
 
 
 def _price(run: Run, device: torch.device, precision: torch.dtype) -> str:
-    """What the same bits in every run cost on this GPU, by a few steps of a model of this size."""
+    """The cost of train.deterministic on this GPU, measured with a few steps of a model of this size."""
     def step(how: Train) -> float:
         with deterministic(how):
             return median(measure(dry_run, replace(run, train=how), device=device, precision=precision))
@@ -328,9 +328,9 @@ def _shapes(batch: Batch) -> str:
 
 
 def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) -> dict[str, Tensor]:
-    """The mean of the newest checkpoints, or the best by the validation loss, is the model."""
+    """Write the model: the mean of the newest checkpoints, or the one with the best validation loss."""
     if progress.best is None:
-        raise NotFinite("the validation loss was never a number; a lower train.learning_rate may help")
+        raise NotFinite("the validation loss was never finite; lower train.learning_rate")
     steps = _averaged(run.train, progress.step) or [progress.best_step]
     chosen = [checkpoint for checkpoint in Checkpoint.all(folder) if checkpoint.step in steps]
     whole = [checkpoint for checkpoint in chosen if checkpoint.verify() is None]
@@ -347,7 +347,7 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
     manifest.forget(folder, *WRITTEN_LAST)
     if run.train.trainable == "lora":
         if not write_adapter(folder, run, sizes, weights):
-            log.say("note: no family that PEFT knows has such a model; the adapters are in model.safetensors alone")
+            log.say("note: PEFT supports no model of this shape; the adapters are only in model.safetensors, merged")
         weights = merged(weights, scale=scale_of(run.train))
     finish(folder, run, sizes, weights)
     manifest.seal(folder, *WRITTEN_LAST)
@@ -355,7 +355,7 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
 
 
 def _made_of(steps: Sequence[int], last: int) -> str | None:
-    """What to say of a model that is not simply the one of the last step.
+    """A sentence about the model's checkpoints, if it is not simply that of the last step.
 
     >>> _made_of([80, 90, 1_000], last=1_000)
     'the model is the mean of the checkpoints of steps 80, 90 and 1,000'

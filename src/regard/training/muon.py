@@ -1,7 +1,7 @@
-"""Muon: a matrix is moved by its momentum made orthogonal, so that no direction is favoured (Jordan et al. 2024).
+"""Muon: the update of a matrix is its orthogonalized momentum, so that no direction is favoured (Jordan et al. 2024).
 
-torch has an optimiser of this name since 2.9, but it reads the rate on the host, which a captured step cannot, knows
-nothing of gradients that are not finite, and works off one matrix after the other. Here matrices of one shape are
+torch has an optimizer of this name since 2.9, but it reads the rate on the host, which a captured step cannot, does
+not check for gradients that are not finite, and processes one matrix after the other. Here matrices of one shape are
 stacked: twelve layers take as many kernels as one.
 """
 
@@ -23,17 +23,17 @@ TINY = 1e-7  # a gradient of zeros stays one
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for matrices, and beside it an AdamW for everything else, as one optimiser.
+    """Muon for matrices and AdamW for everything else, as one optimizer.
 
     `parts` says for each matrix how many rows belong together: queries, keys and values lie in one weight, but are
     three matrices. As with torch's fused AdamW, gradients are divided by `grad_scale` as they are read, and where
-    `found_inf` is 1 nothing changes at all.
+    `found_inf` is 1 nothing changes.
 
-    Where weights are sharded, so are the averages, and `deal` says who has which matrix whole while it is made
-    orthogonal.
+    If weights are sharded, so are the moments, and `deal` assigns each whole matrix to a process that orthogonalizes
+    it.
 
-    An update is √max(1, rows/columns) times an orthogonal matrix: it then changes what a matrix does to a vector by
-    the rate, whatever its shape (Bernstein and Newhouse 2024). The other scale in use, 0.2 √max(rows, columns), lets
+    An update is √max(1, rows/columns) times an orthogonal matrix: it then changes the matrix's output by
+    the rate, for any shape (Bernstein and Newhouse 2024). The other common scale, 0.2 √max(rows, columns), lets
     Muon share AdamW's rate; here it has its own.
     """
 
@@ -52,7 +52,7 @@ class Muon(torch.optim.Optimizer):
         self._share()
 
     def _share(self) -> None:
-        """One state and one list of groups, so that saving and loading see a single optimiser."""
+        """Share one state and one list of groups, so that saving and loading see a single optimizer."""
         self.others.state, self.others.param_groups = self.state, self.param_groups[1:]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ class Muon(torch.optim.Optimizer):
             self._add(matrices, list(change))
 
     def _move_dealt(self, weights: Sequence[Tensor], deal: Deal) -> None:
-        """All shapes at once: what is here of the weights is little, and nobody waits for those who have one shape."""
+        """All shapes at once: each process has few rows, and should not wait for the others at every shape."""
         places = deal.places(weights)
         ahead = [self._ahead(place.of(place.weight.grad), place.of(self.state[place.weight]["momentum"]))
                  for place in places]
@@ -97,7 +97,7 @@ class Muon(torch.optim.Optimizer):
         self._add([place.of(place.weight) for place in places], changes)
 
     def _ahead(self, gradient: Tensor, average: Tensor) -> Tensor:
-        """The average takes the gradient in, whose place is taken by the average a step ahead (Nesterov's)."""
+        """Update the momentum with the gradient, and overwrite the gradient with Nesterov's momentum."""
         share = 1 - self.param_groups[0]["momentum"]
         if self.grad_scale is not None:
             gradient /= self.grad_scale
@@ -120,7 +120,7 @@ def _scale(rows: int, columns: int) -> float:
 
 
 def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "count rows columns"]:
-    """Near U Vᵀ of each matrix U S Vᵀ, by products alone: an odd polynomial, five times, drives S towards 1."""
+    """Approximately U Vᵀ of each matrix U S Vᵀ, with only matrix products: an odd polynomial, applied five times."""
     a, b, c = COEFFICIENTS
     length = torch.linalg.vector_norm(matrices, dim=(1, 2), keepdim=True, dtype=torch.float32)
     x: Tensor = matrices / (length + TINY).to(matrices.dtype)

@@ -1,4 +1,4 @@
-"""Which optimiser moves which weights, and how its rate changes over a run."""
+"""The optimizers, the weights that each of them updates, and the learning-rate schedule."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ def make_optimizer(model: nn.Module, how: Train, *, device: torch.device) -> tor
 
 
 def adamw(model: nn.Module, how: Train, *, device: torch.device) -> torch.optim.AdamW:
-    """Fused AdamW. Matrices are decayed; biases and norms, whose size carries no waste, are not."""
+    """Fused AdamW. Weight decay applies to matrices, not to biases and norms."""
     return _adamw(dict(model.named_parameters()), how, device)
 
 
@@ -33,8 +33,8 @@ def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
     """Muon for the blocks' matrices; AdamW for tokens, output, positions, norms and biases."""
     matrices = muon_matrices(model)
     if not matrices:
-        raise UserError("train.optimizer=muon: it moves the products of blocks, of which this model has none by "
-                        "themselves; take adamw")
+        raise UserError("train.optimizer=muon: this model has no separate matrices in its blocks for Muon to update; "
+                        "take adamw")
     others = _adamw({name: p for name, p in model.named_parameters() if p not in matrices}, how, device)
     half = how.precision != "float32" and fast_bfloat16(device)
     momentum = MUON_MOMENTUM if how.momentum is None else how.momentum
@@ -45,7 +45,7 @@ def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
 
 
 def sgd(model: nn.Module, how: Train, *, device: torch.device) -> SGD:
-    """Gradient descent for all weights, with no decay."""
+    """Gradient descent for all weights, without weight decay."""
     learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
     groups: dict[float, list[Tensor]] = {}
     for name, ratio in layer_ratios(learning, how.layer_decay).items():
@@ -56,7 +56,7 @@ def sgd(model: nn.Module, how: Train, *, device: torch.device) -> SGD:
 
 
 def _adamw(parameters: Mapping[str, Tensor], how: Train, device: torch.device) -> torch.optim.AdamW:
-    """A group for all that shares a rate and a decay. What does not learn has no place in any."""
+    """One group for all weights with the same rate and decay. Frozen weights are in none."""
     learning = {name: p for name, p in parameters.items() if p.requires_grad}
     ratios = layer_ratios(learning, how.layer_decay)
     groups: dict[tuple[float, bool], list[Tensor]] = {}
@@ -70,9 +70,9 @@ def _adamw(parameters: Mapping[str, Tensor], how: Train, device: torch.device) -
 
 
 def layer_ratios(names: Iterable[str], decay: float) -> dict[str, float]:
-    """What the rate of each parameter is multiplied by: the head's by 1, and one less of `decay` for each level up.
+    """The factor of each parameter's learning rate: 1 for the head, times `decay` for each level below.
 
-    Lower blocks know what is true of all texts, and are to keep it (Howard and Ruder 2018, 3.2; Clark et al. 2020, A).
+    Lower blocks are more general and should change less (Howard and Ruder 2018, 3.2; Clark et al. 2020, A).
 
     >>> names = ["tokens.table.weight", "blocks.0.self.out.bias", "blocks.1.self.out.bias", "head.output.bias"]
     >>> list(layer_ratios(names, 0.5).values())
@@ -84,12 +84,12 @@ def layer_ratios(names: Iterable[str], decay: float) -> dict[str, float]:
 
 
 def _first(value: float, device: torch.device) -> float | Tensor:
-    """A captured step reads the rate from memory: there it must be a tensor."""
+    """The rate as a tensor for a captured step, which reads it from memory; else as a number."""
     return torch.tensor(value, device=device) if device.type == "cuda" else value
 
 
 def muon_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
-    """The weights of the blocks' products, each with the rows of the matrices that lie side by side in it."""
+    """The matrices of the blocks, each with the rows of the matrices that lie side by side in it."""
     towers = tuple(f"{name}." for name, part in model.named_modules() if isinstance(part, nn.ModuleList))
     products = {name: part for name, part in model.named_modules()
                 if isinstance(part, nn.Linear) and name.startswith(towers) and part.weight.requires_grad}
@@ -110,7 +110,7 @@ def _rows(name: str, rows: int, owner: Any) -> tuple[int, ...]:
 
 
 def rate(step: int, how: Train) -> float:
-    """The rate of the update that follows `step` others.
+    """The learning rate of the update after `step` others.
 
     >>> how = Train(learning_rate=1.0, warmup=4, steps=100)
     >>> [round(rate(step, how), 2) for step in (0, 1, 3, 15, 99)]

@@ -1,7 +1,7 @@
-"""The world a training loop runs in: this process alone, or many that share each batch.
+"""The world of a training loop: a single process, or many that share each batch.
 
-The only file that knows torch.distributed. Models stay single-device code: what is done to them for many processes
-is done here, from outside. What a lone process never needs is imported where it is used: it takes a second.
+The only file that uses torch.distributed. Models stay single-device code: this file parallelizes them from outside.
+Imports that a single process never needs are local: they take a second.
 """
 
 import os
@@ -29,34 +29,34 @@ from regard.training.heartbeat import Heartbeat
 
 __all__ = ["Deal", "Place", "Processes", "World", "deal", "join", "local", "speaks"]
 
-BUCKET = 25 << 20  # bytes of gradients that are added up at a time, while the backward pass goes on
+BUCKET = 25 << 20  # bytes of gradients that are reduced at a time, during the backward pass
 PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
-LONG = timedelta(days=1)  # the same, where one works and the others wait: it may have many files to read
+LONG = timedelta(days=1)  # the same while one works and the others wait: it may have many files to read
 
 
 class World:
-    """This process, alone."""
+    """A single process."""
 
     rank = 0
     size = 1
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """Added up over all processes, place by place. All must call it."""
+        """The elementwise sum over all processes. All must call it."""
         return list(numbers)
 
     def wait(self) -> None:
-        """Until all processes are here, even if that takes hours."""
+        """Wait until all processes are here, even if that takes hours."""
 
     def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
-        """Make a model do as the settings say, and know that there are others."""
+        """Prepare a model for many processes, as the settings say."""
         if how.activation_checkpointing:
             _recompute(model)
 
     def expect(self, *, last: bool) -> None:
-        """A backward pass comes; only in the `last` one of a step are the gradients added up."""
+        """Announce a backward pass; only the `last` one of a step reduces the gradients."""
 
     def finish(self) -> None:
-        """The gradients are now the sums over all processes."""
+        """Complete the reduction: the gradients are now the sums over all processes."""
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         return torch.nn.utils.get_total_norm(gradients)
@@ -66,24 +66,24 @@ class World:
         return tensors
 
     def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Whole tensors as the parts of them that this process holds."""
+        """This process's parts of whole tensors."""
         return dict(tensors)
 
 
 @contextmanager
 def join(device: torch.device, *, timeout: float) -> Iterator[World]:
-    """The world as torchrun describes it in the environment; without torchrun, this process alone.
+    """The world as torchrun describes it in the environment; without torchrun, a single process.
 
-    A process that learns that another one has been silent for `timeout` seconds says so and ends, with exit code 1:
-    its main thread waits inside of a library, where no exception reaches it.
+    A process that finds another one silent for `timeout` seconds prints a message and exits with code 1: its main
+    thread waits inside a library, where no exception reaches it.
     """
     if "WORLD_SIZE" not in os.environ:
         yield World()
         return
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
-        raise UserError(f"WORLD_SIZE is set in the environment, but {missing[0]} is not: start processes that are to "
-                        "share a run with torchrun, or unset it")
+        raise UserError(f"WORLD_SIZE is set in the environment, but {missing[0]} is not: start the processes of a "
+                        "run with torchrun, or unset it")
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     backend = "gloo"
     if device.type == "cuda":
@@ -104,35 +104,35 @@ def join(device: torch.device, *, timeout: float) -> Iterator[World]:
 
 
 def speaks() -> bool:
-    """Whether it is for this process to say what went wrong: of those that torchrun has started, the first that asks.
+    """Whether this process prints the error: the first of torchrun's processes that asks.
 
-    They mostly make the same mistake, and if not, those that come later only miss the first.
+    Usually all processes have the same error; if not, only the first one is printed.
     """
     if not _hosted():
         return True
     try:
         board = _store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), patience=timedelta(seconds=5))
         return bool(board.add(f"failed{os.environ['TORCHELASTIC_RESTART_COUNT']}", 1) == 1)
-    except dist.DistError:  # torchrun itself is gone
+    except dist.DistError:  # torchrun has ended
         return True
 
 
 def _end(sentence: str) -> None:
     """End this process at once, from any of its threads."""
-    sure = threading.Timer(10, os._exit, (1,))  # whom `speaks` asks may not answer
+    sure = threading.Timer(10, os._exit, (1,))  # `speaks` may get no answer
     sure.daemon = True
     sure.start()
     if speaks():
         with suppress(OSError):
             if os.isatty(2):
-                os.write(2, b"\x1b[?25h\n")  # the cursor, which a progress bar has hidden
+                os.write(2, b"\x1b[?25h\n")  # show the cursor, which a progress bar has hidden
             os.write(2, f"regard: {sentence}\n".encode())
     os._exit(1)
 
 
 def _take_device(number: int) -> None:
     if number >= torch.cuda.device_count():
-        raise UserError(f"LOCAL_RANK={number}: each process wants a GPU of its own, and this machine has "
+        raise UserError(f"LOCAL_RANK={number}: each process needs its own GPU, and this machine has "
                         f"{torch.cuda.device_count()}; start fewer processes")
     torch.cuda.set_device(number)
 
@@ -143,10 +143,10 @@ def _hosted() -> bool:
 
 
 def _meet(rank: int, size: int) -> Any:
-    """The store by which processes find each other: kept by the first of them, and new at every start.
+    """The store through which processes find each other: the first process serves it, and it is new at every start.
 
-    That of torchrun outlives them, and whoever looked there would meet the addresses of the dead. So it only says
-    where the new one is. (torchrun counts restarts, but each machine its own: the number is no name for a meeting.)
+    torchrun's store outlives the processes and would contain addresses of dead ones, so it only holds the address of
+    the new store. (torchrun counts restarts, but per machine, so the count cannot identify a start.)
     """
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if not _hosted():
@@ -227,7 +227,7 @@ class Processes(World):
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor; the two share their memory."""
+    """This process's part of a tensor; the two share memory."""
     from torch.distributed.tensor import DTensor
 
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -244,22 +244,22 @@ def _part(tensor: Tensor, like: Tensor) -> Tensor:
 
     if not isinstance(like, DTensor):
         return tensor
-    # Every process has read the whole tensor: none has to be sent.
+    # Every process has read the whole tensor, so nothing is sent.
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _recompute(model: nn.Module) -> None:
-    """Keep a block's input alone; what is inside is computed again when its gradient is wanted (Chen et al. 2016)."""
+    """Keep only a block's input, and recompute its activations in the backward pass (Chen et al. 2016)."""
     blocks = [block for block in model.modules() if isinstance(block, Block)]
     if not blocks:
         raise UserError("train.activation_checkpointing: saves no memory with the blocks of this model; remove it, "
-                        "and to save memory raise train.accumulate")
+                        "and raise train.accumulate instead")
     for block in blocks:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 
 
 def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
-    """Each process keeps one part of every weight, gradient and average; a block's are gathered when it runs."""
+    """Each process keeps a shard of every weight, gradient and moment; a block is gathered when it runs."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import (
         FSDPModule,
@@ -274,22 +274,22 @@ def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
         how["mp_policy"] = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
     for block in [module for module in model.modules() if isinstance(module, Block)]:
         fully_shard(block, **how)
-    # What is in no block (the tokens, the output) stays gathered from the forward to the backward pass: the loss, which
-    # is worked out after the one and before the other, reads the output's weights.
+    # Weights outside the blocks (embeddings, output) stay gathered from the forward to the backward pass: the loss,
+    # computed between the two, reads the output's weights.
     sharded = fully_shard(model, **how, reshard_after_forward=False)
-    # Where text enters by a door of its own, the tokens are wanted before the forward pass, or after it once more.
+    # A model that embeds outside `forward` needs the embeddings before the forward pass, or once more after it.
     for door in ("embed", "fill", "hindsight"):
         if hasattr(model, door):
             register_fsdp_forward_method(model, door)
     for module in model.modules():
-        if isinstance(module, FSDPModule):  # the loss is divided by what all processes count: gradients are summed
+        if isinstance(module, FSDPModule):  # the loss is divided by the count of all processes: gradients are summed
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     return sharded
 
 
 class _Sums:
-    """Adds up gradients over all processes, bucket by bucket, as the backward pass brings them."""
+    """Sums gradients over all processes, bucket by bucket, during the backward pass."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self.last = True
@@ -310,12 +310,12 @@ class _Sums:
     def _arrived(self, parameter: Tensor) -> None:
         if self.last:
             self.missing[self.place[id(parameter)]] -= 1
-            # In the order of the buckets: the processes must ask for the same sums one after the other.
+            # In the order of the buckets: all processes must start the same sums in the same order.
             while len(self.under_way) < len(self.buckets) and self.missing[len(self.under_way)] == 0:
                 self._start()
 
     def _start(self) -> None:
-        """Add up the next bucket; weights that no process used have no gradient."""
+        """Sum the next bucket; weights that no process used have no gradient."""
         used = [p for p in self.buckets[len(self.under_way)] if p.grad is not None]
         flat = torch.cat([p.grad.flatten() for p in used if p.grad is not None]) if used else torch.zeros(1)
         self.under_way.append((used, flat, dist.all_reduce(flat, async_op=True)))
@@ -334,7 +334,7 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A matrix that is, or lies in, a sharded weight: where its rows are, and which process is to have it whole."""
+    """A matrix in a sharded weight: where its rows are, and which process gets it whole."""
 
     weight: Tensor
     shape: tuple[int, int]
@@ -345,15 +345,15 @@ class Place:
     owner: int
 
     def of(self, sharded: Any) -> Tensor:
-        """Its rows of the weight, or of a tensor that is sharded like it, that are here. To change them changes it."""
+        """A view of this process's rows of the matrix, in the weight or in a tensor that is sharded like it."""
         rows: Tensor = sharded.to_local()[self.here]
         return rows
 
 
 class Deal:
-    """Sharded matrices, dealt out: each process has some of them whole for a while.
+    """Distributes sharded matrices: each process temporarily gets some of them whole.
 
-    `weights` come with the rows of the matrices that lie side by side in each. What these cost is shared out evenly.
+    `weights` come with the rows of the matrices that lie side by side in each. The total cost is balanced.
     """
 
     def __init__(self, weights: Mapping[Any, tuple[int, ...]], cost: Callable[[int, int], float]) -> None:
@@ -368,12 +368,12 @@ class Deal:
                              for rows, held, edge in zip(parts, holders, edges, strict=True)]
 
     def places(self, weights: Sequence[Tensor]) -> list[Place]:
-        """Of the matrices in these weights, by owner: so all processes name them in one order."""
+        """The places of the matrices in these weights, by owner: the same order in all processes."""
         return sorted((place for p in weights for place in self.dealt[p]), key=lambda place: place.owner)
 
     def work(self, act: Callable[[list[Tensor]], list[Tensor]], places: Sequence[Place], rows: Sequence[Tensor], *,
              precision: torch.dtype) -> list[Tensor]:
-        """What `act` makes of whole matrices, each on its owner; of each the rows that are here. All must call it."""
+        """Apply `act` to whole matrices, each on its owner; return this process's rows of each. All must call it."""
         mine = [place for place in places if place.owner == self.rank]
         sizes = [[place.held[rank] * place.shape[1] for place in mine] for rank in range(self.size)]
         arriving, leaving = [sum(numbers) for numbers in sizes], [0] * self.size
@@ -388,14 +388,14 @@ class Deal:
         return [part.view_as(held) for part, held in zip(found, rows, strict=True)]
 
     def _swap(self, flat: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
-        """Numbers for each process against those of each."""
+        """Exchange numbers between all processes (all-to-all)."""
         found = flat.new_empty(sum(arriving))
         dist.all_to_all_single(found, flat, arriving, leaving, group=self.group)
         return found
 
 
 def deal(weights: Mapping[Tensor, tuple[int, ...]], *, cost: Callable[[int, int], float]) -> Deal | None:
-    """Weights that are sharded, dealt out; None for those that every process holds whole."""
+    """A `Deal` of sharded weights; None if every process holds them whole."""
     if not dist.is_initialized():
         return None
     from torch.distributed.tensor import DTensor
@@ -404,7 +404,7 @@ def deal(weights: Mapping[Tensor, tuple[int, ...]], *, cost: Callable[[int, int]
 
 
 def _held(parts: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """How many rows of each part are with each process. FSDP2 shards as `torch.chunk` does: the last have fewer.
+    """The number of rows of each part with each process. FSDP2 shards like `torch.chunk`: the last have fewer.
 
     >>> _held((4, 2, 2), 3)
     [(3, 1, 0), (0, 2, 0), (0, 0, 2)]
@@ -415,7 +415,7 @@ def _held(parts: Sequence[int], size: int) -> list[tuple[int, ...]]:
 
 
 def _dealt(costs: Sequence[float], hands: int) -> list[int]:
-    """Who gets which: the costliest first, each to whoever has least by then.
+    """The owner of each matrix: the most expensive first, each to the process with the least work so far.
 
     >>> _dealt([1, 1, 5, 1, 2], 2)
     [1, 1, 0, 1, 1]

@@ -1,4 +1,4 @@
-"""Where a run stands, and how it goes on from there."""
+"""The progress of a run, and how to resume it."""
 
 import math
 import re
@@ -21,13 +21,13 @@ from regard.training.sgd import SGD
 
 __all__ = ["Progress", "refuse_foreign", "resume", "room_for", "state_of", "tensors_of"]
 
-MOST_THREADS = 1024  # that a checkpoint is believed to have been trained with
-MOST_STEPS = 2**53  # every count in a checkpoint is below: a float still holds it exactly
+MOST_THREADS = 1024  # a larger number in a checkpoint is not believed
+MOST_STEPS = 2**53  # every count in a checkpoint must be below: a float holds it exactly
 
 
 @dataclass
 class Progress:
-    """All that decides how a run goes on, besides the weights and the optimiser.
+    """The state of a run, in addition to the weights and the optimizer.
 
     The place in the data, the learning rate and all randomness follow from the settings and the step.
     """
@@ -41,13 +41,13 @@ class Progress:
     waited: int = 0
     """Evaluations since the best."""
     skipped: int = 0
-    """Updates that were not applied, their gradient not being finite; and how many of them came last."""
+    """Updates that were skipped because their gradient was not finite; and how many of them at the end."""
     skipped_in_row: int = 0
     goal: int = 0
     """The step at which the run was to end when this was written."""
 
     def wrong(self, step: int, steps: int) -> str | None:
-        """What cannot be so in a checkpoint of this step, in a run of so many, or None."""
+        """An inconsistency for a checkpoint of this step in a run of `steps` steps, or None."""
         if self.step != step:
             return f"step={self.step}: in the folder of step {step}"
         for name, most, of in (("goal", steps, "the run's steps"), ("step", self.goal, "goal"),
@@ -61,7 +61,7 @@ class Progress:
         return None
 
     def judge(self, loss: float) -> bool:
-        """Take in a validation loss; whether it is the best so far."""
+        """Record a validation loss; true if it is the best so far."""
         self.evaluated = self.step
         if loss < (float("inf") if self.best is None else self.best):
             self.best, self.best_step, self.waited = loss, self.step, 0
@@ -72,7 +72,7 @@ class Progress:
 
 def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, world: World, *,
            say: Callable[[str], None]) -> Progress:
-    """Go on from the newest whole checkpoint, if there is one. All processes from the same."""
+    """Resume from the newest whole checkpoint, if there is one. All processes take the same one."""
     found = newest(folder, say=say) if world.rank == 0 else None
     step = int(world.sum([found.step if found else 0])[0])
     on_cpu = next(model.parameters()).device.type == "cpu"
@@ -91,7 +91,7 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
     try:
         _refuse_kinds(state["progress"], place)
         progress, changes = Progress(**state["progress"]), _changes(state, world)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:  # whole, but not of this kind
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # undamaged, but of another format
         raise UserError(f"{place}: written by another version of regard ({error}); start a new run with --out "
                         "DIR") from error
     if wrong := progress.wrong(checkpoint.step, run.train.steps):
@@ -105,31 +105,31 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
     _restore(optimizer, averages, world)
     for sentence in changes:
         say(f"note: {sentence}")
-    if progress.goal != run.train.steps:  # lengthened: its patience begins anew
+    if progress.goal != run.train.steps:  # lengthened: its patience restarts
         progress.goal, progress.waited = run.train.steps, 0
     return progress
 
 
 def _take_threads(state: Mapping[str, Any]) -> None:
-    """As many as there were, however many cores are free now: sums on a CPU depend on it."""
+    """Use as many threads as before, regardless of free cores: sums on a CPU depend on it."""
     recorded = state.get("threads")
     if isinstance(recorded, int) and 1 <= recorded <= MOST_THREADS:
         torch.set_num_threads(recorded)
 
 
 def _refuse_kinds(kept: Any, place: Path) -> None:
-    """Refuse progress of anything but numbers."""
+    """Refuse progress that contains anything but numbers."""
     for name, value in dict(kept).items():
         is_loss = value is None or (type(value) is float and math.isfinite(value))
         if not (is_loss if name == "best" else type(value) is int and 0 <= value < MOST_STEPS):
-            raise UserError(f"{place}: progress.{name}={value!r}: wants {'a loss' if name == 'best' else 'a number'}; "
+            raise UserError(f"{place}: progress.{name}={value!r}: must be a {'loss' if name == 'best' else 'number'}; "
                             f"delete {place.parent} to resume from an older one")
 
 
 def refuse_foreign(checkpoint: Checkpoint, run: Run) -> dict[str, Any]:
-    """Refuse a checkpoint of a run with other settings; its state.
+    """The state of a checkpoint; refuse one of a run with other settings.
 
-    The number of steps may have grown. Sharded or not, a checkpoint holds the same tensors.
+    The number of steps may have grown. A checkpoint holds the same tensors whether the run is sharded or not.
     """
     state, place = checkpoint.state(), checkpoint.folder / "state.json"
     settings = state.get("settings")
@@ -147,7 +147,7 @@ def refuse_foreign(checkpoint: Checkpoint, run: Run) -> dict[str, Any]:
 
 
 def layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The tensors that an optimiser keeps once it has made a step, by number and name, each as one like it."""
+    """The tensors of an optimizer's state after a step, by number and name; each value has the tensor's shape."""
     found: dict[str, Tensor] = {}
     of_groups = ((p, group["momentum"] if isinstance(optimizer, SGD) else None)
                  for group in optimizer.param_groups for p in group["params"])
@@ -162,14 +162,14 @@ def layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def _begun(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is wanted for the parameters that have any state: one that never had a gradient has none."""
+    """The expected tensors of the parameters that have state: one that never had a gradient has none."""
     numbers = {name.partition(".")[0] for name in tensors}
     return {name: tensor for name, tensor in wanted.items() if name.partition(".")[0] in numbers}
 
 
 def refuse_unusable(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, origin: Path,
                     most: int | None = None) -> None:
-    """Refuse tensors that are not those of the model or the optimiser by name, shape, type and range."""
+    """Refuse tensors that do not match the model or the optimizer in name, shape, type or range."""
     refuse_misfits(wanted, tensors, origin=str(origin))
     wrong = [f"{name}: {tensor.dtype} instead of {wanted[name].dtype}" for name, tensor in tensors.items()
              if tensor.dtype != wanted[name].dtype]
@@ -182,16 +182,16 @@ def refuse_unusable(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor],
 def _unusable(name: str, tensor: Tensor, most: int | None) -> str | None:
     if not tensor.is_floating_point():
         return None
-    if name.endswith(".exp_avg_sq"):  # a mean of squares, which may have overflowed: its weight just rests
+    if name.endswith(".exp_avg_sq"):  # a mean of squares may overflow: its weight then stays the same
         return None if bool((tensor >= 0).all()) else "not all of it is at least 0"
     if most is not None and name.endswith(".step"):
-        step = float(tensor)  # 0 where every update was skipped
+        step = float(tensor)  # 0 if every update was skipped
         return None if 0 <= step <= most and step.is_integer() else f"{step} of {most} steps"
     return None if bool(tensor.isfinite().all()) else "not all of it is finite"
 
 
 def state_of(progress: Progress, run: Run, world: World) -> dict[str, Any]:
-    """What a checkpoint says besides its tensors."""
+    """The content of a checkpoint's state.json."""
     return {"progress": asdict(progress), "settings": to_json(run), **_surroundings(world)}
 
 
@@ -200,7 +200,7 @@ def _surroundings(world: World) -> dict[str, Any]:
 
 
 def _changes(state: Mapping[str, Any], world: World) -> list[str]:
-    """What is not as it was, and keeps the run from ending bit for bit as if it had not been interrupted."""
+    """Changes that prevent the run from being bit for bit that of an uninterrupted one."""
     now = _surroundings(world)
     sentences = []
     if state["threads"] != now["threads"] and not torch.cuda.is_available():
@@ -208,7 +208,7 @@ def _changes(state: Mapping[str, Any], world: World) -> list[str]:
                          "differ in their last bits (OMP_NUM_THREADS sets the number)")
     if state["processes"] != now["processes"]:
         sentences.append(f"the number of processes was {state['processes']} and is now {now['processes']}: the same "
-                         "data, shared otherwise; sums differ in their last bits")
+                         "data in other shares; sums differ in their last bits")
     for name, version in now["versions"].items():
         if state["versions"].get(name) != version:
             sentences.append(f"{name} was {state['versions'].get(name)} and is now {version}: numbers may differ")
@@ -216,13 +216,13 @@ def _changes(state: Mapping[str, Any], world: World) -> list[str]:
 
 
 def tensors_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state by parameter number and name."""
+    """The optimizer's state by parameter number and name."""
     state = optimizer.state_dict()["state"]
     return {f"{number}.{name}": tensor for number, values in state.items() for name, tensor in values.items()}
 
 
 def room_for(model: nn.Module) -> int:
-    """Bytes of a checkpoint that come from a GPU: a weight and, if it learns, its two averages, and a little beside."""
+    """Bytes of a checkpoint that come from a GPU: each weight and, if it learns, its two moments, and a little more."""
     return sum((3 if p.requires_grad else 1) * p.nbytes + 1024 for p in model.parameters() if p.is_cuda)
 
 

@@ -1,7 +1,7 @@
-"""SGD: plain gradient descent, with momentum if it is asked for.
+"""SGD: plain gradient descent, with optional momentum.
 
-torch's own has a fused kernel that reads the scale of clipping, but not for sharded weights, and in a first step whose
-gradient is not finite it leaves its averages unset.
+torch's SGD has a fused kernel that reads the scale of clipping, but not for sharded weights; and if the gradient of
+the first step is not finite, it leaves its momentum unset.
 """
 
 from collections.abc import Iterable
@@ -16,17 +16,17 @@ __all__ = ["SGD"]
 
 
 class SGD(torch.optim.Optimizer):
-    """b ← μ b + ∂L/∂u, u ← u − η b (Polyak 1964); without momentum b is the gradient, and nothing is kept.
+    """b ← μ b + ∂L/∂u, u ← u − η b (Polyak 1964); without momentum b is the gradient, and there is no state.
 
     As with torch's fused AdamW, gradients are divided by `grad_scale` as they are read, and where `found_inf` is 1
-    nothing changes at all.
+    nothing changes.
     """
 
     grad_scale: Tensor | None = None
     found_inf: Tensor | None = None
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, rate: float | Tensor, momentum: float = 0.0) -> None:
-        # Not a kernel of torch's, but the loop may leave scaling and skipping to it: this is what "fused" means there.
+        # Not a kernel of torch's, but it does the scaling and skipping: the loop checks "fused" for that.
         super().__init__(groups, {"lr": rate, "momentum": momentum, "fused": True})
 
     @torch.no_grad()
@@ -47,7 +47,7 @@ class SGD(torch.optim.Optimizer):
                 change.masked_fill_(self.found_inf != 0, 0.0)
         if momentum:
             torch._foreach_copy_(changes, self._averaged(parameters, changes, momentum))
-        torch._foreach_mul_(changes, -rate)  # in the place of the gradients: nothing more is held
+        torch._foreach_mul_(changes, -rate)  # in place of the gradients, without more memory
         torch._foreach_add_(weights, changes)
 
     def _averaged(self, parameters: list[Tensor], gradients: list[Tensor], momentum: float) -> list[Tensor]:

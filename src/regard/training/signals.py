@@ -1,7 +1,7 @@
-"""Asked to stop, a run finishes its step and saves; asked again, or outside of any step, it ends at once.
+"""On a first signal, a run finishes its step and saves; on a second one, or outside a step, it ends at once.
 
-A closed terminal (SIGHUP) asks once, however often: the system, the shell and the session each send the signal, some
-of them together with SIGTERM.
+A closed terminal (SIGHUP) counts once: the system, the shell and the session each send the signal, some of them
+together with SIGTERM.
 """
 
 import os
@@ -19,16 +19,16 @@ from regard.stdio import is_terminal
 
 __all__ = ["Stop"]
 
-# A scheduler, a person, a cluster that warns ahead of time, a terminal that was closed.
+# From a scheduler, a user, a cluster that warns ahead of time, a closed terminal.
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 HANG_UP = getattr(signal, "SIGHUP", None)  # Windows has none
 
 
 class Stop:
-    """Notes the first signal instead of dying of it. Only a program's main thread can; elsewhere nothing changes."""
+    """Catches the first signal. Works only in the main thread; in other threads nothing changes."""
 
     def __init__(self, reply: str | None = None) -> None:
-        """The reply is what a person at a terminal is told at once."""
+        """`reply` is printed at once, on a terminal."""
         self.reply = reply
         self.signal: int | None = None
         self.sentence: str | None = None
@@ -41,7 +41,7 @@ class Stop:
 
     @property
     def exit_code(self) -> int:
-        """130 as after any Ctrl-C; else 75, which asks a scheduler to start the same command again."""
+        """130 after Ctrl-C; else 75, which asks a scheduler to start the same command again."""
         return 130 if self.signal == signal.SIGINT else 75
 
     def note(self, number: int, frame: FrameType | None) -> None:
@@ -53,22 +53,22 @@ class Stop:
         elif number != HANG_UP and time.monotonic() - self.since > _echo():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        if is_first and self.sentence is not None:  # a later one would interrupt the cleanup that this one began
+        if is_first and self.sentence is not None:  # a later one must not interrupt the cleanup after this one
             self.check(self.sentence)
 
     @contextmanager
     def at_once(self, sentence: str) -> Iterator[None]:
-        """Inside, nothing is waited for: it is work that the next start does anew. The sentence says what was left."""
+        """Inside, a signal ends the run at once: the next start repeats this work. `sentence` is the message."""
         self.sentence = sentence
         try:
-            self.check(sentence)  # it may have been asked before
+            self.check(sentence)  # the signal may have come before
             yield
         finally:
             self.sentence = None
-            self.check(sentence)  # a library may have lost, or turned into its own, what was raised inside it
+            self.check(sentence)  # a library may have swallowed or replaced the exception
 
     def check(self, sentence: str) -> None:
-        """End the run with this sentence, if that was asked for."""
+        """End the run with this message if a signal has come."""
         if self.asked:
             raise Stopped(sentence, self.exit_code)
 
@@ -77,26 +77,26 @@ class Stop:
             for name in SIGNALS:
                 if hasattr(signal, name):  # Windows has neither SIGUSR1 nor SIGHUP
                     number = getattr(signal, name)
-                    # As Ctrl-C is for what a script starts with &, and SIGHUP under nohup.
+                    # Ctrl-C for a command that a script starts with &, and SIGHUP under nohup.
                     if signal.getsignal(number) is not signal.SIG_IGN:
                         self.before[number] = signal.signal(number, self.note)
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, before in self.before.items():
-            signal.signal(number, before or signal.SIG_DFL)  # None: what was installed from C cannot be put back
+            signal.signal(number, before or signal.SIG_DFL)  # None: a handler installed from C cannot be restored
 
 
 def _tell(reply: str) -> None:
-    """On the terminal, if there is one. Not by print: the signal may have come in the middle of one."""
+    """Print on the terminal, if there is one. Not with print(): the signal may have interrupted one."""
     if is_terminal(sys.stderr) and os.environ.get("RANK", "0") == "0":
-        with suppress(OSError, ValueError):  # it was closed just now
+        with suppress(OSError, ValueError):  # it has just been closed
             os.write(sys.stderr.fileno(), f"\n{reply}\n".encode())
 
 
 def _echo() -> float:
-    """Seconds in which a signal may come twice though it was sent once.
+    """Seconds in which a signal may arrive twice though it was sent once.
 
-    A cluster sends it to all processes of a job, and torchrun, being one of them, passes it on to those it started.
+    A cluster sends it to all processes of a job; torchrun, one of them, passes it on to the processes it started.
     """
     return 5.0 if "TORCHELASTIC_RUN_ID" in os.environ else 0.0

@@ -1,7 +1,7 @@
-"""Trace: what one step holds and does, found without doing it.
+"""Trace: the memory and the operations of one step, found without running it.
 
-The task's real loss runs forth and back on tensors that have a shape but no content (torch's meta device), so that a
-model of any size is traced in a second, on any machine, and a new model needs nothing of its own here.
+The task's real loss and its backward pass run on tensors that have a shape but no content (torch's meta device), so a
+model of any size is traced in a second, on any machine, and a new model needs no code here.
 """
 
 import weakref
@@ -24,27 +24,27 @@ from regard.training.meta_kernels import FusedAttention, read_outlined
 
 __all__ = ["Trace", "trace"]
 
-GRAIN = 512  # bytes: what torch's allocator on a GPU rounds every tensor up to
+GRAIN = 512  # bytes: torch's allocator on a GPU rounds every tensor up to a multiple
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Bytes held at some moments of a step, beyond the weights and the batch; and the work that is done."""
+    """Bytes in memory at some moments of a step, in addition to the weights and the batch; and the operations."""
 
     kept: int
-    """What the forward pass leaves for the backward pass, besides the weights' copies."""
+    """Activations that the forward pass keeps for the backward pass, without the weights' copies."""
     compiled: int
-    """What it leaves when it is compiled."""
+    """The same if it is compiled."""
     copies: int
     """The weights in the precision of the products."""
     blocks: tuple[tuple[int, int], ...]
-    """What each block keeps, and the size of its output: all that is kept of it where it is recomputed."""
+    """The bytes that each block keeps, and the size of its output: a recomputed block keeps nothing else."""
     forward: int
     """The most at any moment of the forward pass."""
     product: int
-    """The largest product that it makes and does not keep: a piece of the logits."""
+    """The largest product that it computes and does not keep: a piece of the logits."""
     backward: int
-    """The most at any moment of the backward pass, with the gradients that are there by then."""
+    """The most at any moment of the backward pass, with the gradients so far."""
     products: tuple[tuple[int, int], ...]
     """Floating-point operations, and bytes read and written, of each matrix product and attention."""
     passes: int
@@ -93,7 +93,7 @@ def trace(model: nn.Module, loss: Callable[[], Tensor], *, device: str, precisio
 
 @contextmanager
 def _autocast(device: str, precision: torch.dtype) -> Iterator[None]:
-    """What `torch.autocast` sets: itself, it refuses a device that is not there."""
+    """Set the state that `torch.autocast` sets; autocast itself refuses a device that is missing."""
     enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     torch.set_autocast_enabled(device, precision != torch.float32)
     torch.set_autocast_dtype(device, precision)
@@ -106,7 +106,7 @@ def _autocast(device: str, precision: torch.dtype) -> Iterator[None]:
 
 @contextmanager
 def _watched(block: nn.Module, ledger: "Ledger", stand_in: "StandIn", found: list[tuple[int, int]]) -> Iterator[None]:
-    """Write down what a block keeps. Its output is counted with it, its input is not."""
+    """Record the bytes that a block keeps: with its output, without its input."""
     before: list[int] = []
 
     def enter(*_: object) -> None:
@@ -124,7 +124,7 @@ def _watched(block: nn.Module, ledger: "Ledger", stand_in: "StandIn", found: lis
 
 
 class StandIn(TorchFunctionMode):
-    """Meta tensors say that they are on a device, and are treated as there: autocast, dropout, fused attention."""
+    """Makes meta tensors behave as on a device: autocast, dropout, fused attention."""
 
     def __init__(self, device: str, precision: torch.dtype) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class StandIn(TorchFunctionMode):
         return function(*args, **kwargs)
 
     def cast(self, x: Any) -> Any:
-        """As autocast does: a parameter is turned once in a step, and its copy shared."""
+        """Cast like autocast: a parameter is cast once in a step, and the copy is shared."""
         if not isinstance(x, Tensor) or x.dtype != torch.float32 or not torch.is_autocast_enabled(self.device.type):
             return x
         if not (x.is_leaf and x.requires_grad):
@@ -195,24 +195,24 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """Its kernel keeps what LayerNorm's keeps."""
+    """Its kernel keeps the same tensors as LayerNorm's."""
     return F.layer_norm(x, list(shape), weight, None, eps or 1e-5)
 
 
-# Where torch has one kernel for what it would take apart here.
+# Operations with one kernel in torch, which it would decompose here.
 ON_A_GPU: dict[Callable[..., Any], Callable[..., Tensor]] = {F.dropout: _dropout, F.rms_norm: _rms_norm}
 
 
 @dataclass
 class Held:
-    """One storage: its size, what it was made from, and what became of it."""
+    """One storage: its size, the storages it was computed from, and whether it was kept."""
 
     size: int
     operation: Any
     sources: "list[Held]"
     elements: int
     read: bool = False
-    """By a product: then it is there, whatever the compiler does."""
+    """Read by a product: then it is in memory, compiled or not."""
     gone: bool = False
 
     @property
@@ -221,7 +221,7 @@ class Held:
 
 
 class Ledger(TorchDispatchMode):
-    """Every storage once, from the operation that makes it to the moment nobody holds it any more."""
+    """Counts every storage once, from the operation that creates it until it is freed."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -230,7 +230,7 @@ class Ledger(TorchDispatchMode):
         self.begin()
 
     def begin(self) -> int:
-        """Count the work from here on; what is held already."""
+        """Count operations from here on; return the bytes already in memory."""
         self.made: list[Held] = []
         self.products: list[tuple[int, int]] = []
         self.passes = self.launches = 0
@@ -274,11 +274,11 @@ class Ledger(TorchDispatchMode):
         self.held -= one.size
 
     def change_if_compiled(self) -> int:
-        """Bytes by which the compiler changes what is kept of what was made.
+        """Bytes by which the compiler changes the kept activations.
 
-        What follows number by number from something that is kept is made again in the backward pass, unless a product
-        reads it. A relu's gradient is kept as a mask of its own (seen with torch 2.13, whose search for the least to
-        keep finds that as cheap as the output).
+        A tensor that follows elementwise from a kept one is recomputed in the backward pass, unless a product reads
+        it. A relu's gradient is kept as a separate mask (seen with torch 2.13, whose partitioner finds that as cheap
+        as the output).
         """
         change = 0
         for one in (one for one in self.made if not one.gone):
@@ -293,7 +293,7 @@ class Ledger(TorchDispatchMode):
 
 
 def _is_view(operation: Any) -> bool:
-    """Whether its output is its input, looked at in another way: it costs nothing."""
+    """Whether the output is a view of the input, which costs nothing."""
     return any(result.alias_info is not None and not result.alias_info.is_write for result in operation._schema.returns)
 
 
@@ -307,5 +307,5 @@ def _size(tensor: Tensor) -> int:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Bytes that are read or written to go through it; what is only expanded is read once."""
+    """Bytes that are read or written to go through it; an expanded dimension is read once."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())

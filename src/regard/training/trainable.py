@@ -1,4 +1,4 @@
-"""What of a model learns, and what stays as it was."""
+"""The trainable and the frozen parameters of a model."""
 
 import re
 from typing import Any
@@ -12,36 +12,36 @@ from regard.tasks.base import Sizes, Task
 
 __all__ = ["OVER", "learner", "learns", "level", "scale_of"]
 
-TEACHER = "generator."  # of a detector: no part of its body, and as new as a head where it has come without one
-OVER = "encoder.over."  # what a task makes of the states of a body that are its features
-HEADS = ("head.", "words.", TEACHER, OVER)  # what reads the states: the labels, the tokens
-INPUT = {"tokens", "positions", "segments", "input_norm", "widen"}  # what makes them, before the first block
+TEACHER = "generator."  # of a detector: not part of its backbone, and new like a head if the source has none
+OVER = "encoder.over."  # the task's layers over a backbone that computes features
+HEADS = ("head.", "words.", TEACHER, OVER)  # the layers that read the states: labels, tokens
+INPUT = {"tokens", "positions", "segments", "input_norm", "widen"}  # the layers before the first block
 
 
 def learner(task: Task[Any, Any], sizes: Sizes) -> nn.Module:
-    """The model of a task as it learns: with adapters where they are asked for, and the rest of it frozen."""
+    """The model of a task for training: with its adapters, if any, and the frozen parameters frozen."""
     how, model = task.run.train, task.build(sizes)
     if how.trainable == "lora":
         adapt(model, how.lora.targets, rank=how.lora.rank, scale=scale_of(how))
         if not any(INSIDE in name for name, _ in model.named_parameters()):
             raise UserError("train.trainable=lora: the blocks of this model have none of train.lora.targets="
-                            f"{','.join(how.lora.targets)}, so no adapter would learn; take train.trainable=all or "
-                            "head")
+                            f"{','.join(how.lora.targets)}, so there would be no adapter; take train.trainable=all "
+                            "or head")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(learns(name, how))
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise UserError(f"train.trainable={how.trainable}: a model of {task.run.task} has no head besides its body, so "
+        raise UserError(f"train.trainable={how.trainable}: a model of {task.run.task} has no separate head, so "
                         "nothing would learn; take all or lora")
     return model
 
 
 def scale_of(how: Train) -> float:
-    """What an adapter's output is multiplied by."""
+    """The factor of an adapter's output."""
     return how.lora.alpha / how.lora.rank
 
 
 def learns(name: str, how: Train) -> bool:
-    """Whether a parameter of this name does.
+    """Whether a parameter of this name is trainable.
 
     >>> how = Train(trainable="lora", init_from="runs/mask", freeze_layers=1)
     >>> [learns(f"encoder.blocks.{block}.self.qkv.adapters.q.a", how) for block in (0, 1)]
@@ -54,7 +54,7 @@ def learns(name: str, how: Train) -> bool:
 
 
 def level(name: str) -> int | None:
-    """How high a parameter stands: 0 before the first block, 1 in it, …; None above the last.
+    """The level of a parameter: 0 before the first block, 1 in it, …; None above the last.
 
     >>> [level(name) for name in ("encoder.tokens.table.weight", "encoder.blocks.3.self.out.bias", "encoder.norm.bias")]
     [0, 4, None]

@@ -1,7 +1,7 @@
-"""Update: one batch becomes one step of the optimiser.
+"""Update: one batch, one optimizer step.
 
-On a GPU the whole of it (forward, loss, backward, clipping, optimiser) is captured once for each of the few shapes
-of batches and replayed: small models are bound by launches, not by arithmetic.
+On a GPU the whole update (forward, loss, backward, clipping, optimizer) is captured as a CUDA graph for each of the
+few batch shapes and replayed: small models are bound by kernel launches, not by arithmetic.
 """
 
 import math
@@ -23,14 +23,14 @@ from regard.training.parallel import World
 
 __all__ = ["CapturedUpdate", "Report", "Update", "deterministic", "is_compiled", "make_update"]
 
-MIN_COMPILED_STEPS = 10_000  # steps from which a minute or two of compiling, for each shape, is won back
+MIN_COMPILED_STEPS = 10_000  # from this many steps, compiling (a minute or two for each shape) saves time
 
 
 def make_update(model: nn.Module, task: Task[Any, Any], optimizer: torch.optim.Optimizer, how: Train, *,
                 device: torch.device, precision: torch.dtype, world: World) -> "Update":
-    """The fastest there is for the device: on a GPU the whole step is captured, and compiled where that pays."""
+    """The fastest update for the device: on a GPU the whole step is captured, and compiled if that saves time."""
     compiled = is_compiled(how, device.type)
-    # Big models are not bound by launches; and what is recomputed, or sent, does not belong into a recorded step.
+    # Big models are not bound by launches; and a CUDA graph cannot contain recomputation or communication.
     captured = device.type == "cuda" and world.size == 1 and not (how.fsdp or how.activation_checkpointing)
     kind = CapturedUpdate if captured else Update
     return kind(model, task, optimizer, how, precision=precision, compiled=compiled, world=world)
@@ -42,19 +42,19 @@ def is_compiled(how: Train, device: str) -> bool:
 
 @dataclass(frozen=True)
 class Report:
-    """What a step says of itself, still on its device: the total of each term, and the gradient's length."""
+    """The result of a step, still on its device: the total of each loss term, and the gradient's norm."""
 
     totals: dict[str, Tensor]
     norm: Tensor
 
 
 class Update:
-    """Calling it with a batch changes the model."""
+    """Call it with a batch to update the model."""
 
     def __init__(self, model: nn.Module, task: Task[Any, Any], optimizer: torch.optim.Optimizer, how: Train, *,
                  precision: torch.dtype, compiled: bool = False, world: World = World()) -> None:
         self.model, self.optimizer, self.how, self.world = model, optimizer, how, world
-        # Compiled for each shape by itself: there are few, and a kernel that knows its sizes is faster.
+        # Compiled for each shape separately: there are few, and a kernel with constant sizes is faster.
         self.loss = torch.compile(task.loss, dynamic=False) if compiled else task.loss
         if compiled:
             torch._dynamo.config.recompile_limit = max(8, how.shapes)
@@ -63,12 +63,12 @@ class Update:
         self.device = self.parameters[0].device
 
     def __call__(self, batch: Batch, step: int, counts: Mapping[str, float] | None = None) -> Report:
-        """`counts` are those of all processes together; absent: the batch's own."""
+        """`counts`: those of all processes together; absent: the batch's own."""
         self.set_rate(rate(step, self.how))
         return self.work(batch.to(self.device), self.shares(counts or batch.counts))
 
     def set_rate(self, value: float) -> None:
-        """All groups follow one schedule, each at its height."""
+        """Set the learning rate: all groups follow one schedule, each scaled by its ratio."""
         for group in self.optimizer.param_groups:
             height = value * group.get("ratio", 1.0)
             if isinstance(group["lr"], Tensor):
@@ -77,7 +77,7 @@ class Update:
                 group["lr"] = height
 
     def shares(self, counts: Mapping[str, float]) -> dict[str, Tensor]:
-        """What one counted thing weighs in each term. Where nothing is counted, the term is 0, and is to stay so."""
+        """The weight of one counted item in each term. If nothing is counted, the term must stay 0."""
         shares = 1 / torch.tensor(list(counts.values()), dtype=torch.float32).clamp(min=1)
         return dict(zip(counts, shares.to(self.device, non_blocking=True), strict=True))
 
@@ -95,7 +95,7 @@ class Update:
                 terms = self.loss(self.model, piece)
             weighed = [term.weight * term.total * shares[term.name] for term in terms if term.weight]
             loss = torch.stack(weighed).sum()
-            # A loss that is not finite may have gradients that are: this spoils them, for all processes alike.
+            # A loss that is not finite may have finite gradients: this makes them not finite, in all processes.
             loss.backward(1 + 0 * loss.detach())
             for term in terms:
                 totals[term.name] = totals.get(term.name, 0) + term.total.detach()
@@ -103,9 +103,9 @@ class Update:
         return Report(totals, self.step())
 
     def step(self) -> Tensor:
-        """Clip and step in one pass over the gradients: the fused optimiser divides by `grad_scale` as it reads.
+        """Clip and step in one pass over the gradients: the fused optimizer divides by `grad_scale` as it reads.
 
-        It does nothing at all where `found_inf` says that the gradient is not finite.
+        It changes nothing if `found_inf` marks the gradient as not finite.
         """
         norm = self.world.norm([p.grad for p in self.parameters if p.grad is not None])
         clip = self.how.grad_clip
@@ -114,7 +114,7 @@ class Update:
             if bool(norm.isfinite()):
                 self.optimizer.step()
             return norm
-        # Without a scale the optimiser need not write the gradients back.
+# Without a scale the optimizer need not write the gradients back.
         self.optimizer.grad_scale = None if clip is None else (norm / clip).clamp(min=1.0)  # type: ignore[attr-defined]
         self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         self.optimizer.step()
@@ -123,7 +123,7 @@ class Update:
 
 @contextmanager
 def deterministic(how: Train) -> Iterator[None]:
-    """The same bits in every run on a GPU, if asked for; a CPU at an equal number of threads gives them anyway."""
+    """Bitwise reproducible runs on a GPU, if set; a CPU with the same number of threads is reproducible anyway."""
     before = torch.are_deterministic_algorithms_enabled()
     if how.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -146,7 +146,7 @@ def _fastest_attention(how: Train, device: torch.device) -> Iterator[None]:
 
 
 class CapturedUpdate(Update):
-    """The same, replayed from a graph for each shape of batch. Its reports are overwritten by the next step."""
+    """An update replayed from a CUDA graph for each batch shape. The next step overwrites its report."""
 
     def __init__(self, model: nn.Module, task: Task[Any, Any], optimizer: torch.optim.Optimizer, how: Train, *,
                  precision: torch.dtype, compiled: bool = False, world: World = World()) -> None:
@@ -169,7 +169,7 @@ class CapturedUpdate(Update):
         return report
 
     def capture(self, key: tuple[torch.Size, ...], batch: Batch, shares: dict[str, Tensor]) -> Report:
-        """The first batch of a shape runs in the open, which counts as its step; then the graph is recorded."""
+        """Run the first batch of a shape without a graph, as its step; then capture the graph."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -179,7 +179,7 @@ class CapturedUpdate(Update):
         graph = torch.cuda.CUDAGraph()
         inputs = batch.to(self.device).map(torch.clone)
         weights = {name: share.clone() for name, share in shares.items()}
-        # The thread that makes batches goes on pinning memory meanwhile.
+        # Thread-local: the prefetch thread pins memory during the capture.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             report = self.work(inputs, weights)
         self.graphs[key] = graph, inputs, weights, report

@@ -36,9 +36,9 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
     check_stdin(inputs)
     folder, place = chosen(run), Path(where)
     if where != STDOUT and place.suffix not in (".npy", ".jsonl"):
-        raise UserError(f"--embed {where}: a .npy or a .jsonl is wanted, or - for lines of JSON on stdout")
+        raise UserError(f"--embed {where}: must be a .npy or a .jsonl, or - for lines of JSON on stdout")
     if where != STDOUT and (place.is_dir() or not place.parent.is_dir()):
-        raise UserError(f"{place}: {'a folder, where a file is wanted' if place.is_dir() else 'no such folder'}")
+        raise UserError(f"{place}: {'a folder, not a file' if place.is_dir() else 'no such folder'}")
 
     from regard.predictor import load
 

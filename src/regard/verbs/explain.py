@@ -39,7 +39,7 @@ class Explained:
 def main(text: str | None, example: bool, run: Path | None, site: str | None, head: int, word: str, device: str,
          json: bool, *, verify: bool = True) -> None:
     if (text is None) != example:
-        raise UserError("a TEXT to explain is wanted, or --example" if text is None else
+        raise UserError("give a TEXT to explain, or --example" if text is None else
                         f"{text}: --example takes no text; it is the lecture's own two words")
     explained = _example() if text is None else _of_run(text, chosen(run), site, head, word, device, verify)
     if json:

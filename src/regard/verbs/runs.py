@@ -45,10 +45,10 @@ def _folder_and_picture(places: Sequence[Path], plot: bool) -> tuple[Path | None
     if pictures and not plot:
         raise UserError(f"{pictures[0]}: a picture is drawn with --plot {pictures[0]}")
     if len(pictures) > 1 or len(folders) > 1:
-        raise UserError(f"{' and '.join(map(str, places))}: at most one folder is wanted, and one picture")
+        raise UserError(f"{' and '.join(map(str, places))}: give at most one folder and one picture")
     for folder in folders:
         if not folder.is_dir():
-            wrong = "a file, where a folder of runs is wanted" if folder.exists() else "no such folder"
+            wrong = "a file, not a folder of runs" if folder.exists() else "no such folder"
             raise UserError(f"{folder}: {wrong}")
     return next(iter(folders), None), next(iter(pictures), None)
 
@@ -78,7 +78,7 @@ def chosen(run: Path | None) -> Path:
         if not run.exists():
             raise UserError(f"{run}: no such run directory")
         if not run.is_dir():
-            raise UserError(f"{run}: a file, where a run directory is wanted")
+            raise UserError(f"{run}: a file, not a run directory")
         if not (run / "run.json").is_file():
             raise UserError(f"{run}: not a run directory (it has no run.json)")
         return run
@@ -93,7 +93,7 @@ def chosen(run: Path | None) -> Path:
 def page_file(out: Path) -> Path:
     """The path of the page. Refuse an impossible one before the work, not after it."""
     if out.is_dir() or not out.parent.is_dir():
-        raise UserError(f"--out {out}: {'a folder, where a file is wanted' if out.is_dir() else 'no such folder'}")
+        raise UserError(f"--out {out}: {'a folder, not a file' if out.is_dir() else 'no such folder'}")
     if out.suffix.lower() not in PAGES:
         raise UserError(f"--out {out}: the page is HTML; name it {out.with_suffix('.html')}")
     return out

@@ -25,7 +25,7 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
         raise UserError(f"--from {source}: {task} only learns from the beginning; language models and the tasks of an "
                         "encoder can start from others")
     if tune == "head" and not reads:
-        raise UserError(f"--tune head: a model of {task} has no head besides its body; take all or lora")
+        raise UserError(f"--tune head: a model of {task} has no separate head; take all or lora")
     if not source.is_dir():
         raise UserError(f"--from {source}: no such folder")
 

@@ -1,4 +1,4 @@
-"""Passages of some lines each, out of the phrase-book's English: the built-in text for an encoder to learn from."""
+"""Passages of a few lines each from the phrase book's English sentences: the built-in text for encoders."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -9,21 +9,21 @@ from regard.data.corpus import Corpus, Text
 __all__ = ["corpus"]
 
 LINES = 8  # of a passage
-TESTED = 1_000  # sentences in the validation set and in the test set, at the most
+TESTED = 1_000  # at most this many sentences in the validation set and in the test set
 
 
 def corpus(count: int) -> Corpus:
-    """So many sentences to train on, and others that are not among them."""
+    """`count` training sentences, and other sentences for validation and test."""
     sentences = {"train": _english("train", count)}
     for split in ("val", "test"):
-        # Two French sentences may have one English: what is tested is not known already.
+        # Two French sentences may have the same English one: the test must not contain it.
         known = set(chain.from_iterable(sentences.values()))
         sentences[split] = [one for one in _english(split, min(TESTED, count)) if one not in known]
     return Corpus({split: _text(passages(some)) for split, some in sentences.items()}, ())
 
 
 def passages(sentences: Iterable[str]) -> list[str]:
-    r"""The sentences of a passage share their longest word, so that they belong together, and what follows can be told.
+    r"""The sentences of a passage share their longest word, so that one helps to predict the next.
 
     >>> passages(["where is the garden?", "the garden is small", "they sleep"])
     ['where is the garden?\nthe garden is small\n', 'they sleep\n']

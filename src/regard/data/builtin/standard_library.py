@@ -1,4 +1,4 @@
-"""The source of the running Python's own standard library: the language model's built-in data."""
+"""The source of the running Python's standard library: the language model's built-in data."""
 
 import hashlib
 import os
@@ -14,12 +14,12 @@ LEFT_OUT = {"test", "tests", "idle_test", "encodings", "site-packages", "dist-pa
 
 
 def files(count: int) -> list[Path]:
-    """At most so many of its files, in an order that looks random and is the same everywhere."""
+    """At most `count` of its files, in a pseudo-random order that is the same everywhere."""
     root, found = Path(os.__file__).parent, list[Path]()
     for place, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
         sources = (Path(place, name) for name in names if name.endswith(".py"))
-        found += [file for file in sources if file.stat().st_size]  # a package may have nothing to say
+        found += [file for file in sources if file.stat().st_size]  # an __init__.py may be empty
     if not found:
-        raise UserError(f"{root}: this Python has come without its source; name your own text with --data")
+        raise UserError(f"{root}: this Python was installed without its source; give your own text with --data")
     return sorted(found, key=lambda file: hashlib.blake2b(file.relative_to(root).as_posix().encode()).digest())[:count]

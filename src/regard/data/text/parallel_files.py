@@ -15,8 +15,8 @@ from regard.settings.errors import UserError, count, out_of
 
 __all__ = ["Corpus", "Pair", "by_checksum", "read_pairs", "read_test_pairs", "shared"]
 
-HELD_OUT_SHARE = 100  # one pair of so many
-HELD_OUT_MOST = 2_000  # enough to measure by; more would only slow every evaluation
+HELD_OUT_SHARE = 100  # one pair in a hundred
+HELD_OUT_MOST = 2_000  # enough to measure on; more would only slow every evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,21 @@ class Pair:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Splits by name (`train`, `val`, and every `test…` as it was called), and what the user should know."""
+    """Splits by name (`train`, `val`, and every `test…` under its own name), and notes for the user."""
 
     splits: Mapping[str, list[Pair]]
     languages: tuple[str, str]
     notes: tuple[str, ...]
     first: Pair
-    """The first pair that was read, wherever it went."""
+    """The first pair that was read, in any split."""
 
 
 def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> Corpus:
     """The corpus in one directory, in two parallel files, or in one TSV or JSONL file; each may be gzipped.
 
-    `source` and `target` are languages (`train.en` and `train.de` have `en` and `de`), columns that the first line
-    of a TSV names, or keys of JSON. A TSV without such a line has two columns; it has no quoting. A pair with a
-    blank side is dropped, and without a `val` split a part of train is held out: the notes say so.
+    `source` and `target` are languages (`train.en` and `train.de` have `en` and `de`), columns in the header
+    of a TSV, or keys of JSON. A TSV without a header has two columns; it has no quoting. A pair with a
+    blank side is dropped, and without a `val` split a part of train is held out; both with a note.
     """
     layout = find_files(paths, source=source, target=target)
     whole = _read(layout)
@@ -59,9 +59,9 @@ def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str 
 
 def read_test_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None,
                     own: Sides = (None, None)) -> Corpus:
-    """What a run is measured on besides its own data, under the files' names, in the forms that `read_pairs` knows.
+    """Other data to measure a run on, under the files' names, in the formats of `read_pairs`.
 
-    Parallel files go two by two, and of a directory the tests count, or else val. `own` are the run's sides.
+    Parallel files come in pairs; of a directory the tests count, or else val. `own` are the run's sides.
     """
     layout = find_test_pairs(paths, source=source, target=target, own=own)
     return _read(layout, own=own if (source, target) == (None, None) else (None, None))
@@ -82,7 +82,7 @@ def _read(layout: Layout, *, own: Sides = (None, None)) -> Corpus:
             notes.append(f"{files[0]}: its first line names no columns; the first is read as {own[0]}, the second as "
                          f"{own[1]}")
         if split == "train" and read.names is not None:
-            languages = read.names  # what the columns of the other splits are likely to be called
+            languages = read.names  # probably also the column names of the other splits
         first = first or pairs[0]
         splits[split] = pairs
     assert first is not None
@@ -90,11 +90,11 @@ def _read(layout: Layout, *, own: Sides = (None, None)) -> Corpus:
 
 
 class _Rows(NamedTuple):
-    """What a file, or two parallel ones, hold: also the rows that lack a side."""
+    """The rows of a file or of two parallel ones, including rows that lack a side."""
 
     rows: Sequence[tuple[str, ...]]
     names: tuple[str, str] | None
-    """What the sides are called there, where anything says it."""
+    """The names of the sides there, if known."""
     notes: Sequence[str] = ()
 
 
@@ -122,7 +122,7 @@ def _table(lines: Sequence[str], path: Path, languages: tuple[str, str], named: 
     rows = [_columns(line, header, f"{path}:{number}") for number, line in enumerate(lines, 1)
             if header.names is None or number > begin + 1]
     if not rows:
-        raise UserError(f"{path}: a line that names the columns, and no pair below it")
+        raise UserError(f"{path}: only a header, and no pair below it")
     return _Rows(rows, header.names, () if header.note is None else (header.note,))
 
 
@@ -143,9 +143,9 @@ def _columns(line: str, header: Header, place: str) -> tuple[str, str]:
         return "", ""
     there = "one column" if len(cells) == 1 else f"{len(cells)} columns"
     if header.names is not None:
-        raise UserError(f"{place}: {there}, where the first line has {header.width}")
-    more = "; or name them in the first line, and say which with --source and --target" * (len(cells) > 2)
-    raise UserError(f"{place}: {there}, where two are wanted: source, a tab, target{more}")
+        raise UserError(f"{place}: {there}, but the first line has {header.width}")
+    more = "; or name the columns in the first line, and choose two with --source and --target" * (len(cells) > 2)
+    raise UserError(f"{place}: {there} instead of two: source, a tab, target{more}")
 
 
 def _blank(text: str) -> bool:
@@ -153,9 +153,9 @@ def _blank(text: str) -> bool:
 
 
 def _hold_out(pairs: list[Pair], path: Path) -> tuple[list[Pair], list[Pair]]:
-    """(what stays, what is held out), chosen by the source's checksum."""
+    """(training pairs, held-out pairs), chosen by the source's checksum."""
     if len(pairs) < 2:
-        raise UserError(f"{path}: a single pair; two are the least, one to train on and one to measure by")
+        raise UserError(f"{path}: only one pair; at least two are needed, one to train on and one to measure on")
     size = min(max(len(pairs) // HELD_OUT_SHARE, 1), HELD_OUT_MOST)
     chosen = set(by_checksum([pair.source for pair in pairs], size))
     stays = [pair for index, pair in enumerate(pairs) if index not in chosen]
@@ -163,17 +163,17 @@ def _hold_out(pairs: list[Pair], path: Path) -> tuple[list[Pair], list[Pair]]:
 
 
 def by_checksum(texts: Sequence[str], size: int) -> list[int]:
-    """The places of so many texts, chosen by their checksums: the same for every run and machine.
+    """The indices of `size` texts, chosen by their checksums: the same for every run and machine.
 
-    Equal texts have equal checksums and so go together, but for the last ones, cut to the size: what is held out is
-    hardly ever trained on too.
+    Equal texts have equal checksums and so stay together, except for the last ones, which are cut to the size: a
+    held-out text is hardly ever also a training text.
     """
     checksums = (zlib.crc32(text.encode()) for text in texts)
     return [index for _, index in heapq.nsmallest(size, zip(checksums, range(len(texts)), strict=True))]
 
 
 def shared(splits: Mapping[str, Sequence[str]], thing: str) -> Iterator[str]:
-    """Of how many texts a model would only have to remember the answer, as a note for each split."""
+    """A note for each split: how many of its texts are also in train."""
     train = set(splits["train"])
     for split, texts in splits.items():
         known = sum(text in train for text in texts)

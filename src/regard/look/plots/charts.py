@@ -166,7 +166,7 @@ def taken_for(confusion: Confusion, *, title: str) -> Figure:
     axes.set_xlabel("given", color=GREY, loc="right")
     axes.set_ylabel("wanted", color=GREY, loc="top")
     # Not above the axes: there the names of the rows would push it to the right.
-    figure.suptitle("What is taken for what\n", x=0.02, ha="left", color=INK, fontsize=13, fontweight="bold")
+    figure.suptitle("Confusion matrix\n", x=0.02, ha="left", color=INK, fontsize=13, fontweight="bold")
     figure.text(0.02, 1 - 0.47 / figure.get_figheight(), f"{title} · {np.trace(counts):,} of {totals.sum():,} right · "
                 "colour: share of the row", ha="left", va="center", color=GREY, fontsize=9, parse_math=False)
     return figure

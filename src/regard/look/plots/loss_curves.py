@@ -28,7 +28,7 @@ LONGEST_NAME = 28
 
 
 class Label(NamedTuple):
-    """What stands beside the end of a curve."""
+    """The label at the end of a curve."""
 
     text: str
     colour: str

@@ -17,13 +17,13 @@ NAMED = 16  # pairs of texts whose names fit beside their lines
 
 
 def picture(word: Word) -> Figure:
-    """Left, how alike the vectors are after each block; right, the way that each takes."""
+    """Left: the similarity of the vectors after each block; right: the path of each vector."""
     height = 4.1 + 0.18 * len(word.texts)  # inches; each has a line in the key
     figure = Figure(figsize=(10, height), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.1), facecolor="white")
     left, right = figure.subplots(1, 2)
     _cosines(left, word)
     _ways(right, word)
-    # Below both: that of one of them would make all axes narrower, until a title ran into what is beside them.
+    # Below both: a legend of one axes would make all axes narrower, and a title would overlap.
     key = figure.legend(loc="outside lower left", frameon=False, fontsize=8, labelcolor=INK)
     for text in key.get_texts():
         text.set_parse_math(False)  # a text may speak of money

@@ -2,7 +2,7 @@
 
 It is a grammar, not a list: some five hundred words and four dozen kinds of sentence make more than 10¹¹
 sentences. French decides the English: each French sentence has exactly one translation, so a perfect
-translator exists. Where French alone leaves a choice, the book always takes the same side:
+translator exists. If French leaves a choice, the book always takes the same side:
 
 - il and elle are people; le, la and les are people or things by their verb ("je le connais", "I know him";
   "je le mange", "I eat it"); before a vowel, where l' hides who it is, only things and participles ("je l'ai vue").
@@ -43,7 +43,7 @@ __all__ = ["SPLITS", "Phrase", "Tagging", "phrases", "sentences", "taggings"]
 
 SPLITS = ("train", "val", "test", "test_combinations")
 TEST_SHARE, VAL_SHARE = 4, 2  # of a hundred sentences
-HELD_OUT = 16  # of so many pairs of words, one is kept from training
+HELD_OUT = 16  # one pair of words in 16 is kept from training
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def taggings(split: str, count: int, *, seed: int = 0) -> list[Tagging]:
 
 
 def sentences() -> int:
-    """At least so many sentences are in the book: those without negation, question, pronoun, place or time.
+    """A lower bound for the number of sentences: those without negation, question, pronoun, place or time.
 
     >>> sentences() > 10**11
     True

@@ -118,7 +118,7 @@ def reflexive(dice: Dice) -> Piece:
 
 
 def _arts() -> list[list[tuple[Verb, Piece]]]:
-    """What one can do by having learnt it, in equal shares."""
+    """Verbs of abilities, in equal shares."""
     play, study = verb("jouer", "play"), verb("étudier", "study")
     speak, learn = verb("parler", "speak, spoke"), verb("apprendre", "learn")
     languages = nouns("\n".join(f"{french} m | {english}" for french, english in pairs(lexicon.LANGUAGES)), "language")

@@ -84,7 +84,7 @@ class Clause(NamedTuple):
     def adjunct(
         self, dice: Dice, tense: Tense, negation: str | None, *, sides: int = 16
     ) -> tuple[Adverb | None, Piece]:
-        """How often, or when; or neither, in all but five of so many cases."""
+        """An adverb of frequency or of time, or mostly neither."""
         side = dice.roll(sides)
         if side > 4 or self.word or negation in ("jamais", "plus"):
             return None, EMPTY

@@ -64,7 +64,7 @@ OWNERS = {
     for owner, one, many, target in rows(lexicon.OWNERS)
 }
 
-# What stands before a countable noun and before a mass noun; a possessive is added where one fits.
+# Determiners of countable nouns and of mass nouns; a possessive is added if one fits.
 CONTEXTS = {
     "plain": ([THE, THE_MANY, A, A, SOME, SOME, THIS, THESE], [THE, PART, PART, PART]),
     "negated": ([THE, THE_MANY, NOT_A, NOT_ANY, THIS, THESE], [THE, NOT_PART, NOT_PART]),
@@ -84,7 +84,7 @@ UNOWNED_CONTEXTS = frozenset(("place", "existing", "absent", "existing asked"))
 
 @cache
 def determiners(noun: Noun, context: str, owner: str | None) -> tuple[Determiner, ...]:
-    """What can stand before the noun, the likelier ones more than once.
+    """The possible determiners of the noun, the more likely ones more than once.
 
     The owner is the subject's: "son" is his or her by it alone, so without an owner there is no "son".
     """

@@ -7,7 +7,7 @@ __all__ = ["ELISIONS", "contract", "feminine", "inverted", "participle", "plural
 VOWELS = frozenset("aeiouéèêàâîôœhAEIOUÉ")
 ASPIRATED = frozenset(("haricot", "haricots", "huit", "onze"))  # "le haricot", never "l'haricot"
 
-# What loses its vowel before another one, and what is left of it.
+# Words that lose their vowel before another one, with the elided form.
 ELISIONS = {word: word[:-1] + "'" for word in ("je", "me", "te", "se", "le", "la", "ne", "de", "que")}
 
 

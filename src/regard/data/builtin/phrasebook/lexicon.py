@@ -1,10 +1,10 @@
 """The words of the phrase-book, as tables that a linguist can read and mend.
 
-A line is `French | English | …`. What is regular is left out: plurals, feminines and conjugations are
+A line is `French | English | …`. Regular forms are left out: plurals, feminines and conjugations are
 made by rule in `french.py` and `english.py`; an irregular plural stands in parentheses, an irregular feminine
 or past tense after a comma. `m` and `f` are the genders; a word with `s` or `p` after them has only that number.
 Nouns stand in classes, and verbs and adjectives name the classes they go with: that keeps sentences sensible,
-and it keeps translation a function where French alone leaves a choice (`le` is "him" or "it" by its verb).
+and it keeps translation a function if French leaves a choice (`le` is "him" or "it" by its verb).
 `much_ADV` is an English word with its part of speech, where that is not its usual one.
 """
 
@@ -802,7 +802,7 @@ FREQUENCIES = """
     rarement | rarely
 """
 # Third column: "inner" stands before a participle ("elle a bien dormi"), "last" after it; so does "pace", which
-# only goes with what one can do fast or slowly.
+# only goes with actions that can be fast or slow.
 MANNERS = """
     bien | well | inner
     mal | badly | inner
@@ -855,7 +855,7 @@ GREETINGS = """
     à demain | see you tomorrow
 """
 
-# Six persons of the present, then the participle. "prendre com-": comprendre is made alike.
+# Six persons of the present, then the participle. "prendre com-": comprendre has the same forms.
 IRREGULAR_VERBS = """
     être | suis es est sommes êtes sont été
     avoir | ai as a avons avez ont eu

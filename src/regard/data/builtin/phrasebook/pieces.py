@@ -63,7 +63,7 @@ class Rule:
 
     In the English one `there/il/y` is a word that renders "il" and "y"; a word without a mark renders the French
     word at its own place among the words. `V^` is the operator of the verb in slot V. `kind` is what the rule makes
-    of the sentence; without one, that is what a piece in one of its slots says.
+    of the sentence; without one, the kind comes from a piece in one of its slots.
 
     >>> there = Rule("il y a X", "there/il/y is/a X")
     >>> written(there(fixed("du pain", "some bread")))

@@ -25,9 +25,9 @@ ADDRESSED = {0: (1, 4), 1: (0, 3), 2: (0, 1, 3, 4), 3: (1, 4), 4: (0, 3), 5: (0,
 
 
 def pronoun(dice: Dice, verb: Verb, tense: Tense, agreement: Agreement) -> Clitic:
-    """A pronoun for the verb's object. The verb alone tells whether le is him or it.
+    """A pronoun for the verb's object. Only the verb tells whether le is him or it.
 
-    Before a vowel le and la are one, l'; then only a participle tells him from her, and without one neither is said.
+    Before a vowel both le and la become l'; then only a participle tells him from her, so without one neither is used.
     """
     if verb.columns[1] == "thing":
         return dice.pick((*IT, THEM[0]))

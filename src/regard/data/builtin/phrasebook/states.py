@@ -44,7 +44,7 @@ def adjective(dice: Dice, chosen: Adjective, subject: Subject) -> Piece:
 
 
 def _trait(dice: Dice, here: Clause, rest: Piece) -> Piece:
-    """être with what stays: no "she was French yesterday"."""
+    """être with a permanent trait: no "she was French yesterday"."""
     tense = dice.pick(TENSES)
     negation = here.negation(dice, PRESENT if tense == "present" else FUTURE)
     negation = "pas" if negation == "jamais" else negation
@@ -52,7 +52,7 @@ def _trait(dice: Dice, here: Clause, rest: Piece) -> Piece:
 
 
 def _state(dice: Dice, here: Clause, verb: str, rest: Piece) -> Piece:
-    """être or avoir with what comes and goes, in some tense, maybe denied, maybe at some time."""
+    """être or avoir with a temporary state, in some tense, perhaps negated, perhaps with a time."""
     tense, side = dice.pick(TENSES), dice.roll(16)
     negation = here.negation(dice, PRESENT if tense == "present" else FUTURE)
     if side == 0 and tense != "future" and not negation and not here.word:
@@ -111,7 +111,7 @@ WOMEN = {noun.lemma: noun for noun in NOUNS["profession"] if noun.is_feminine}
 
 
 def _trade(noun: Noun, subject: Subject) -> Piece:
-    """A profession stands alone in French; a word without a feminine serves for women too: "elle est médecin"."""
+    """A profession has no article in French; a word without a feminine is also used for women: "elle est médecin"."""
     noun = WOMEN.get(noun.lemma, noun) if subject.agreement.is_feminine else noun
     return phrase(noun, BARE_MANY if subject.agreement.is_plural else UNSAID)
 

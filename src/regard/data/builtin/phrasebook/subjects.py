@@ -62,7 +62,7 @@ def anyone(dice: Dice) -> Subject:
 
 
 def relation(dice: Dice) -> Subject:
-    """A person of whom one can tell what they do: no "the doctor is a teacher"."""
+    """A person whose profession is open: no "the doctor is a teacher"."""
     return dice.pick(BALANCED) if dice.roll(3) else nominal(dice, dice.pick(RELATIONS))
 
 

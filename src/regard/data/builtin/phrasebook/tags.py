@@ -50,7 +50,7 @@ def parts_of_speech(english: English) -> tuple[tuple[str, ...], tuple[str, ...]]
     for said, _ in english:
         word, _, tag = said.partition(MARK)
         words.append(word)
-        # What is left with a capital are cities, countries and days.
+        # The remaining capitalized words are cities, countries and days.
         tags.append(tag or TAGS.get(word) or ("PROPN" if word[0].isupper() else _unknown(word)))
     return tuple(words), tuple(tags)
 

@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tense:
-    """How a verb is put: by itself, or as the infinitive of another one."""
+    """The tense of a verb: finite, or an infinitive after another verb."""
 
     is_past: bool = False
     head: Verb | None = None
@@ -194,7 +194,7 @@ def _english(
 
 
 def _predicate(verb: Verb, tense: Tense, *, is_third: bool, is_bare: bool) -> list[Said]:
-    """The verb with what governs it: "eats", "going to eat", "tried to eat"; bare after an operator."""
+    """The verb with its governing verb: "eats", "going to eat", "tried to eat"; bare after an operator."""
     reflexive = CLITIC if verb.is_reflexive else ()
     own = INFINITIVE + reflexive
     if tense is JUST:
