@@ -66,7 +66,7 @@ def size_in_words(size: float) -> str:
 
 @contextmanager
 def fits(what: str, advice: str) -> Iterator[None]:
-    """What to do where the memory does not suffice; any other error stays itself."""
+    """Turn an error about too little memory into advice; other errors pass unchanged."""
     try:
         yield
     except RuntimeError as error:

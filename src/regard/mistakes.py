@@ -44,7 +44,7 @@ def _mistake(task: Task[Any, Any], model: nn.Module, loss: float, example: Examp
     said = list(task.output_rows(batch, len(axes.targets)))
     weights = np.zeros((len(axes.targets), len(axes.sources)), np.float32)
     for each in record.values():
-        weights[: each.shape[1]] += each.mean(0)  # a global token's own attention has the first rows alone
+        weights[: each.shape[1]] += each.mean(0)  # a global token's own attention has only the first rows
     weights /= sum(each.shape[1] == len(weights) for each in record.values())
     rows = AxisPair(tuple(axes.targets[row] for row in said), axes.sources)
     return Mistake(source, example.wanted, answer, loss, len(axes.sources), Attention(rows, weights[said]))

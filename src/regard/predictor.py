@@ -72,7 +72,7 @@ class Predictor:
 
     def look(self, given: Any, output: str | None = None, *, only: str | Sequence[str] = "*",
              heads: Sequence[int] | None = None, **search: object) -> Record:
-        """What the model attends to when it answers, or when it is made to give another output."""
+        """The attention of the model for its own answer, or for a given output."""
         outputs = None if output is None else [output]
         how = self._settled(search)
         return self.task.look(self.model, self._checked([given]), outputs, only=only, heads=heads, search=how)[0]

@@ -46,7 +46,7 @@ def _shown_on(stream: Stream, text: str) -> str:
 
 
 def print_result(text: object, *, end: str = "\n", flush: bool = False) -> None:
-    """A part of what was asked for, to stdout. A terminal that was closed is a broken pipe as any other."""
+    """Print a result to stdout. A closed terminal counts as a broken pipe."""
     try:
         print(_shown_on(sys.stdout, str(text)), end=end, flush=flush)
     except OSError as error:
@@ -93,7 +93,7 @@ class LastingStream:
 
 
 def console() -> "Console":
-    """Rich's, on stderr, for a progress bar: by itself, rich ends the process where the reader has gone."""
+    """Rich's console on stderr, for a progress bar: rich's own ends the process if the reader has closed the pipe."""
     from rich.console import Console
 
     return Console(file=LastingStream(sys.stderr))  # type: ignore[arg-type]  # what rich calls of it is there

@@ -283,7 +283,7 @@ def test_a_run_that_was_killed_draws_what_it_would_have_drawn(data: Path, tmp_pa
 
 
 def test_a_second_sentence_is_refused(data: Path) -> None:
-    with pytest.raises(UserError, match="next_sentence: of mask alone"):
+    with pytest.raises(UserError, match="next_sentence: has no effect on detect"):
         Detect(tiny(data, "masking.next_sentence=true"))
 
 

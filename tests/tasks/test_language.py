@@ -309,7 +309,7 @@ def test_a_given_output_is_what_counts_however_much_of_its_prompt_the_positions_
 def test_an_ending_that_is_longer_than_the_positions_is_refused(data: Path, tmp_path: Path) -> None:
     task, model = prepared(tiny(data, "model.positions=learned", "model.max_positions=16"), tmp_path)
     assert task.compare(model, ["the cat " * 20], [" sat", " x = [1, 2]"]).shape == (1, 2)
-    with pytest.raises(UserError, match=r"an ending of .* tokens: the model reads 16 at the most"):
+    with pytest.raises(UserError, match=r"an ending of .* tokens: the model reads at most 16"):
         task.compare(model, ["the cat"], [" sat", " x = [1, 2]" * 9])
 
 

@@ -1,1 +1,1 @@
-"""What must hold of every checkpoint. A task hands over a probe: its model, and what to ask it."""
+"""Checks that must hold for every checkpoint. A task supplies a probe: its model and inputs for it."""

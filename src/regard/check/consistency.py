@@ -1,7 +1,7 @@
-"""What must hold of every checkpoint, shown on one: the same thing asked in two ways gets the same answer.
+"""Consistency checks on a checkpoint: computing the same thing in two ways must give the same result.
 
-It stands below the tasks, each of which makes a probe of its model, and above `generate` and `look`: it searches, and
-it needs to know where the attentions are.
+It is below the tasks, each of which makes a probe of its model, and above `generate` and `look`: it searches, and
+it needs to find the attentions.
 """
 
 import math
@@ -53,17 +53,17 @@ class Check:
 
     name: str
     otherwise: str
-    """What is wrong with a model of which it does not hold."""
+    """The message for a model that fails the check."""
     tolerance: float
     difference: float
     place: str
-    """Where the largest difference is."""
+    """The place of the largest difference."""
     note: str
-    """What is to be said of it even if it holds."""
+    """A remark, printed even if the check holds."""
 
     @property
     def holds(self) -> bool:
-        return self.difference <= self.tolerance  # of what is not a number, nothing holds
+        return self.difference <= self.tolerance  # false for NaN
 
 
 def checks(asked: Probe) -> Iterator[Check]:
@@ -110,7 +110,7 @@ def cache_is_none(asked: Probe) -> Difference:
 
 
 def reordered_is_fresh(asked: Probe) -> Difference:
-    """Two beams for each row, which change places half-way: each goes on from what the other has read."""
+    """Two beams for each row, which swap places half-way: each continues the other's past."""
     read, source, writer = asked.filled(asked.rows), asked.filled(asked.sources), _writer(asked)
     beams = torch.stack([read, read.roll(1, 0)], dim=1).flatten(0, 1)
     swapped = torch.arange(len(beams), device=beams.device) ^ 1
@@ -207,7 +207,7 @@ def future_is_unseen(asked: Probe) -> Difference:
 
 
 def shuffled_is_shuffled(asked: Probe) -> Difference:
-    """All tokens see one another, and are told that they stand at position 0."""
+    """All tokens see one another, and all get position 0."""
     blind, tokens = asked.blind, asked.filled(asked.sources if any(asked.sources) else asked.rows)
     assert blind is not None
     nowhere = torch.zeros_like(tokens[:1])
@@ -251,7 +251,7 @@ CHECKS: tuple[tuple[str, str, float, Callable[[Probe], Difference], Callable[[Pr
 )
 
 
-# What they share.
+# Shared code.
 
 
 def _writer(asked: Probe) -> Steps:

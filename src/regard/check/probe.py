@@ -25,18 +25,18 @@ Rows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """A model and what it is asked. What it does not have is None, and nothing is checked of it."""
+    """A model and its inputs. A part that the model does not have is None, and its checks are skipped."""
 
     model: nn.Module
     rows: Rows
-    """What is read; by a writer one after the other, from the token on after which an answer begins."""
+    """The rows to read; a model that writes reads them token by token, from the token before the answer."""
     sources: Rows
-    """What is read before, all at once: one for each row, and empty where a model has none."""
+    """The sources, read at once: one for each row, empty if the model has none."""
     pad: int
     logits: Callable[[Int[Tensor, "rows length"], Int[Tensor, "rows source"]], Float[Tensor, "rows places classes"]]
-    """Of rows and their sources, in one pass."""
+    """The logits of rows and their sources, in one pass."""
     blind: Callable[[Int[Tensor, "rows length"], Int[Tensor, "1 length"]], Float[Tensor, "rows length width"]] | None
-    """The states of tokens that see one another and believe to stand at the positions they are told."""
+    """The states of tokens that all see one another, at the given positions."""
     writer: Steps | None = None
     """The model, where it answers token by token."""
     remember: Callable[[Int[Tensor, "rows source"]], object] = lambda source: None

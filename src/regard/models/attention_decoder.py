@@ -1,4 +1,4 @@
-"""What decoders that look at their source have in common: one attention, to its states as they are."""
+"""Shared by recurrent decoders with attention: one attention, directly to the states of the source."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ class Looks(nn.Module):
     def forward(
         self, states: Float[Tensor, "rows n width"], source: Source
     ) -> tuple[Float[Tensor, "rows n width"], Float[Tensor, "sources 1 queries keys"] | None]:
-        """What each state sees, and how much of each key, where that came out on the way.
+        """The context of each state, and the attention weights, if they were computed.
 
         Where there are more rows than sources, neighbours share one.
         """
@@ -38,7 +38,7 @@ class Looks(nn.Module):
 
 
 class AttentionDecoder(RecurrentDecoder):
-    """When it looks, and what it makes of what it sees, a subclass says; its states come as wide as the output's."""
+    """A subclass decides when to attend and how to use the context; its states have the width of the output."""
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)

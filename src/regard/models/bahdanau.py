@@ -18,9 +18,9 @@ __all__ = ["BahdanauDecoder"]
 class BahdanauDecoder(AttentionDecoder):
     """s_i = f(s_{i-1}, y_{i-1}, c_i), c_i = Σ_j α_ij h_j, α_ij from a(s_{i-1}, h_j) (3.1, eq. 4 to 6).
 
-    The gated unit and the deep output with maxout are those of A.2.2, but that the output sees s_i, as eq. 4 says, and
-    not s_{i-1}, and that s_0 knows the last states of both ways, not of the way back alone. The products of all words,
-    and the output, are not in the loop: they do not need to be.
+    The gated unit and the deep output with maxout are those of A.2.2, with two differences: the output sees s_i, as in
+    eq. 4, not s_{i-1}; and s_0 depends on the last states of both directions, not only the backward one. The products
+    of all words, and the output, are computed outside the loop.
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:

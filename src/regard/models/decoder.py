@@ -46,7 +46,7 @@ class DecoderState:
                 and all(cache.own.is_gapless for cache in self.caches))
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
-        """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
+        """Row i continues the old row rows[i]. Rows that share a source must stay with it."""
         # Rows at positions of their own would write over slots in which others still have a key.
         in_step = self.position.shape[0] == 1
         self.rows = len(rows)
@@ -67,7 +67,7 @@ class DecoderState:
             self.position = self.position[rows]
 
     def fan_out(self, size: int) -> None:
-        """Each row becomes so many neighbours, which from then on go on from one another alone."""
+        """Each row becomes `size` neighbours, which from then on are reordered only among themselves."""
         if not self.may_share or self.position.shape[0] > 1 or size == 1:
             self.reorder(torch.arange(self.rows, device=self.position.device).repeat_interleave(size))
             return
@@ -109,7 +109,7 @@ class DecoderState:
 
 
 class Decoder(Writes):
-    """States that each know the past alone, and the logits of the next token."""
+    """Causal states, and the logits of the next token."""
 
     ordered = False  # but by its positions
 

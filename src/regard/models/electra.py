@@ -49,7 +49,7 @@ class Detector(nn.Module):
 
 
 def smaller(tower: Tower, share: float) -> Tower:
-    """The generator's: as deep, and so much narrower, its token vectors as wide as the detector's."""
+    """The generator's tower: as deep as the detector's, narrower by `share`, with equally wide token vectors."""
     embedding = replace(tower.embedding, width=input_width(tower))
     if tower.recurrent is not None:  # no heads to leave out; half of the width is for each way
         return replace(tower, width=2 * max(1, round(tower.width * share / 2)), embedding=embedding)

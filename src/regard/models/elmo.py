@@ -25,7 +25,7 @@ def reading(tower: Tower, direction: Literal["forward", "bilm"]) -> Tower:
 
 
 class ElmoDecoder(RecurrentDecoder):
-    """Peters et al. 2018, 3.1: the way forth is a whole language model, and all that is asked of one is asked of it.
+    """Peters et al. 2018, 3.1: the forward direction is a complete language model, and is used as one.
 
     The way back learns beside it. They share the vectors of tokens and the output, and never meet. Their cells were
     wider than their states, and the second layer had the first one's states added to its own.

@@ -1,4 +1,4 @@
-"""Encoder: a text becomes states, of which each may know of all the others."""
+"""Encoder: a text becomes states; each of them may depend on all tokens."""
 
 from dataclasses import replace
 

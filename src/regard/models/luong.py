@@ -16,7 +16,7 @@ __all__ = ["LuongDecoder"]
 class LuongDecoder(AttentionDecoder):
     """h̃_t = tanh(W_c [c_t; h_t]), c_t from the weights of h_t (3, eq. 5); fed into the next step if asked (3.3).
 
-    What is fed is what the output sees, with its dropout; into the first step, a vector that begins as the states do.
+    The fed vector is the output's input, with its dropout; the first step gets a vector initialized like the states.
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:

@@ -19,7 +19,7 @@ STEPS: dict[str, Callable[..., Any]] = {
 """The same for one token, where the kernels for whole texts take longer to set themselves up than to read it."""
 WEIGHTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 VECTORS = {"elman": 1, "gru": 1, "lstm": 2}
-"""How many vectors each cell keeps from one token to the next: an LSTM has its cell besides its state."""
+"""The number of vectors that each cell keeps from one token to the next: an LSTM has a cell and a state."""
 
 Vectors = tuple[Float[Tensor, "rows _"], ...]
 
@@ -54,7 +54,7 @@ class Recurrent(nn.Module):
         self, x: Float[Tensor, "batch length inputs"], *, mask: Mask = Mask(),
         positions: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length width"]:
-        """`mask` says which tokens are real, which must be the first of each row; positions are what they are."""
+        """`mask` marks the real tokens, which must be the first of each row; positions are ignored."""
         states = []
         if self.forth is not None:
             states.append(run(self.forth, x[..., : self.inputs])[0])
@@ -65,7 +65,7 @@ class Recurrent(nn.Module):
     def through(
         self, x: Float[Tensor, "batch length inputs"], *, mask: Mask = Mask()
     ) -> tuple[Float[Tensor, "batch length width"], Vectors]:
-        """The states as before, and the vectors that are left when each row's last real token has been read."""
+        """The states as in `forward`, and the vectors after each row's last real token."""
         states, vectors = [], []
         for way in ("forth", "back"):
             if (cell := getattr(self, way)) is None:
@@ -80,7 +80,7 @@ class Recurrent(nn.Module):
     def read(
         self, x: Float[Tensor, "rows n inputs"], vectors: Vectors
     ) -> tuple[Float[Tensor, "rows n width"], Vectors]:
-        """The states of the next n tokens, and the vectors after them. Forth alone: what comes later is not known."""
+        """The states of the next n tokens, and the vectors after them. Only forward: later tokens are not known."""
         assert self.forth is not None
         exact = self.forth.get_parameter(WEIGHTS[0]).dtype
         if x.shape[1] == 1:
@@ -98,8 +98,8 @@ def run(cell: nn.RNNBase, x: Float[Tensor, "rows n inputs"],
         vectors: Vectors = ()) -> tuple[Float[Tensor, "rows n width"], Vectors]:
     """The states by a fused kernel and, where there were vectors before, those after it.
 
-    In the precision of the weights: left to itself, mixed precision takes float16 on a GPU, whatever it is told, in
-    which small gradients are zero.
+    In the precision of the weights: autocast would use float16 on a GPU, regardless of its setting, and small gradients
+    would become zero.
     """
     exact = cell.get_parameter("weight_ih_l0").dtype
     before = tuple(vector[None].to(exact).contiguous() for vector in vectors)

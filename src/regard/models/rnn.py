@@ -49,7 +49,7 @@ class RecurrentState:
     growing: bool
 
     def __deepcopy__(self, known: dict[int, Any]) -> "RecurrentState":
-        """All but the decoder, whose weights are no part of what it keeps."""
+        """Copy all but the decoder, whose weights are not part of the state."""
         known[id(self.decoder)] = self.decoder
         return RecurrentState(*(deepcopy(getattr(self, field.name), known) for field in fields(self)))
 
@@ -65,7 +65,7 @@ class RecurrentState:
         self.position += tokens.shape[1]
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
-        """Row i goes on from what row rows[i] was. Rows that share a source must stay with it."""
+        """Row i continues the old row rows[i]. Rows that share a source must stay with it."""
         if len(rows) == len(self.read):
             for tensor in (self.read, *self.vectors):
                 tensor.copy_(tensor[rows])
@@ -75,7 +75,7 @@ class RecurrentState:
             self.position = self.position[rows]
 
     def fan_out(self, size: int) -> None:
-        """Each row becomes so many neighbours."""
+        """Each row becomes `size` neighbours."""
         self.reorder(torch.arange(len(self.read), device=self.read.device).repeat_interleave(size))
 
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
@@ -108,8 +108,8 @@ class RecurrentDecoder(Writes):
     """The next token from a state that has read all before it (Mikolov et al. 2010).
 
     With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Bahdanau et al.
-    2015, A.2.2). A subclass looks at the source on the way: it says what it keeps (`sizes`) and how it reads.
-    Dropout is on the words, between the layers and before the output, never on what is carried on (Zaremba et al.
+    2015, A.2.2). A subclass may attend to the source: it defines its state (`sizes`) and how it reads.
+    Dropout is on the words, between the layers and before the output, never on the state (Zaremba et al.
     2014).
     """
 

@@ -35,7 +35,7 @@ class FixedDecoder(RecurrentDecoder):
             raise UserError("model.recurrent.direction=bilm: two separate models leave no single vector for the "
                             "decoder; take forward, backward or bidirectional, or model.recurrent.context=output")
         if len(self.blocks) != tower.depth:
-            raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer goes on from one of the encoder's, of "
+            raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer starts from one of the encoder's, of "
                             f"which there are model.depth={tower.depth}; leave it out")
 
     def first(self, rows: int, source: Source | None) -> Vectors:

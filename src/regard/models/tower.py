@@ -1,4 +1,4 @@
-"""What every shape is made of: the parts that a `Tower` of settings asks for."""
+"""The parts of every model, built from the `Tower` settings."""
 
 from torch import nn
 
@@ -41,7 +41,7 @@ def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None =
            inputs: int | None = None) -> nn.ModuleList:
     """`depth` blocks, with the positions that act inside each attention; or layers of a recurrent cell.
 
-    The first of these may have `inputs` of another width. Those that may not look ahead read forth.
+    The first of these may have `inputs` of another width. Causal ones read forward.
     """
     if (recurrent := tower.recurrent) is not None:
         direction = "forward" if causal else recurrent.direction

@@ -31,11 +31,11 @@ class Writes(nn.Module):
         self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask = Mask(causal=True),
         positions: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length out"]:
-        """The state after each token, with what there is to look at."""
+        """The state after each token, given the memory."""
         raise NotImplementedError
 
     def hindsight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length out"]:
-        """Of one that reads back: states that know each token and all after it, by which the one before is told."""
+        """The states of a backward model: each depends on its token and all later ones, and predicts the one before."""
         raise NotImplementedError
 
     def logits(self, states: Float[Tensor, "batch length out"]) -> Float[Tensor, "batch length vocabulary"]:

@@ -45,14 +45,14 @@ Table = Any  # what scikit-learn takes for rows of numbers: an array, a list of 
 
 
 class NadarayaWatson(BaseEstimator):
-    """What both estimators share: training points as keys, a kernel and its width.
+    """Shared by both estimators: training points as keys, a kernel and its width.
 
     `kernel` says how the weight of a training point falls with its distance: "gaussian", "boxcar" (none beyond the
     width), "triangular" (down to none at the width), or "constant" (the mean of all). Where a boxcar or a triangle
     holds no point, the nearest one answers. `width` is the same for all features: bring them to one scale first. Of a
     list of widths the best by leave-one-out is taken, with "auto" the best of all; `width_` is the one that was chosen.
 
-    All is computed in float64, and by pieces: of a million points the memory is what the points themselves take.
+    All is computed in float64, and in chunks: a million points take only the memory of the points themselves.
     """
 
     width_: float
@@ -101,7 +101,7 @@ class NadarayaWatson(BaseEstimator):
 
 
 class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, NadarayaWatson):
-    """The mean of what was seen at the training points, the nearer ones weighing more. One output, or several.
+    """The weighted mean of the training points' values; nearer points weigh more. One output, or several.
 
     >>> NadarayaWatsonRegressor(width=0.5).fit([[0.0], [1.0], [2.0]], [0.0, 10.0, 20.0]).predict([[1.0]])
     array([10.])
@@ -139,7 +139,7 @@ class NadarayaWatsonClassifier(ClassifierMixin, NadarayaWatson):
         return self
 
     def predict(self, X: Table) -> np.ndarray:
-        likeliest = self._pooled(X).argmax(1)  # before `classes_`, which is there after `fit` alone
+        likeliest = self._pooled(X).argmax(1)  # before `classes_`, which exists only after `fit`
         labels: np.ndarray = self.classes_[likeliest]
         return labels
 

@@ -43,7 +43,7 @@ class GaussianAttend(DistanceAttend):
 class BoxcarAttend(GaussianAttend):
     """All keys within the width weigh the same, others nothing.
 
-    A query that has no key within the width takes the nearest one, which is what a Gaussian kernel gives far away:
+    A query without a key within the width takes the nearest one, like a Gaussian kernel far away:
     scores outside lie far below those inside, and far from each other.
     """
 

@@ -1,4 +1,4 @@
-"""Attention to so many keys that their scores are never held at once, for scores that fall with the distance.
+"""Attention in chunks for many keys, without all scores in memory, for scores that fall with the distance.
 
 The keys are cut into boxes of neighbours. Queries go through the boxes from the nearest on, with a running maximum,
 sum and mix (an online softmax: Milakov & Gimelshein 2018, algorithm 3), and stop where what is left weighs nothing.

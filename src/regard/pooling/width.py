@@ -15,10 +15,10 @@ from regard.pooling.pieces import Boxes, Pooled, Values, pool
 
 __all__ = ["best", "found"]
 
-SAMPLE = 2_000  # points that are asked, at the most; all others answer
+SAMPLE = 2_000  # at most this many points are predicted, each from all others
 FINER = 4  # steps in an octave, around the best one
-OCTAVES = 32  # from the widest width that is tried to the narrowest, at the most
-WORSE = 1.1  # times the least error: a width that is so much too wide is the last to be tried
+OCTAVES = 32  # from the widest width to the narrowest, at most
+WORSE = 1.1  # times the smallest error: the search stops at a width with a larger error
 
 
 def found(kernel: type[Attend], keys: Boxes, values: Values) -> float:
@@ -35,15 +35,15 @@ def found(kernel: type[Attend], keys: Boxes, values: Values) -> float:
 
 
 def best(kernel: type[Attend], keys: Boxes, values: Values, widths: Iterable[float]) -> float:
-    """Of widths that are as good as each other the widest: it gives the smoothest answers."""
+    """The best width; of equally good ones the widest, which gives the smoothest answers."""
     falling = sorted(widths, reverse=True)
-    if len(falling) == 1 or len(keys.points) == 1:  # a point alone has no others to ask
+    if len(falling) == 1 or len(keys.points) == 1:  # a single point cannot be predicted from others
         return falling[0]
     return min(falling, key=lambda width: error(kernel, keys, values, width))
 
 
 def error(kernel: type[Attend], keys: Boxes, values: Values, width: float) -> float:
-    """The mean squared distance of what the others say of a point from what was seen there."""
+    """The mean squared error of predicting a point from the others."""
     attend = kernel((keys.points.shape[1],), temperature=width**2)
     said, seen = _said_by_others(attend, keys, values).context, values(_sample(keys))
     return float((said - seen).square().sum(-1).mean())
@@ -73,6 +73,6 @@ def _said_by_others(attend: Attend, keys: Boxes, values: Values) -> Pooled:
 
 
 def _sample(keys: Boxes) -> Tensor:
-    """Points from everywhere: neighbours lie together, and of them every so many-th is taken."""
+    """Points spread over all: neighbours lie together, and every n-th point is taken."""
     points = len(keys.points)
     return torch.linspace(0, points - 1, min(points, SAMPLE), dtype=torch.float64).round().long()

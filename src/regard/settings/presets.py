@@ -25,7 +25,7 @@ def transformer_tiny() -> Tower:
 
 
 def gpt1() -> Tower:
-    """Radford et al. 2018, 4.1. Their GELU is the approximation by tanh, as in what followed."""
+    """Radford et al. 2018, 4.1. Their GELU is the approximation by tanh, as in later models."""
     return Tower(preset="gpt1", width=768, depth=12, heads=12, activation="gelu-tanh", norm_place="post",
                  positions="learned", max_positions=512, embedding=Embedding(scaled=False), attention_dropout=0.1)
 
@@ -64,7 +64,7 @@ def modern_small() -> Tower:
 
 
 def bert_base() -> Tower:
-    """Devlin et al. 2019, section 3. What stands for a text goes through a hidden layer, their "pooler"."""
+    """Devlin et al. 2019, section 3. The vector of a text goes through a hidden layer, their "pooler"."""
     return Tower(preset="bert-base", width=768, depth=12, heads=12, activation="gelu", norm_place="post",
                  norm_epsilon=1e-12, positions="learned", max_positions=512, attention_dropout=0.1,
                  embedding=Embedding(scaled=False, norm=True, segments=2), head=Head(hidden="tanh"))

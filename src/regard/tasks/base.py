@@ -54,16 +54,16 @@ Loss = tuple[Term, ...]
 class Answer:
     """What a model says to one input, with the log-probability per token it was chosen by, and its next best.
 
-    Where it says something of each place of the input by itself, `choices` has what it could have said there.
+    If it answers each place of the input separately, `choices` has the alternatives there.
     """
 
     text: str
     score: float | None = None
     others: "tuple[Answer, ...]" = ()
     probabilities: Mapping[str, float] | None = None
-    """Of all that could be answered, where that is a list of labels; the likeliest first."""
+    """The probability of each possible label, the most likely first, if the answers are labels."""
     choices: tuple[Choice, ...] = ()
-    """What was likely at each place that was asked for, where a task is about such."""
+    """The likely answers at each place, for tasks that answer places."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Task(ABC, Generic[Input, B]):
     """The attentions by which an output looks at its input, as `look` names them with `only`."""
 
     counted = "tokens"
-    """What its loss counts."""
+    """The unit that its loss counts."""
 
     acting = "*"
     """The attentions that act when it answers: another may only have taught the model."""
@@ -161,11 +161,11 @@ class Task(ABC, Generic[Input, B]):
     def probe(self, model: nn.Module) -> Probe:
         """The model and some of its examples, ready to be checked."""
 
-    # What has a default.
+    # Methods with a default.
 
     def greedy_answers(self, model: nn.Module, examples: Sequence[Example[Input]], *,
                        search: Search | None = None) -> list[str]:
-        """An answer to each example, which is right if it is what was wanted."""
+        """An answer to each example; it is right if it equals the example's target."""
         return [answer.text for answer in self.predict(model, [one.input for one in examples], search=search)]
 
     def matches_greedy(self, model: nn.Module, batch: B) -> Bool[Tensor, "rows places"]:
@@ -192,7 +192,7 @@ class Task(ABC, Generic[Input, B]):
     def look(self, model: nn.Module, inputs: Sequence[Input], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
-        """What the model attends to while it gives these outputs, or without any its own answers.
+        """The attention of the model for these outputs, or without any for its own answers.
 
         The answers are found at full speed; then one watched pass over them gives the weights.
         """
@@ -232,7 +232,7 @@ class Task(ABC, Generic[Input, B]):
 
     def embed(self, model: nn.Module, inputs: Sequence[Input]) -> Float[np.ndarray, "inputs width"]:
         """A vector for each input."""
-        raise UserError(f"a run of {self.run.task} has no vectors of texts; one with an encoder alone has")
+        raise UserError(f"a run of {self.run.task} has no vectors of texts; only an encoder has them")
 
     def _is_no_language_model(self) -> UserError:
         return UserError(f"a run of {self.run.task} does not say how likely a text is; a language model does")
@@ -249,7 +249,7 @@ def loss_per_token(task: Task[Input, B], model: nn.Module, batches: Iterable[B])
 
 
 def _refuse_encoder_settings(run: Run) -> None:
-    """What an encoder by itself has would be left out in silence."""
+    """Refuse settings of encoders for models that would ignore them."""
     plain, tower = Tower(), run.model
     for name in ("embedding.segments", "embedding.norm", "embedding.width", "global_projections"):
         if (value := of(tower, name)) != of(plain, name):

@@ -113,7 +113,7 @@ class Classify(Task[str, LabelBatch]):
         return cast(Classifier, model)(tokens, mask=mask).float()  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: LabelBatch) -> Loss:
-        """Cross entropy; of several labels, that of each by itself."""
+        """Cross-entropy; with several labels, the binary cross-entropy of each."""
         logits, how = self._logits(model, batch.tokens), self.run.train
         entropy = _of_each if self.data.several else _of_one
         plain = entropy(logits.detach(), batch.targets, smoothing=0.0)
@@ -166,7 +166,7 @@ class Classify(Task[str, LabelBatch]):
         return {self.data.labels[number]: math.exp(logs[number]) for number in np.argsort(-logs, kind="stable")}
 
     def judge(self, model: nn.Module, samples: Sequence[Sample]) -> ClassificationMetrics:
-        """What the model says of labelled texts."""
+        """The metrics of the model on labelled texts."""
         yes, no = self._chances(model, [sample.text for sample in samples])
         wanted = np.array([[label in sample.labels for label in self.data.labels] for sample in samples])
         return ClassificationMetrics(self.data.labels, yes, no, wanted, self.data.several)
@@ -204,7 +204,7 @@ class Classify(Task[str, LabelBatch]):
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
-        """What the tokens look at; it is the same whatever the labels are."""
+        """The attention of the tokens; it does not depend on the labels."""
         return attention(model, self.data.tokens, self.data.rows(inputs), only=only, heads=heads)
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,

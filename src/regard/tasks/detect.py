@@ -42,9 +42,9 @@ class Filled(NamedTuple):
 
     tokens: Int[Tensor, "rows length"]
     replaced: Bool[Tensor, "rows length"]
-    """Where a filling is not what stood there: one that is right counts as the original (Clark et al. 2020, 3.1)."""
+    """Places whose filling differs from the original; a right filling counts as original (Clark et al. 2020, 3.1)."""
     features: Float[Tensor, "places vectors"]
-    """What the generator's logits are made of, blank after blank."""
+    """The input of the generator's output layer, blank after blank."""
 
 
 class Word(NamedTuple):
@@ -83,7 +83,7 @@ class ReplacedWords(MaskedText):
             return None
         before, new = "".join(words[:place]), words[place].replace(words[place].strip(" "), others[0])
         text = "".join([before, new, *words[place + 1 :]])
-        # Read anew: the other may be more than one token.
+        # Tokenize again: the other may be more than one token.
         now = [word.text for word in self.words(self.rows([text])[0])]
         ends = np.cumsum([0, *map(len, now)]).tolist()
         if "".join(now) != text or len(before) not in ends[:-1]:
@@ -102,7 +102,8 @@ class Detect(Task[str, MaskedBatch]):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         if run.masking.next_sentence:
-            raise UserError("masking.next_sentence: of mask alone; detect reads one text at a time")
+            raise UserError("masking.next_sentence: has no effect on detect, which reads one text at a time; only mask "
+                            "uses it; remove it")
         self.data: ReplacedWords = ReplacedWords(run)
 
     # Rows -> loss
@@ -111,7 +112,7 @@ class Detect(Task[str, MaskedBatch]):
         return Detector(self.run.model, vocabulary=sizes["vocabulary"], generator=self.run.masking.generator)
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
-        """Both learn from the same batch (eq. 1); nothing of what the detector says goes back into the generator."""
+        """Both learn from the same batch (eq. 1); the detector's gradient does not reach the generator."""
         detector = cast(Detector, model)
         if batch.replaced is not None:
             total = _errors(self._logits(detector, batch.tokens), batch.replaced > 0, batch.replaced != IGNORED)
@@ -131,7 +132,7 @@ class Detect(Task[str, MaskedBatch]):
         with torch.no_grad():
             new = drawn(features, generator.words.output, random).view_as(batch.places)
         asked = batch.targets != IGNORED
-        # Where nothing is asked, the place is that of the first token, and it is written over by itself.
+        # Unused places are those of the first token, which is overwritten with itself.
         new = new.where(asked, batch.tokens.gather(1, batch.places))
         replaced = torch.zeros_like(batch.tokens, dtype=torch.bool)
         return Filled(batch.tokens.scatter(1, batch.places, new),
@@ -226,7 +227,7 @@ class Detect(Task[str, MaskedBatch]):
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
-        """What the tokens look at in the detector; it is the same whatever is marked."""
+        """The attention of the tokens in the detector; it does not depend on the marks."""
         return attention(model, self.data.tokens, self.data.rows(inputs), only=only, heads=heads)
 
     @torch.no_grad()
@@ -272,7 +273,7 @@ def _generator(model: Detector) -> MaskedLM:
 
 def _errors(logits: Float[Tensor, "rows length"], wrong: Bool[Tensor, "rows length"],
             real: Bool[Tensor, "rows length"]) -> Float[Tensor, ""]:
-    """The sum of −log of the probability of what is the case, over the real tokens."""
+    """The sum of −log of the probability of the truth, over the real tokens."""
     return (F.binary_cross_entropy_with_logits(logits, wrong.float(), reduction="none") * real).sum()
 
 

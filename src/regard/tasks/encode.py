@@ -87,7 +87,7 @@ class Encode(Task[str, Batch]):
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
-        """What the tokens look at."""
+        """The attention of the tokens."""
         return attention(model, self.data.tokens, self.data.rows(inputs), only=only, heads=heads)
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,

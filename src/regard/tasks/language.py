@@ -63,7 +63,7 @@ class Language(Task[str, PackedBatch]):
         starts = read == self.data.tokens.start
         places = torch.arange(read.shape[1], device=read.device).expand_as(read)
         since = places - places.where(starts, 0).cummax(1).values
-        # The attentions need not know that positions begin anew: they only see how far apart two of them are.
+        # Attention need not know that positions restart: it only uses the distance between two of them.
         mask = Mask(causal=True, documents=starts.cumsum(1))
         return writer(writer.embed(read, since), mask=mask)  # type: ignore[no-any-return]
 
@@ -71,7 +71,7 @@ class Language(Task[str, PackedBatch]):
         writer = cast(Writes, model)
         total, plain = self._entropy(writer, self._states(model, batch.read), batch.write)
         if writer.reads_back:
-            # Each token that was read tells the one before it. What comes before a start is another text's end.
+            # Each token predicts the one before it. The token before a start is the end of another text.
             before = batch.read[:, :-1].where(batch.write[:, :-1] != IGNORED, IGNORED)
             total = total + self._entropy(writer, writer.hindsight(batch.read)[:, 1:], before)[0]
         return Term("loss", total), Term("nll", plain, weight=0.0)
@@ -84,7 +84,7 @@ class Language(Task[str, PackedBatch]):
     @torch.no_grad()
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
-        """Every token once, with what comes before it in its row. `limit` counts rows."""
+        """Every token once, given the tokens before it in its row. `limit` counts rows."""
         if split not in self.data.ids:
             raise no_such_split(split, list(self.data.ids))
         length, device, how = self.data.row_length(split), next(model.parameters()).device, self.run.train
@@ -108,7 +108,7 @@ class Language(Task[str, PackedBatch]):
                 "regard eval --device cpu")
 
     def _bytes(self, split: str, ids: int) -> int:
-        """Of the text that the first ids stand for, in UTF-8."""
+        """The bytes in UTF-8 of the text of the first ids."""
         if ids >= len(self.data.ids[split]):
             return self.data.counts[split].bytes
         row = self.data.ids[split].around(0, ids + 1)
@@ -138,7 +138,7 @@ class Language(Task[str, PackedBatch]):
 
     @torch.no_grad()
     def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
-        """Beyond the positions that a model has learned, a token is scored after those of its own row alone."""
+        """Beyond the positions that a model has learned, a token is scored given only those of its own row."""
         most, rows, owners = self._reach, list[list[int]](), list[int]()
         encoded = self.data.tokens.encode(list(texts))
         for number, ids in enumerate(encoded):
@@ -165,7 +165,7 @@ class Language(Task[str, PackedBatch]):
             rests.append([row[shared:] for row in rows])
             room = most + 1 - max(map(len, rests[-1]))  # the last token is not read
             if room < 1:
-                raise UserError(f"an ending of {most + 1 - room:,} tokens: the model reads {most:,} at the most "
+                raise UserError(f"an ending of {most + 1 - room:,} tokens: the model reads at most {most:,} "
                                 "(model.max_positions)")
             begun.append(rows[0][max(0, shared - room) : shared])
         cut = sum(prompt[0] != tokens.start for prompt in begun)
@@ -182,7 +182,7 @@ class Language(Task[str, PackedBatch]):
         return self.run.model.max_positions if self.run.model.positions == "learned" else sys.maxsize
 
     def _prompt(self, text: str) -> list[int]:
-        """What the decoder reads before it writes; of a text that is too long for its positions, the end."""
+        """The ids that the decoder reads before it writes; of a text that is too long for its positions, the end."""
         ids, most = [self.data.tokens.start, *self.data.tokens.encode([text])[0]], self._reach
         if len(ids) > most:
             self._note_cut("prompt", len(ids), most)
@@ -231,7 +231,7 @@ class Language(Task[str, PackedBatch]):
 
     def greedy_answers(self, model: nn.Module, examples: Sequence[Example[str]], *,
                        search: Search | None = None) -> list[str]:
-        """The likeliest text unless drawing is asked for, as long as what was wanted."""
+        """The most likely text unless sampling is set, as long as the target."""
         how = search or self.run.search
         how = replace(how, temperature=how.temperature or 0.0, best=1, stop=(), max_tokens=2 * WANTED)
         answers = self.predict(model, [example.input for example in examples], search=how)
@@ -305,7 +305,7 @@ class Language(Task[str, PackedBatch]):
 
     def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
               search: Search) -> list[tuple[list[int], list[int]]]:
-        """Each prompt with the tokens after it: of these outputs, or the very ones that the model says itself."""
+        """Each prompt with the tokens after it: those of these outputs, or the model's own."""
         if outputs is not None:
             return list(map(self._read, inputs, outputs))
         how = replace(search, best=1, max_tokens=min(search.max_tokens, SHOWN))

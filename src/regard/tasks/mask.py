@@ -76,7 +76,7 @@ class Fill(Task[str, MaskedBatch]):
         return model(tokens, mask=mask, segments=segments)  # type: ignore[no-any-return]
 
     def _trained(self, model: MaskedLM, batch: MaskedBatch) -> Float[Tensor, "rows length width"]:
-        """A second half is told apart only where there are halves: elsewhere, ends may part whole documents."""
+        """Segments mark the second half only if there are halves: elsewhere, ends may separate whole documents."""
         return self._states(model, batch.tokens, self.data.segments(batch.tokens) if batch.order is not None else None)
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
@@ -114,7 +114,7 @@ class Fill(Task[str, MaskedBatch]):
         loss = total / len(tokens)
         scores: Scores = {"loss": loss, "perplexity": math.exp(min(700.0, loss)),
                           "accuracy": right / len(tokens),
-                          # What saying the most frequent token everywhere would get.
+                          # The accuracy of always predicting the most frequent token.
                           "most_frequent": int(tokens.bincount().max()) / len(tokens), "blanks": len(tokens)}
         if ordered:
             scores["next_sentence"] = float(torch.cat(ordered).float().mean())
@@ -149,7 +149,7 @@ class Fill(Task[str, MaskedBatch]):
 
     @torch.no_grad()
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
-        """Each blank is filled by itself, as if the others stayed blank. `search.best` are told of each."""
+        """Each blank is filled separately, as if the others stayed blank, with `search.best` candidates."""
         best = (search or self.run.search).best
         asked = [self._read_blanks(text) for text in inputs]
         answers = [Answer("") for _ in inputs]
@@ -191,7 +191,7 @@ class Fill(Task[str, MaskedBatch]):
         return found
 
     def _before(self, part: str) -> str:
-        """What comes before a blank: most words bring their space along."""
+        """The text before a blank: most words' tokens include their space."""
         return part if self.data.tokens.has_spaces else part.rstrip(" ")
 
     def _fillings(self, text: str, output: str) -> list[int]:
@@ -242,7 +242,7 @@ class Fill(Task[str, MaskedBatch]):
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
-        """A row is named by what the model says there: a blank's by its filling, and any other by itself."""
+        """The label of a row is its token; that of a blank is its filling."""
         told = self._told(model, inputs, outputs)
         return attention(model, self.data.tokens, [asked.ids for asked, _ in told], only=only, heads=heads,
                          said=[said for _, said in told], segments=self._segments)

@@ -218,7 +218,7 @@ class Tag(Task[str, LabelBatch]):
 
     def greedy_answers(self, model: nn.Module, examples: Sequence[Example[str]], *,
                        search: Search | None = None) -> list[str]:
-        """The tags alone, of the words as they stand in the examples."""
+        """Only the tags, of the words as the examples split them."""
         sentences = [example.input.split(" ") for example in examples]
         return [" ".join(self._likeliest(logs)) for logs in self._logs(model, sentences)]
 
@@ -249,7 +249,7 @@ class Tag(Task[str, LabelBatch]):
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
-        """Shares of the words; `baseline` is what the most frequent tag of each word in training comes to, if known."""
+        """Shares of the words; `baseline` is the accuracy of each word's most frequent tag in training, if known."""
         samples = self.data.of(split)[:limit]
         sentences = [sample.text.split(" ") for sample in samples]
         logs = self._logs(model, sentences)
@@ -294,7 +294,7 @@ class Tag(Task[str, LabelBatch]):
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
-        """What the tokens look at; it is the same whatever the tags are."""
+        """The attention of the tokens; it does not depend on the tags."""
         sentences = self._sentences(inputs, outputs)
         rows = self.data.tagged_rows(sentences, [[""] * len(words) for words in sentences])
         if any(row.is_cut for row in rows):

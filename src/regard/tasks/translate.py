@@ -171,7 +171,7 @@ class Translate(Task[str, ParallelBatch]):
         return [found[place] for place in range(len(told))]
 
     def _axes(self, sites: Sequence[str], source: list[int], target: list[int]) -> dict[str, AxisPair]:
-        """What the rows and columns of each site stand for: of one sentence, without padding."""
+        """The axes of each site: the rows and columns of one sentence, without padding."""
         tokens = self.data.target_tokens
         words, written = tuple(self.data.source_tokens.pieces(source)), tuple(tokens.pieces(target))
         read = tuple(tokens.pieces([tokens.start, *target[:-1]]))

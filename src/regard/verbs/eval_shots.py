@@ -10,7 +10,7 @@ from regard.settings.errors import UserError, count
 from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
-if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
     from regard.data.few_shot import Shots
     from regard.data.text.parallel_files import Pair
 
@@ -33,7 +33,7 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
         raise UserError(f"{data}: all its texts are empty")
     others = len(pool) - (questions is pool)
     if (most := max(wanted)) > others:
-        raise UserError(f"--shots {most}: {data} has examples for {others:,} at the most")
+        raise UserError(f"--shots {most}: {data} has examples for at most {others:,}")
     questions = questions[:limit]
 
     from regard.data.few_shot import labels, with_shots
@@ -76,7 +76,7 @@ def counts(text: str) -> list[int]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 6 for part in parts):
-        raise UserError(f"--shots {text}: wants numbers of examples, as in 0,1,4,8")
+        raise UserError(f"--shots {text}: must be numbers of examples, as in 0,1,4,8")
     return sorted(set(map(int, parts)))
 
 

@@ -11,18 +11,18 @@ from regard.settings.errors import NotFinite, UserError
 from regard.stdio import print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
-if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
     from regard.look.confusion import Confusion
     from regard.predictor import Predictor
 
 __all__ = ["Others", "main", "table"]
 
-RIGHT = ("accuracy", "exact_match", "bleu")  # the score whose drop is told; a loss is read beside the others
+RIGHT = ("accuracy", "exact_match", "bleu")  # the score whose drop is printed
 
 
 @dataclass(frozen=True)
 class Others:
-    """What is measured besides the run's own tests."""
+    """Data to measure in addition to the run's own tests."""
 
     data: Sequence[Path] = ()
     source: str | None = None
@@ -39,7 +39,7 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
          verify: bool = True) -> None:
     from regard.data.perturb import shifts
 
-    folder, how = chosen(run), shifts(others.shift)  # what is wrong is said at once: importing torch takes seconds
+    folder, how = chosen(run), shifts(others.shift)  # errors first: importing torch takes seconds
     if plot is not None:
         prepare_to_draw(plot)
 
@@ -165,4 +165,4 @@ def _figure(value: float) -> str:
     """
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4f}"  # a loss is told apart by its third digit
+    return f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4f}"  # losses differ in their third digit

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explained", "main", "place", "table"]
 
-WHOLE, SHOWN = 3, 2  # numbers of a vector: so many are all shown, of more the first
+WHOLE, SHOWN = 3, 2  # up to 3 numbers of a vector are all shown, of more only the first 2
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Explained:
     words: Sequence[str]
     steps: "Steps"
     own: "Tensor | None"
-    """What the model itself got."""
+    """The model's own output."""
     about: dict[str, Any]
 
     @property
@@ -78,7 +78,7 @@ def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, dev
 
 
 def place(word: str, pieces: Sequence[str]) -> int:
-    """Which row is meant: by its number from 0 on, or by its word, of which the first piece is taken.
+    """The row: by its number from 0, or by its word (the word's first piece).
 
     >>> place("2", [" the", " small", " car"]), place("small", [" the", " sm", "all"]), place("car", [" the", " car"])
     (2, 1, 1)

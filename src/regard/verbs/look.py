@@ -57,7 +57,7 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
 
 def _print(text: str, folder: Path, output: str | None, only: str, head: int | None, device: str,
            verify: bool) -> None:
-    """Heat maps in as many columns as the terminal has: of what was asked for, or of the most telling attention."""
+    """Heat maps in the terminal's width: of the selected attention, or of the most informative one."""
     from regard.look.terminal import draw, telling
     from regard.predictor import load
 

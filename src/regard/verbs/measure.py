@@ -11,7 +11,7 @@ from regard.settings.errors import UserError, count
 from regard.stdio import console, is_terminal, print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
-if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
     from regard.data.dataset import Example, Links
     from regard.look.alignment import Head
     from regard.look.record import Record
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the optio
 __all__ = ["Best", "ablation", "main", "measured", "over_training"]
 
 Columns = dict[str, float]
-"""What was measured of a head, by name."""
+"""The metrics of a head, by name."""
 
 NAMES = ("entropy", "distance", "first", "aer", "aer_mutual", "loss", "changed")
 # The settings of a greedy search, whatever the run has.
@@ -28,7 +28,7 @@ GREEDY: dict[str, Any] = {"temperature": 0.0, "best": 1, "no_repeat_ngram": None
 
 
 class Examples(NamedTuple):
-    """What a model is asked and, where that is known, which words of it and of the right answer belong together."""
+    """Examples and, if known, the word alignment of each input with the right answer."""
 
     examples: "list[Example[Any]]"
     gold: "list[Links] | None"
@@ -113,7 +113,7 @@ def bests(predictor: "Predictor", val: Examples, heads: "Mapping[Head, Columns]"
 
 
 def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
-    """What removing a head does: the change of the loss per token, and how many greedy answers change.
+    """The effect of removing a head: the change of the loss per token, and how many greedy answers change.
 
     An answer changes exactly if some token along it is no longer the likeliest: no new search is needed to know.
     """
@@ -183,7 +183,7 @@ def _records(predictor: "Predictor", examples: Examples, only: str = "*") -> "li
     return predictor.task.look(predictor.model, examples.inputs, examples.outputs, only=only)
 
 
-# What is said.
+# Printing.
 
 
 def _rows(heads: "Mapping[Head, Columns]") -> list[dict[str, Any]]:

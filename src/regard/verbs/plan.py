@@ -14,7 +14,7 @@ from regard.settings.schema import Run, Train
 from regard.stdio import print_message, print_result
 from regard.verbs.train import settled
 
-if TYPE_CHECKING:  # importing torch takes seconds, and what is wrong in the options is said before
+if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
     import torch
 
     from regard.training.dry_run import DryRun
@@ -125,7 +125,7 @@ class Planned:
             "steps": self.run.train.steps, "assumed": self.assumed()}
 
     def assumed(self) -> list[str]:
-        """What only the data could tell, and it was not read."""
+        """The assumptions about data that was not read."""
         sizes = ", ".join(f"{name} {size:,}" for name, size in self.dry_run.sizes.items())
         return [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})",
                 f"{self.dry_run.shape[1]} tokens an example (--length)"]
@@ -201,7 +201,7 @@ def _table(about: dict[str, Any]) -> str:
     kind = about["precision"] + ", compiled" * about["compiled"]
     lines += ["", f"memory of a step of {batch['rows']:,} × {batch['length']} tokens on {where}, {kind}"]
     lines += [f"  {name:<14}{size_in_words(memory[kind]):>16}" for kind, name in KINDS.items() if memory[kind]]
-    lines += [f"{'at the most':<16}{size_in_words(memory['total']):>16}  (gradients come as activations go)"]
+    lines += [f"{'peak':<16}{size_in_words(memory['total']):>16}  (gradients replace activations)"]
     if memory["reserved"] > memory["total"]:
         lines += [f"{'reserved':<16}{size_in_words(memory['reserved']):>16}  (with graphs of other shapes)"]
     lines += [f"{'available':<16}{size_in_words(memory['available']):>16}"]

@@ -22,7 +22,7 @@ from regard.stdio import print_message, print_result
 from regard.tasks.traits import traits_of
 from regard.verbs.runs import chosen
 
-if TYPE_CHECKING:  # torch takes seconds to import: what is wrong with the options is said before
+if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
     from regard.look.choices import Choice
     from regard.predictor import Predictor
     from regard.tasks.base import Answer
@@ -38,7 +38,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
          input_tokens: int | None = None) -> None:
     check_stdin(inputs)
     folder = chosen(run)
-    load_settings(None, overrides)  # what is wrong in them is said before torch is imported, which takes seconds
+    load_settings(None, overrides)  # report errors in them first: importing torch takes seconds
     for text in overrides:
         if not text.startswith("search."):
             raise UserError(f"{text}: only settings of the search, such as search.beam=1, can change after training")
@@ -53,24 +53,24 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
                      input_tokens=input_tokens)
     search = load_settings(None, overrides, base=predictor.run).search
     search = replace(search, stop=tuple(stop) or search.stop)
-    # A person who types wants each answer at once; a file is worked off in batches.
+    # Answer typed lines one at a time; process a file in batches.
     is_typed = not inputs and sys.stdin.isatty()
-    alone = is_typed or len(inputs) == 1
+    is_single = is_typed or len(inputs) == 1
     for some in batched(texts_of(inputs), 1 if is_typed else search.batch * 8):
         with _within_memory(search):
             if score:
                 _score(predictor, some, json)
-            elif alone and predictor.task.streams and search.best == 1 and not json:
+            elif is_single and predictor.task.streams and search.best == 1 and not json:
                 _stream(predictor, some[0], asdict(search))
             else:
-                _answer(predictor, some, asdict(search), json, alone)
+                _answer(predictor, some, asdict(search), json, is_single)
         sys.stdout.flush()
         for note in predictor.task.notes.take():
             print_message(f"note: {note}")
 
 
 def _refuse_idle(run: Run, overrides: Sequence[str], score: bool) -> None:
-    """What would be left out in silence."""
+    """Refuse settings that would have no effect."""
     traits = traits_of(run.task)
     heeded = {"batch"} if score else traits.search(run)
     for text in overrides:
@@ -83,7 +83,7 @@ def _refuse_idle(run: Run, overrides: Sequence[str], score: bool) -> None:
 def _within_memory(search: Search) -> Iterator[None]:
     try:
         yield
-    except (MemoryError, RuntimeError) as error:  # torch has one of its own for GPUs alone
+    except (MemoryError, RuntimeError) as error:  # torch has a separate error for GPUs
         if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory|Storage size", str(error)):
             raise
         raise Failure(f"not enough memory for up to {search.max_tokens:,} tokens of {search.batch:,} answers at once; "
@@ -121,12 +121,12 @@ def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
 
 
 def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool,
-            alone: bool) -> None:
+            is_single: bool) -> None:
     for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
         if json:
             print_result(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
         elif predictor.task.streams and sys.stdout.isatty():
-            _show(None if alone else text, [answer, *answer.others])
+            _show(None if is_single else text, [answer, *answer.others])
         else:
             lines = [*(_line(each.text) for each in (answer, *answer.others)), *_places(answer, search["best"])]
             # Below each other to a person; to a program, an input is a line.
@@ -143,7 +143,7 @@ def _show(text: str | None, answers: "Sequence[Answer]") -> None:
 
 
 def _places(answer: "Answer", best: int) -> Iterator[str]:
-    """What could stand at each place with its probability, or how likely it is of each that something is to be said."""
+    """Lines of the choices at each place with their probabilities, or of the probability of each label."""
     if plain := [choice for choice in answer.choices if not choice.best]:
         yield ", ".join(f"{_line(choice.token).strip()} {choice.probability:.3f}" for choice in plain)
     if best > 1:
@@ -151,7 +151,7 @@ def _places(answer: "Answer", best: int) -> Iterator[str]:
 
 
 def _record(answer: "Answer") -> dict[str, Any]:
-    """The probabilities and the choices are of answers alone that have them."""
+    """An answer for JSON, with probabilities and choices only if it has them."""
     told: dict[str, Any] = {
         "text": answer.text, "score": answer.score, "others": [_record(other) for other in answer.others]}
     if answer.probabilities is not None:

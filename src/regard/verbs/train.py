@@ -116,7 +116,7 @@ def _importing_torch() -> Iterator[None]:
 
 
 def _sample(folder: Path) -> str:
-    """A little of what the model says by itself."""
+    """A short sample of the model's text."""
     from regard.predictor import load
 
     (text,) = load(folder).predict([""], max_tokens=SAMPLE)
@@ -124,7 +124,7 @@ def _sample(folder: Path) -> str:
 
 
 def _extended(run: Run, folder: Path, more: int) -> Run:
-    """The run with so many steps more. The same command again finds it lengthened already, and goes on with it."""
+    """The run with `more` steps. The same command again finds it already lengthened, and resumes it."""
     longer = replace(run, train=replace(run.train, steps=run.train.steps + more))
     if not (folder / "run.json").exists():
         raise UserError(f"--extend {more}: there is no run in {folder} to lengthen; train one first")
@@ -145,7 +145,7 @@ def _extended(run: Run, folder: Path, more: int) -> Run:
 
 
 def _as_long_as_there(run: Run, folder: Path) -> Run:
-    """The run with the steps that it was lengthened to: the command that began it goes on with it still."""
+    """The run with the steps that it was lengthened to, so that its first command still resumes it."""
     saved = folder / "run.json"
     steps = load(saved).train.steps if saved.exists() else run.train.steps
     return replace(run, train=replace(run.train, steps=max(steps, run.train.steps)))

@@ -1,4 +1,4 @@
-"""`regard train --from`: the settings of a run that goes on from a model."""
+"""`regard train --from`: the settings of a run that starts from a model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv
 
 
 def begun(plain: Run, source: Path, *, tune: str) -> Run:
-    """What a run of the plain one's task has where nobody says anything, given the model that it goes on from."""
+    """The default settings of a run of the plain one's task that starts from this model."""
     task, traits = plain.task, traits_of(plain.task)
     reads = traits.encoder_only
     if not reads and not traits.decoder_only:
@@ -67,7 +67,7 @@ def refuse_another_shape(model: Tower, backbone: Tower, source: Path) -> None:
 
 
 def _derived(tower: Tower) -> Tower:
-    """With what is derived said: the same by another way is no other shape."""
+    """The tower with derived values made explicit, so that equal shapes compare as equal."""
     same = len(set(widths := tower.widths_of_heads)) == 1
     return replace(tower, kv_heads=tower.kv_heads or tower.heads, head_width=widths[0] if same else None,
                    head_widths=() if same else widths, ffn_width=tower.ffn_width or 4 * tower.width)
@@ -77,8 +77,8 @@ def tuned(plain: Run, model: Tower, *, start: str, tokens: str, longest: int, tu
           has_new_layer: bool = False) -> Run:
     """A run of the plain one's task that goes on from a model with these settings, tokens and longest texts.
 
-    Some epochs of a few thousand sentences, about forty at a time. What is new learns fast; what has learned already
-    is not to forget it (Devlin et al. 2019, A.3; Hu et al. 2022, D), and the less so the larger it is (Clark et al.
+    Some epochs of a few thousand sentences, about forty at a time. New layers learn fast; pretrained ones should not
+    forget (Devlin et al. 2019, A.3; Hu et al. 2022, D), and the less so the larger it is (Clark et al.
     2020, B). A layer of the task's own between body and head learns as from the beginning: then the lower one stands,
     the slower it learns (Howard and Ruder 2018, 3.2).
     """

@@ -31,5 +31,5 @@ def traits_of(task: str) -> Traits:
 
 
 def defaults(task: str, *, built_in: bool) -> Run:
-    """The settings of a run where nobody says anything else; `built_in`: of one on the built-in data."""
+    """The default settings of a run; `built_in`: of one on the built-in data."""
     return traits_of(task).defaults(built_in)

@@ -29,7 +29,7 @@ class Traits:
     code: str
     """`module:Class`, imported when a model is needed."""
     defaults: Callable[[bool], Run]
-    """The settings of a run where nobody says anything else; given True, of one on the built-in data."""
+    """The default settings of a run; given True, of one on the built-in data."""
     built_in: str | None = None
     """The name of the data that comes with regard."""
     is_trained: bool = True

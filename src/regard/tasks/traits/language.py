@@ -11,7 +11,7 @@ __all__ = ["TRAITS"]
 
 
 def defaults(built_in: bool) -> Run:
-    """A small decoder of today's making. A next token is not smoothed: its probability is what is wanted."""
+    """A small modern decoder, without label smoothing: the loss should measure the token's own probability."""
     plain = Run(
         task="language",
         model=replace(modern_small(), preset=None, width=256, depth=4, heads=4, kv_heads=2, ffn_width=None,
