@@ -1,4 +1,4 @@
-"""The command line: options and help of the verbs. What a verb does is in verbs/, imported only when it runs."""
+"""The command line: options and help of the verbs. The verbs are in verbs/, imported only when they run."""
 
 import os
 import sys

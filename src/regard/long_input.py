@@ -13,7 +13,7 @@ __all__ = ["cost_in_words", "operations", "reading"]
 
 
 def reading(run: Run, tokens: int) -> Run:
-    """The run, reading up to so many tokens of each input."""
+    """The run, with inputs of up to this many tokens."""
     trained, model = run.data.max_tokens, run.model
     if traits_of(run.task).reads_any_length:
         raise UserError(f"input_tokens={tokens}: a run of {run.task} reads inputs of any length; leave it out")
@@ -38,7 +38,7 @@ def operations(model: nn.Module, tokens: int, *, window: int | None = None) -> t
 
 
 def cost_in_words(model: nn.Module, tokens: int, trained: int, *, window: int | None = None) -> str:
-    """What the longest input costs, compared with the longest of training."""
+    """The cost of the longest input, compared with the longest of training."""
     weights, attention = operations(model, tokens, window=window)
     whole, before = weights + attention, sum(operations(model, trained, window=window))
     return (f"inputs of up to {tokens:,} tokens are read, and the model was trained on up to {trained:,}. The longest "

@@ -1,4 +1,4 @@
-"""What a model got wrong, the worst first, and where it looked meanwhile, if it looks at anything."""
+"""The mistakes of a model, the worst first, with its attention, if it has any."""
 
 from dataclasses import dataclass
 from typing import Any

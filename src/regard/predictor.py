@@ -92,9 +92,8 @@ class Predictor:
     def read_data(self) -> None:
         """The data that the run was trained with, if it has not been read yet.
 
-        What was trained elsewhere comes without any, but with its tokens: it is prepared now. So is data that is
-        damaged, with a note. A second task reads it and then takes the place of the first, which others may be asking
-        meanwhile.
+        A converted run has no prepared data, only a tokenizer: the data is prepared now. So is damaged data, with a
+        note. A second task reads it and then replaces the first, which other threads may be using.
         """
         with self._reading:
             if self.task.data.splits():

@@ -102,7 +102,7 @@ def console() -> "Console":
 def open_closed_streams() -> None:
     """Put the null device where a standard stream was closed (`2>&-`): the next opened file would take its number.
 
-    What a library writes to stderr would go into that file. `sys.stdin` stays None: it has nothing to be read.
+    A library's output to stderr would go into that file. `sys.stdin` stays None: there is nothing to read.
     """
     for number in range(3):
         try:

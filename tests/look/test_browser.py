@@ -308,7 +308,7 @@ def test_the_six_steps_are_the_model_s_own(tab: Tab, written: Path, site: str, h
     own = call(site).context(head=head, row=row)
     assert number(tab.page.locator(".six tfoot td").last.inner_text()) == pytest.approx(float(own[0]), abs=6e-5)
     note = tab.page.locator("#panel-explain .note").last.inner_text()
-    [difference] = re.findall(r"differs from the sum by (\S+) at the most", note)
+    [difference] = re.findall(r"differs from the sum by at most (\S+)\.", note)
     assert float(difference.replace("−", "-")) < 1e-5
     assert "÷ √8" in tab.page.locator(".six thead").inner_text()
 

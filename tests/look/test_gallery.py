@@ -46,7 +46,7 @@ class Seen(HTMLParser):
 
 
 def shown(*mistakes: Mistake) -> Seen:
-    return Seen(page(mistakes, title="What run gets wrong", summary="so many"))
+    return Seen(page(mistakes, title="The worst mistakes of run", summary="so many"))
 
 
 def test_the_worst_comes_first_and_each_can_be_sorted() -> None:

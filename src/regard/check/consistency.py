@@ -1,6 +1,6 @@
 """Consistency checks on a checkpoint: computing the same thing in two ways must give the same result.
 
-It is below the tasks, each of which makes a probe of its model, and above `generate` and `look`: it searches, and
+It is below the tasks, which make probes of their models, and above `generate` and `look`: it searches, and
 it needs to find the attentions.
 """
 

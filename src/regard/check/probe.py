@@ -40,7 +40,7 @@ class Probe:
     writer: Steps | None = None
     """The model, where it answers token by token."""
     remember: Callable[[Int[Tensor, "rows source"]], object] = lambda source: None
-    """What a writer keeps of the sources."""
+    """The memory of the sources, for a model that writes."""
     end: int | None = None
     """The id that ends a writer's answer."""
     decode: Decode | None = None

@@ -65,7 +65,7 @@ class Published:
 
 
 def read_directory(folder: Path, tokens: Path | None = None, *, generators: bool = True) -> Published:
-    """What a directory holds; the tokenizer may lie elsewhere. A generator has no generator."""
+    """The content of a directory; the tokenizer may be elsewhere. A generator has no generator."""
     config, place = read_config(folder), str(folder / "config.json")
     family, tensors = family_named(config.get("model_type"), origin=place), read_tensors(folder)
     kind = family.kind(config, tensors, origin=place)
@@ -111,7 +111,7 @@ def read_llama2c(file: Path, tokens: Path | None = None) -> Published:
 
 
 def write_directory(folder: Path, published: Published) -> None:
-    """What `read_directory` and transformers read, but for the tokenizer, which is there already."""
+    """Write the files that `read_directory` and transformers read, except for the tokenizer's, which exist already."""
     family, shape, specials = published.family, published.shape, published.tokens.specials
     pad = specials.pad if shape.kind == "language" else shape.pad
     ids = {"bos_token_id": specials.start, "eos_token_id": specials.end, "pad_token_id": pad}

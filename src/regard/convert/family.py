@@ -31,7 +31,7 @@ LEGACY = {"gamma": "weight", "beta": "bias"}
 
 @dataclass(frozen=True)
 class Head:
-    """What a family puts onto its body for one kind of model."""
+    """The head of a family for one kind of model."""
 
     architecture: str
     """The class that transformers has for it."""
@@ -87,7 +87,7 @@ class Family:
 
     def tower(self, config: Mapping[str, Any], kind: str = "language", *, names: Collection[str] = (),
               origin: str) -> Tower:
-        """What a config asks for; `names` are those of the file's tensors."""
+        """The shape that a config describes; `names` are those of the file's tensors."""
         idle, has = IDLE[kind], self.heads[kind].has
         asked = {key: value for key, value in config.items() if key != "tie_word_embeddings" or "tied" not in idle}
         tower = replace(self.keys.tower(self.plain(asked), origin=origin), preset=self.preset)

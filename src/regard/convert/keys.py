@@ -1,6 +1,6 @@
 """The settings of a family, as its config.json spells them: a two-way map between that file and a `Tower`.
 
-What a config asks for and a `Tower` cannot say is refused by its key and value, never passed over: a model that
+If a config asks for something that a `Tower` cannot express, an error names the key and the value: a model that
 computes something else is worse than none.
 """
 

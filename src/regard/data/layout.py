@@ -74,7 +74,7 @@ def _found(paths: Sequence[Path], source: str | None, target: str | None) -> Lay
 
 
 def find_test_pairs(paths: Sequence[Path], *, source: str | None, target: str | None, own: Sides) -> Layout:
-    """What a run is measured on: files of both sides, two parallel ones after each other, the tests of directories.
+    """Data to measure a run on: files of both sides, two parallel ones after each other, the tests of directories.
 
     The run's own sides say which of two files is the source, where these are called so; else it is the first.
     """

@@ -28,7 +28,7 @@ __all__ = ["KEY", "NEW", "is_kept", "keep_lines", "kept_lines", "prepare", "refu
 KEY = "key.json"  # in data/: what it was made from
 NEW = ".data.new"  # where data is prepared, until it is whole
 OLD = ".data.old"  # where older data waits until the new data is in its place
-# What is compared when a run that has begun gets its data anew: other tools' files and the key change with places.
+# The files to compare when a run's data is prepared again: other tools' files and the key change with places.
 SAME = ("data/*.npy", "data/*.jsonl", "data/usual.json", "tokenizer.json", "source_tokenizer.json", "labels.json")
 
 

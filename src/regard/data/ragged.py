@@ -49,7 +49,7 @@ class Ragged(Sequence[NDArray[np.int32]]):
 
     @classmethod
     def load(cls, path: Path, *, least: int, below: int) -> "Ragged":
-        """What `save` wrote, with ids from `least` to just `below`."""
+        """Load the files that `save` wrote; ids must be from `least` to `below` − 1."""
         files = [path.with_name(f"{path.name}.{name}.npy") for name in ("ids", "ends")]
         ids, ends = mapped(files[0], np.int32), mapped(files[1], np.int64)
         if len(ids) and not (least <= ids.min() and ids.max() < below):

@@ -18,7 +18,7 @@ LETTERS = "LMN"  # Unicode's categories of letters, marks and numbers
 
 
 class Words:
-    """What a tokenizer's tokens have to do with words.
+    """The relation between a tokenizer's tokens and words.
 
     >>> from regard.data.tokenizer import train
     >>> tokens = train(["a dogged dog, a cat"] * 9, kind="bpe", vocabulary=270, mask=True)

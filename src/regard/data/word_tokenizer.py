@@ -19,7 +19,7 @@ Words = Sequence[str]
 def plain_words(text: str) -> list[str]:
     """The words between the blanks of a text, and the marks of punctuation around them as words of their own.
 
-    Marks inside a word stay in it, and so does the last full stop of one that has others, and what is marks alone.
+    Marks inside a word stay in it, and so does the last full stop of a word with others; a word of marks stays whole.
 
     >>> plain_words('"Well," said Mr Fox (at 9 a.m.), "who\\'s there?!" ...')
     ['"', 'Well', ',', '"', 'said', 'Mr', 'Fox', '(', 'at', '9', 'a.m.', ')', ',', '"', "who's", 'there', '?', '!', \

@@ -11,7 +11,7 @@ __all__ = ["State", "Steps"]
 
 @runtime_checkable
 class State(Protocol):
-    """What a model keeps between two steps."""
+    """The state of a model between two steps."""
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Row i continues the old row rows[i]; the number of rows may change."""

@@ -31,7 +31,7 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
 
     def read(some: RowBatch) -> None:
         places, tokens = some
-        with torch.no_grad(), lasting(layouts):  # every thread has to be told
+        with torch.no_grad(), lasting(layouts):  # it must be set in every thread
             states = encoder(encoder.embed(tokens), mask=encoder_mask(tokens, pad=pad, window=encoder.window))
             found[places] = pooled(states, tokens != pad, how=pool).float().cpu().numpy()
 

@@ -52,7 +52,7 @@ class Writer:
         return written, follow(steps, written, enough=enough)
 
     def begun(self, prompt: Sequence[int], tokens: Tokenizer) -> Sequence[int]:
-        """What is read of a prompt: all but a single space at its end, which belongs to the token that comes next."""
+        """The part of a prompt to read: all but a single space at its end, which belongs to the next token."""
         if not tokens.decode([list(prompt)])[0].endswith(" "):
             return prompt
         if self.spaces is None:
@@ -72,8 +72,8 @@ class Writer:
 
 @dataclass(frozen=True)
 class Spaces:
-    """How spaces are spelled. Where a word's token has the space before it, a space by itself is a rare thing to read:
-    after `def ` the model would not know how to go on, and after `def` it does."""
+    """How spaces are spelled. If a word's token includes the space before it, a separate space is rare in training:
+    a model continues `def` well, but not `def `."""
 
     alone: int | None
     """The token that is one space."""

@@ -1,7 +1,7 @@
-"""What a beam search does between two steps of its model, in two kernels.
+"""The work of a beam search between two steps of its model, in two kernels.
 
-In the open form, `Search.choose`, it is some sixty launches, which take as long as the model itself. One program finds
-the best tokens of a row; then one weighs those of a sentence's beams against each other and writes down which live on.
+In plain torch (`Search.choose`) it takes some sixty launches, as long as the model itself. One program finds the best
+tokens of a row; then one compares those of a sentence's beams and writes down which ones continue.
 """
 
 import torch

@@ -147,7 +147,7 @@ def _norm(norm: Any, like: Tensor) -> Product:
 
 
 class _CpuLayer:
-    """What a block does, with its parts at hand."""
+    """The computation of a block, with its parts looked up in advance."""
 
     def __init__(self, block: Any, like: Tensor) -> None:
         attention, feed_forward = block.self, block.feed_forward

@@ -44,7 +44,7 @@ class Slots(NamedTuple):
 
 
 def weights_of(layer: nn.Module) -> Weights | None:
-    """What a plain linear layer multiplies with, or a quantized one on a GPU; None: its product is its own affair."""
+    """The weight of a plain linear layer, or of a quantized one on a GPU; None: the layer computes its own product."""
     if hasattr(layer, "whole"):
         return Weights(layer.whole, layer.scales, layer.bias)  # type: ignore[arg-type]
     if getattr(layer, "is_plain", False):

@@ -112,7 +112,7 @@ def _side_by_side(x: Float[Tensor, "rows groups n head"], size: int) -> Float[Te
 
 
 def _of_first(x: Float[Tensor, "sources groups slots head"], size: int) -> Float[Tensor, "sources groups keys head"]:
-    """Beside each key room for those of the siblings, with which nobody's past lies."""
+    """The keys with room next to each for those of its siblings, which no row's past contains."""
     room = x.new_zeros(*x.shape[:3], size, x.shape[3])
     room[:, :, :, 0] = x
     return room.flatten(2, 3)

@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 class Matrices(NamedTuple):
-    """What a step multiplies with."""
+    """The weights of a step."""
 
     asked: Float[Tensor, "width width"]
     """W_a, from the left."""

@@ -1,1 +1,1 @@
-"""What a model attends to: watched while it runs, measured, and drawn."""
+"""The attention of a model: recorded while it runs, measured, and drawn."""

@@ -39,7 +39,7 @@ def layers(model: nn.Module, row: Sequence[int], *, pad: int) -> Float[Tensor, "
 def attention(model: nn.Module, tokens: Tokenizer, rows: Sequence[Sequence[int]], *, only: str | Sequence[str] = "*",
               heads: Sequence[int] | None = None, said: Sequence[Sequence[int]] | None = None,
               segments: Callable[[Tensor], Tensor | None] = lambda read: None) -> list[Record]:
-    """What each token of each row looks at, in every row alone; `said` is what is read at its places, where it differs.
+    """The attention of each token in each row, every row separately; `said` has the labels of rows that differ.
 
     `segments` tells those of a row of ids.
     """

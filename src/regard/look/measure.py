@@ -65,7 +65,7 @@ def rollout(layers: Sequence[Float[np.ndarray, "heads n n"]], *, identity: float
 
 @torch.no_grad()
 def moved(tower: nn.Module, tokens: Tokenizer, word: str, one: str, other: str) -> list[float]:
-    """How alike a word's vectors are in two texts: their cosine on entering the tower, and after each block.
+    """The similarity of a word's vectors in two texts: their cosine on entering the tower, and after each block.
 
     A word that means what its neighbours make of it, as "bank" beside "river" or "street", begins near 1 and moves
     away. The tower is an encoder or a decoder; a word in several pieces is their mean.

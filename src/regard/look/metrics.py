@@ -20,7 +20,7 @@ class ClassificationMetrics:
     logs: Float[np.ndarray, "texts labels"]
     """Log-probabilities of each label."""
     others: Float[np.ndarray, "texts labels"]
-    """The same of all but it: where a text may have several, each is decided by itself."""
+    """The same of all but it: if a text may have several, each is decided separately."""
     wanted: Bool[np.ndarray, "texts labels"]
     several: bool
 

@@ -1,4 +1,4 @@
-"""Record: the attention of one example, with what its rows and columns stand for."""
+"""Record: the attention of one example, with its axes."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -27,7 +27,7 @@ __all__ = ["Decoder", "DecoderState"]
 
 @dataclass
 class DecoderState:
-    """What a decoder keeps between two steps: the caches, the memory, and the position of the next token."""
+    """The state of a decoder between two steps: the caches, the memory, and the position of the next token."""
 
     caches: list[BlockCache]
     plan: DecodePlan

@@ -76,7 +76,7 @@ class ElmoEncoder(Encoder):
 
 
 class Over(nn.Module):
-    """What a task has of its own: vectors of tokens, how it mixes the layers, and one more that reads [x; mix]."""
+    """The task's own layers: token vectors, the mix of the layers, and one more layer that reads [x; mix]."""
 
     def __init__(self, tower: Tower, vocabulary: int) -> None:
         super().__init__()

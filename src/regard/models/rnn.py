@@ -22,7 +22,7 @@ __all__ = ["RecurrentDecoder", "RecurrentState", "Source"]
 
 @dataclass(frozen=True)
 class Source:
-    """What a decoder looks at: the memory, and what its score asks of the memory's states, worked out once."""
+    """The source of a decoder: the memory, and the projected keys of its score, computed once."""
 
     memory: Memory
     projected_keys: Float[Tensor, "sources 1 keys projected"] | None = None
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass
 class RecurrentState:
-    """What a decoder keeps between two steps: its vectors, and what it has read, to go back to where it was."""
+    """The state of a decoder between two steps: its vectors, and the tokens so far, to go back to an earlier step."""
 
     decoder: "RecurrentDecoder"
     vectors: Vectors

@@ -35,8 +35,8 @@ class FixedDecoder(RecurrentDecoder):
             raise UserError("model.recurrent.direction=bilm: two separate models leave no single vector for the "
                             "decoder; take forward, backward or bidirectional, or model.recurrent.context=output")
         if len(self.blocks) != tower.depth:
-            raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer starts from one of the encoder's, of "
-                            f"which there are model.depth={tower.depth}; leave it out")
+            raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer starts from one of the encoder's, and "
+                            f"there are model.depth={tower.depth}; remove it")
 
     def first(self, rows: int, source: Source | None) -> Vectors:
         assert source is not None, "a translator needs a source"

@@ -1,7 +1,7 @@
 """Attend: compare queries with keys, turn the scores into weights, mix the values.
 
 `weights()` is the definition that a reader checks against the paper. `forward()` asks the table of kernels for a faster
-way to the same context. What a query and a key are compared by is a class in `score.py`.
+way to the same context. Scores are classes in `score.py`.
 """
 
 from collections.abc import Sequence

@@ -43,7 +43,7 @@ class Mask:
     """A description of who may look at whom; `dense` turns it into True and False for given positions.
 
     The tensors say something about the token at each *position* of the keys' sequence, so that a cache, a
-    chunk, or one chosen row are resolved alike.
+    chunk, or one chosen row are resolved in the same way.
 
     >>> Mask(causal=True).dense(whole(3, torch.device("cpu")), whole(3, torch.device("cpu")))[0, 0].int()
     tensor([[1, 0, 0],

@@ -29,7 +29,7 @@ class Norm(nn.Module):
         return self.definition(x) if y is None else y
 
     def call(self, x: Tensor) -> NormCall:
-        """What a kernel is asked."""
+        """A call of a norm, for kernels."""
         return NormCall(x, self.weight, self.bias, self.kind, self.epsilon, self.definition)
 
     def definition(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:

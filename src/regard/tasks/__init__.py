@@ -1,4 +1,4 @@
-"""What a model is trained to do: one file per task."""
+"""The tasks that a model can be trained for: one file per task."""
 
 from difflib import get_close_matches
 from importlib import import_module

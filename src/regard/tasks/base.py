@@ -52,7 +52,7 @@ Loss = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says to one input, with the log-probability per token it was chosen by, and its next best.
+    """The answer of a model to one input, with its log-probability per token, and its next best answers.
 
     If it answers each place of the input separately, `choices` has the alternatives there.
     """
@@ -135,7 +135,7 @@ class Task(ABC, Generic[Input, B]):
         """Notes for the person about the data and the answers."""
         return self.data.notes
 
-    # What a task must say.
+    # The methods that every task must define.
 
     @abstractmethod
     def build(self, sizes: Sizes) -> nn.Module:

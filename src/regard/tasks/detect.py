@@ -33,8 +33,8 @@ __all__ = ["Detect", "drawn"]
 
 MARKS = "[[", "]]"  # around what does not belong
 DRAWN = {"cpu": 2**21, "cuda": 2**27}  # logits that are drawn from at once
-TRIED = 100  # tokens among which a word is looked for
-REPLACED = "(another)"  # what the detector believes to have stood there
+TRIED = 100  # tokens to search for a whole word
+REPLACED = "(another)"  # the detector's answer for a replaced word
 
 
 class Filled(NamedTuple):

@@ -47,7 +47,7 @@ def refuse_uncountable(run: Run) -> None:
     total, _ = _counted(run, MIN_SIZES)
     there = available(torch.device("cpu"))
     if there is not None and (size := BLOCK * _blocks(run)) > there:
-        raise Failure(f"{_blamed(run)}: a model of {total:,} parameters in so many blocks that their description takes "
+        raise Failure(f"{_blamed(run)}: a model of {total:,} parameters: describing its blocks takes "
                       f"{size_in_words(size)} of memory, and this machine has {size_in_words(there)} free; take fewer")
 
 

@@ -1,6 +1,6 @@
 """Kernels on meta tensors: what fused kernels hold and do, for tensors that have a shape but no content.
 
-There torch would take them apart, into what no device does, and recurrent ones into every one of their tokens.
+There torch would decompose them into operations that no device runs, and recurrent ones into single tokens.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ __all__ = ["FusedAttention", "read_outlined"]
 
 
 class FusedAttention(torch.autograd.Function):
-    """What a kernel of attention holds: its inputs, and so many bytes beside them."""
+    """The memory of an attention kernel: its inputs, and this many bytes in addition."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, keeps: int) -> Tensor:
@@ -28,7 +28,7 @@ class FusedAttention(torch.autograd.Function):
 
 
 class Reading(torch.autograd.Function):
-    """What a layer of a recurrent cell holds and does.
+    """The memory and the operations of a recurrent layer.
 
     The inputs' product is one for all tokens, and so are those of the weights' gradients; that of the states has to
     wait at each token for the one before. Kept are the states, and what is inside of the cell at each token.

@@ -151,7 +151,7 @@ def _followed(heads: "Sequence[Head]") -> "Iterable[Head]":
 
 
 class Step(NamedTuple):
-    """What a checkpoint's heads were worth."""
+    """The metrics of a checkpoint's heads."""
 
     heads: "dict[Head, Columns]"
     best: list[Best]

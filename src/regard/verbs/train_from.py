@@ -49,7 +49,7 @@ def begun(plain: Run, source: Path, *, tune: str) -> Run:
 
 
 def refuse_another_shape(model: Tower, backbone: Tower, source: Path) -> None:
-    """What a body has learned fits no other shape. Only its depth may be less: the lower blocks are taken."""
+    """A trained backbone fits no other shape. Only its depth may be less: the lower blocks are taken."""
     model, backbone = _derived(model), _derived(backbone)
     names = (*SHAPE, "max_positions") if backbone.positions in ("learned", "fourier") else SHAPE
     for name in names:

@@ -34,7 +34,7 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
         summary += f"; the {len(found.worst):,} with the highest loss are here"
     file = out or folder / f"wrong-{split}.html"
     name = folder.resolve().name
-    html = page(found.worst, title=f"What {name} gets wrong", summary=summary)
+    html = page(found.worst, title=f"The worst mistakes of {name}", summary=summary)
     if out is None:
         with replacing(file) as new:
             new.write(html.encode())

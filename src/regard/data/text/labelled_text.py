@@ -36,7 +36,7 @@ BUILT_IN_EXAMPLES = 100  # built-in examples, among which every label is
 
 @dataclass(frozen=True)
 class LabelBatch(Batch):
-    """What the encoder reads, and the labels it should give."""
+    """The input of the encoder, and the target labels."""
 
     tokens: Int[Tensor, "rows length"]
     targets: Int[Tensor, "rows places"]
@@ -60,7 +60,7 @@ class LabelledText(Dataset[str, LabelBatch]):
 
     @abstractmethod
     def read(self) -> dict[str, Sequence[Sample]]:
-        """The samples of every split, "train" and "val" among them. What a person should know goes to `notes`."""
+        """The samples of every split, "train" and "val" among them. Notes for the user go to `notes`."""
 
     @abstractmethod
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
@@ -128,7 +128,7 @@ class LabelledText(Dataset[str, LabelBatch]):
         return self.ids[split][0].lengths
 
     def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
-        """What is wanted are the labels, with spaces between them."""
+        """The target is the labels, separated by spaces."""
         return [Example(sample.text, " ".join(sample.labels)) for sample in self.of(split)[:limit]]
 
     def of(self, split: str) -> Sequence[Sample]:
@@ -221,7 +221,7 @@ class LabelledText(Dataset[str, LabelBatch]):
 
     @abstractmethod
     def target_places(self, length: int) -> int:
-        """How many targets a row of so many tokens has."""
+        """The number of targets of a row with this many tokens."""
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         return rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)

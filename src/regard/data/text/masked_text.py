@@ -86,7 +86,7 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     @property
     def _room(self) -> int:
-        """Tokens of text in a row, besides its start and its end, and the end of its first half."""
+        """Tokens of text in a row, without its start and its end, and the end of its first half."""
         return self.run.data.max_tokens - (3 if self.run.masking.next_sentence else 2)
 
     @property
@@ -171,7 +171,7 @@ class MaskedText(TokenStream[MaskedBatch]):
                           None if orders is None else torch.from_numpy(orders))
 
     def segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """What comes after the first end is the second."""
+        """The second half comes after the first end."""
         ends = tokens == self.tokens.end
         return ((ends.cumsum(1) - ends.long()) > 0).long()
 
@@ -211,10 +211,10 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     @abstractmethod
     def asked(self, texts: Sequence[str], random: np.random.Generator) -> Example[str] | None:
-        """What is asked of a text of these tokens, and what is wanted; None where nothing can be."""
+        """The input and the target for a text of these tokens; None if nothing can be predicted."""
 
     def added(self, ids: Sequence[int]) -> list[str]:
-        """What each token adds to the text of those before it."""
+        """The text that each token adds to those before it."""
         whole = self.tokens.decode([ids[:count] for count in range(len(ids) + 1)])
         return [after[len(before) :] for before, after in pairwise(whole)]
 

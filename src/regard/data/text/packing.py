@@ -24,7 +24,7 @@ WANTED = 8  # tokens of an example that are to follow
 
 @dataclass(frozen=True)
 class PackedBatch(Batch):
-    """What the decoder reads, and what it should write: the same shifted by one."""
+    """The input and the target of the decoder: the same row shifted by one."""
 
     read: Int[Tensor, "rows length"]
     write: Int[Tensor, "rows length"]
@@ -43,7 +43,7 @@ class PackedText(TokenStream[PackedBatch]):
         return np.full(-(-whole // length), length)
 
     def row_length(self, split: str) -> int:
-        """Of a row; a text that is shorter is one row by itself."""
+        """The length of a row; a shorter text is one shorter row."""
         return min(self.run.data.max_tokens, len(self.ids[split]))
 
     def collate(self, split: str, chosen: BatchSpec) -> PackedBatch:
@@ -91,6 +91,6 @@ class PackedText(TokenStream[PackedBatch]):
         return Example(text, wanted) if is_whole else None
 
     def added(self, before: Sequence[int], new: Sequence[int]) -> str:
-        """What the new tokens add to a text: by themselves, they might lose a space at their beginning."""
+        """The text that new tokens add: decoded separately, they might lose a space at their beginning."""
         text, whole = self.tokens.decode([list(before), [*before, *new]])
         return whole[len(text) :]

@@ -62,7 +62,7 @@ class ParallelCorpus(Dataset[str, ParallelBatch]):
 
     def make_data(self, folder: Path) -> dict[str, Any]:
         if self.run.tokens.file is not None:
-            raise UserError("the prepared data of this run is gone, and its tokens cannot be learned anew without "
+            raise UserError("the prepared data of this run is gone, and its tokens cannot be learned again without "
                             "changing what the model reads; measure it on other data with --data")
         splits, cache = self._read(), folder / "data"
         self.first = self.first or _told(splits["train"][0])  # of the built-in data

@@ -71,5 +71,5 @@ def encoder_mask(tokens: Int[Tensor, "rows length"], *, pad: int, window: int | 
         return Mask() if can_look and bool(real.all()) else Mask(keys=real)
     first = torch.zeros_like(real)
     first[:, 0] = True
-    # That it is one at the most is said here: to count them, a GPU would have to be waited for.
+    # At most one, stated here: counting them would wait for the GPU.
     return Mask(keys=real, globals=first & real, most_globals=1)

@@ -26,7 +26,7 @@ from regard.settings.schema import Run
 
 __all__ = ["BROKEN", "CONTEXT", "IGNORED", "TokenStream"]
 
-LEARN_FROM = 1 << 27  # characters that tokens are learned from, at the most: more text would not give others
+LEARN_FROM = 1 << 27  # characters that tokens are learned from, at most: more text would not give others
 IGNORED = -1  # a target that counts nothing
 CONTEXT = 48  # tokens of an example that are read
 BROKEN = "\ufffd"  # what part of a character is decoded to
@@ -112,7 +112,7 @@ class TokenStream(Dataset[str, B]):
         return [Found(file) for file in self.built_in_files()]
 
     def built_in_files(self) -> list[Path]:
-        """What is read where no data is named; none: `corpus` makes it."""
+        """The default data; None: `corpus` makes it."""
         return []
 
     def corpus(self, found: Sequence[Found]) -> Corpus:

@@ -114,7 +114,7 @@ export function explain(panel, say) {
 
   function ownOutput() {
     if (state.temperature !== 1) return `The temperature is set to ${state.temperature.toFixed(2)}; at 1 the sum is the model's own output.`;
-    return `The model's own output of this head differs from the sum by ${steps.difference.toExponential(1).replace("-", "−")} at the most.`;
+    return `The model's own output of this head differs from the sum by at most ${steps.difference.toExponential(1).replace("-", "−")}.`;
   }
 
   const missing = () => (steps.divisor === 1 ? `There is no step 3: the score ${steps.name} has no √d.` : "");

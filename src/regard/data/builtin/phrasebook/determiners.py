@@ -86,7 +86,7 @@ UNOWNED_CONTEXTS = frozenset(("place", "existing", "absent", "existing asked"))
 def determiners(noun: Noun, context: str, owner: str | None) -> tuple[Determiner, ...]:
     """The possible determiners of the noun, the more likely ones more than once.
 
-    The owner is the subject's: "son" is his or her by it alone, so without an owner there is no "son".
+    The owner is the subject's: only the owner decides between his and her, so without an owner there is no "son".
     """
     mine = [option for name in _owners(owner) for option in OWNERS[name]]
     if noun.of == "name":

@@ -62,8 +62,8 @@ class Rule:
     """A French and an English pattern with the same slots, which are capital letters.
 
     In the English one `there/il/y` is a word that renders "il" and "y"; a word without a mark renders the French
-    word at its own place among the words. `V^` is the operator of the verb in slot V. `kind` is what the rule makes
-    of the sentence; without one, the kind comes from a piece in one of its slots.
+    word at its own place among the words. `V^` is the operator of the verb in slot V. `kind` is the kind of sentence
+    that the rule makes; without one, the kind comes from a piece in one of its slots.
 
     >>> there = Rule("il y a X", "there/il/y is/a X")
     >>> written(there(fixed("du pain", "some bread")))

@@ -13,7 +13,7 @@ __all__ = ["AND", "ASKING", "PRONOUNS", "THIRD", "Agreement", "Subject", "anyone
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Agreement:
-    """What a verb and an adjective take from their subject. There are few, and each exists once."""
+    """The agreement of a verb and an adjective with their subject. There are few, and each exists once."""
 
     pronoun: str
     person: int
