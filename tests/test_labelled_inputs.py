@@ -26,7 +26,7 @@ def trained(*paths: Path, out: Path, settings: tuple[str, ...] = ()) -> tuple[in
 
 # Name of the file, what it holds, and what is said of it; PATH stands for the file's path.
 REFUSED = {
-    "one class": ("train.tsv", "a\tx\nb\tx\n", "PATH: all texts have one label, 'x'; two are the least"),
+    "one class": ("train.tsv", "a\tx\nb\tx\n", "PATH: all texts have one label, 'x'; at least two"),
     "a column too few": ("train.tsv", f"{GOOD}alone\n", "PATH:13: one column instead of two"),
     "a column too many": ("train.csv", "a,b,c\n", "PATH:1: 3 columns instead of two"),
     "no such column": ("train.csv", "text,stars\na,1\n", "PATH:1: no column 'label'"),

@@ -132,7 +132,7 @@ def test_every_directory_with_anything_anywhere_is_read_or_refused(directories: 
     ("bert-classify", "config.json", "type_vocab_size", 0, "type_vocab_size=0: no bert that regard knows has this"),
     ("bert-classify", "config.json", "type_vocab_size", 10**9, "config.json: type_vocab_size=1000000000: too large"),
     ("bert-classify", "config.json", "max_position_embeddings", 10**9, "max_position_embeddings=1000000000: too larg"),
-    ("bert-classify", "model.safetensors", "classifier.bias", TENSORS[0], "the model has 1 labels; two are the least"),
+    ("bert-classify", "model.safetensors", "classifier.bias", TENSORS[0], "the model has 1 labels; at least two"),
     ("llama-language", "config.json", "head_dim", 10**9 * 2, "num_attention_heads=4: too large for its files"),
     ("llama-language", "config.json", "num_hidden_layers", 10**9, "num_hidden_layers=1000000000: its files hold"),
     ("llama-language", "config.json", "vocab_size", 10**9, "config.json: vocab_size=1000000000: too large for its"),

@@ -64,7 +64,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(
 
 
 def test_a_line_that_differs_from_the_header_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"pairs.tsv:3: 2 columns, where the first line has 3"):
+    with pytest.raises(UserError, match=r"pairs.tsv:3: 2 columns, but the first line has 3"):
         read_pairs([table(tmp_path, "id\ten\tfr\n1\ta\tb\nc\td\n")], source="en", target="fr")
     with pytest.raises(UserError, match="only a header, and no pair below it"):
         read_pairs([table(tmp_path, "English\tFrench\n")])

@@ -117,7 +117,7 @@ REFUSED = {
     "only a header": ("a.csv", "text,label\n", "PATH: no labelled text in it"),
     "one column": ("a.tsv", "a\tx\nalone\n", "PATH:2: one column, instead of two: text, a tab, label"),
     "three columns": ("a.csv", "a,x\nb,y,z\n", "PATH:2: 3 columns, instead of two: text, a comma, label"),
-    "fewer than the header": ("a.csv", "id,text,label\n1,a,x\n2,b\n", "PATH:3: 2 columns, where the first line has 3"),
+    "fewer than the header": ("a.csv", "id,text,label\n1,a,x\n2,b\n", "PATH:3: 2 columns, but the first line has 3"),
     "half a header": ("a.tsv", "text\tsentiment\na\tx\n", "PATH:1: no column 'label'; the first line has 'text', "
                                                           "'sentiment'; choose one with --target"),
     "no label": ("a.tsv", "a\tx\nb\t \n", "PATH:2: no label"),
@@ -225,7 +225,7 @@ def test_splits_that_cannot_be_told_are_refused(tmp_path: Path, names: list[str]
 
 def test_a_folder_without_a_test_is_none(tmp_path: Path) -> None:
     fill(tmp_path, train__tsv=FEW)
-    with pytest.raises(UserError, match="no test in it"):
+    with pytest.raises(UserError, match="contains no test"):
         find_tests(tmp_path)
 
 
@@ -251,7 +251,7 @@ def test_of_few_texts_one_is_held_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("files", "message"), [
-    ({"train": "a\tx\nb\tx\n"}, "train.tsv: all texts have one label, 'x'; two are the least"),
+    ({"train": "a\tx\nb\tx\n"}, "train.tsv: all texts have one label, 'x'; at least two"),
     ({"train": "a\tx\nb\ty\n", "test": "c\tx\nd\tz\n"}, "test.tsv:2: unknown label 'z'; the model knows x, y"),
     ({"train": "".join(f"pos\ttext {n}\n" for n in range(20))}, "20 different labels of 20 texts; is the label in"),
 ])

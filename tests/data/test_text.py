@@ -457,7 +457,7 @@ def test_equal_sources_are_held_out_together(tmp_path: Path) -> None:
 
 
 def test_a_single_pair_cannot_be_split(tmp_path: Path) -> None:
-    assert "a single pair" in refusal(write(tmp_path, train_tsv="a\tA\n"))
+    assert "only one pair" in refusal(write(tmp_path, train_tsv="a\tA\n"))
 
 
 def test_lines_that_a_split_shares_with_train_are_counted(tmp_path: Path) -> None:

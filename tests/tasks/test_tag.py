@@ -242,7 +242,7 @@ def test_a_split_of_other_tags_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_of_one_tag_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text("a X\n\nb X\n")
-    with pytest.raises(UserError, match="two are the least"):
+    with pytest.raises(UserError, match="at least two"):
         Tag(tiny(tmp_path)).data.prepare(tmp_path / "run")
 
 

@@ -206,7 +206,7 @@ def test_other_data_may_not_be_taken_for_the_runs_own(writer: Path, tmp_path: Pa
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "val").write_text("the cat")
-    with pytest.raises(UserError, match="--data val: is called like the run's own split; give its whole path"):
+    with pytest.raises(UserError, match="--data val: has the name of the run's own split; give its whole path"):
         main(writer, ["val"], None, "cpu", "float32", None, False, Others([Path("val")]))
 
 

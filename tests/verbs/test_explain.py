@@ -66,7 +66,7 @@ def test_the_table_has_a_line_for_each_word(run: Path, capsys: pytest.CaptureFix
 def test_a_score_that_is_not_divided_says_so() -> None:
     steps = explain(DotAttend((2,)), torch.ones(2), torch.eye(2), torch.eye(2))
     said = table(Explained("", ["a", "b"], steps, None, {}), digits=1)
-    assert "3 divide   by nothing: the score dot has no √d_k" in said
+    assert "3 divide   no division: the score dot has no √d_k" in said
     assert "3 ÷" not in said
 
 

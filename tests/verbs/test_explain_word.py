@@ -98,8 +98,8 @@ def test_the_title_of_the_picture_runs_into_no_label_however_long_the_texts_are(
 @pytest.mark.parametrize(("texts", "word", "says"), [
     (["the bank", "the banks"], "bank", "text 2: has no word 'bank': the banks"),
     (["the bank", "bank"], " ", "text 1: has no word ' '"),
-    (["the bank", "bank"], None, "2 texts: --word says which word of theirs to look at"),
-    (["the bank", "river " * 20 + "bank"], "bank", "text 2: 'bank' stands beyond the first 10 tokens"),
+    (["the bank", "bank"], None, "2 texts: choose a word in all of them with --word"),
+    (["the bank", "river " * 20 + "bank"], "bank", "text 2: 'bank' is not among the first 10 tokens"),
 ])
 def test_what_cannot_be_shown_is_said_in_a_line(run: Path, texts: list[str], word: str | None, says: str) -> None:
     with pytest.raises(UserError) as error:
@@ -117,7 +117,7 @@ def test_a_word_that_gives_no_token_is_named(run: Path, tmp_path: Path) -> None:
     tokens["normalizer"] = {"type": "Sequence", "normalizers": [drop, tokens["normalizer"]]}
     file.write_text(json.dumps(tokens), encoding="utf-8")
     (tmp_path / "run" / "MANIFEST.json").unlink()  # whoever edits a file of a run deletes its digests
-    with pytest.raises(UserError, match=r"text 1: '~~' is no token of the model's"):
+    with pytest.raises(UserError, match=r"text 1: the model has no token for '~~'"):
         main(["a ~~ bank", "~~"], "~~", tmp_path / "run", None, "cpu", False)
 
 

@@ -147,7 +147,7 @@ def test_every_head_is_measured_and_removed(run: Path, predictor: Predictor, cap
             with without(predictor.model, site, row["head"]):
                 after = predictor.task.greedy_answers(predictor.model, examples)
             assert row["changed"] == sum(a != b for a, b in zip(before, after, strict=True))
-    with pytest.raises(UserError, match="follows the error of alignments"):
+    with pytest.raises(UserError, match="needs known word alignments"):
         measure.main(run, None, 6, False, True, None, "cpu", True)
 
 

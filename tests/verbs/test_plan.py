@@ -155,7 +155,7 @@ def test_what_is_proposed_instead_fits(settings: list[str], memory: str, propose
 def test_a_model_that_fits_nowhere_is_said_to() -> None:
     outcome = run(*SETTINGS, *GPU, "--memory", "0.01")
     assert outcome.code == 0
-    assert "does not fit, and" in outcome.out
+    assert "does not fit with any" in outcome.out
 
 
 def test_a_person_gets_a_table_that_says_what_was_assumed() -> None:

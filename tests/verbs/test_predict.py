@@ -230,15 +230,15 @@ def test_a_setting_of_the_search_that_means_nothing_to_a_task_is_refused(task: s
         return str(error.value)
 
     for setting in IDLE[task]:
-        who = "a translation is searched for" if task == "translate" else f"a run of {task} "
-        assert f"search.{setting}: has no effect, as {who}" in refusal(setting)
+        who = "beam search does not sample" if task == "translate" else f"a run of {task} "
+        assert f"search.{setting}: has no effect, because {who}" in refusal(setting)
     for setting in HEEDED[task]:  # with nothing else wrong than that there is no model
         assert "the run has not ended yet" in refusal(setting)
 
 
 def test_of_several_labels_there_is_no_next_best_to_ask_for(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(to_json(load(None, ["task=classify", "data.multi_label=true"]))))
-    with pytest.raises(UserError, match=r"search\.best=3: has no effect, as a run of classify"):
+    with pytest.raises(UserError, match=r"search\.best=3: has no effect, because a run of classify"):
         main(["x"], tmp_path, ["search.best=3"], [], False, "cpu", "float32", None, False)
 
 
@@ -253,7 +253,7 @@ def test_a_translation_is_drawn_or_searched_for_and_what_acts_on_the_other_is_re
     def asked(settings: list[str]) -> None:
         main(["x"], tmp_path, [f"search.{each}" for each in settings], [], False, "cpu", "float32", None, False)
 
-    with pytest.raises(UserError, match=rf"search\.{idle[-1]}: has no effect, as search\.temperature=0\.7 draws"):
+    with pytest.raises(UserError, match=rf"search\.{idle[-1]}: has no effect, because search\.temperature=0\.7"):
         asked(idle)
     with pytest.raises(UserError, match="the run has not ended yet"):
         asked(heeded)
@@ -262,8 +262,8 @@ def test_a_translation_is_drawn_or_searched_for_and_what_acts_on_the_other_is_re
 @pytest.mark.parametrize("setting", ["temperature=0.5", "best=3", "max_tokens=9", "seed=1"])
 def test_beside_a_score_the_settings_of_the_search_are_refused(
         setting: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=rf"search\.{setting}: has no effect, as --score searches for no answer"):
+    with pytest.raises(UserError, match=rf"search\.{setting}: has no effect, because --score searches for no answer"):
         said(run, monkeypatch, "the dog", score=True, overrides=(f"search.{setting}",))
-    with pytest.raises(UserError, match=r"search\.stop=x: has no effect, as --score"):
+    with pytest.raises(UserError, match=r"search\.stop=x: has no effect, because --score"):
         said(run, monkeypatch, "the dog", score=True, stop=("x",))
     assert said(run, monkeypatch, "the dog", score=True, overrides=("search.batch=1",)).getvalue()

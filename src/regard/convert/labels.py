@@ -24,7 +24,7 @@ def read(config: Mapping[str, Any], tensors: Mapping[str, Tensor], kind: str, *,
         raise UserError(f"{origin}: problem_type={shown(problem)}: regard has {ONE} and {SEVERAL}")
     count = next((tensor.numel() for name, tensor in tensors.items() if re.fullmatch(OUTPUT, name)), 0)
     if count < 2:
-        raise UserError(f"{origin}: the model has {count} labels; two are the least")
+        raise UserError(f"{origin}: the model has {count} labels; at least two are needed")
     said = config.get("id2label") or {str(id): f"LABEL_{id}" for id in range(count)}
     names = [said.get(str(id)) for id in range(count)] if isinstance(said, dict) and len(said) == count else []
     if not all(isinstance(name, str) for name in names) or len({*map(str, names)}) != count:

@@ -1,1 +1,1 @@
-"""One file per verb of the command line that is more than a call."""
+"""The verbs of the command line: one file per verb."""

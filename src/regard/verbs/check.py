@@ -1,4 +1,4 @@
-"""`regard check`: what must hold of every model, shown on this one."""
+"""`regard check`: prove properties that must hold for every model on this one."""
 
 import json as jsons
 import math
@@ -42,7 +42,7 @@ def main(run: Path | None, device: str, json: bool, *, verify: bool = True) -> N
 
 
 def line(check: "Check") -> str:
-    """A check, how far off it is, and, where that is too far, what it means and where it is seen."""
+    """A check with its difference and, if that is too large, its meaning and place."""
     told = f" ({check.note})" if check.note else ""
     verdict = f"ok{told}" if check.holds else f"FAILED: {check.otherwise} ({check.place})"
     return f"{check.name:{WIDTH}}{_short(check.difference):>18}{_short(check.tolerance):>10}  {verdict}"

@@ -1,4 +1,4 @@
-"""`regard convert`: other people's models in, ours out."""
+"""`regard convert`: import published models, export our own."""
 
 import json as jsons
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ def main(source: Path, out: Path, tokens: Path | None, data: Sequence[Path], pre
             raise UserError(f"{path}: no such file or folder")
     is_run = (source / "run.json").is_file()
     if is_run and (tokens or data):
-        raise UserError(f"{tokens or data[0]}: {source} is a run directory, which has its own tokens and data")
+        raise UserError(f"{tokens or data[0]}: {source} is a run directory, with its own tokenizer and "
+                            "data; remove the option")
 
     import torch
 

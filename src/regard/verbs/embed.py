@@ -26,7 +26,7 @@ MAX_TEXTS_AT_ONCE = 4_096  # texts: enough to find many of one length, and a few
 
 
 class Sink(Protocol):
-    """Where vectors go, as they come."""
+    """A writer of vectors."""
 
     def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None: ...
 
@@ -44,7 +44,7 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
 
     predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify,
                      input_tokens=input_tokens)
-    width, count = len(predictor.embed([""])[0]), 0  # and a run without vectors says so before a file is there
+    width, count = len(predictor.embed([""])[0]), 0  # a run without vectors fails here, before a file exists
     with _lines(sys.stdout.buffer) if where == STDOUT else _file(place, width) as sink:
         for some in batched(texts_of(inputs), MAX_TEXTS_AT_ONCE):
             sink.write(some, predictor.embed(some))
@@ -57,7 +57,7 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
 
 @contextmanager
 def _file(place: Path, width: int) -> Iterator[Sink]:
-    """A file that gets its name when all is in it."""
+    """A file that gets its name when it is complete."""
     new = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         remove(new)
@@ -87,7 +87,7 @@ def _lines(file: BinaryIO | BufferedIOBase) -> Iterator[Sink]:
 
 @contextmanager
 def _array(file: BinaryIO | BufferedIOBase, width: int) -> Iterator[Sink]:
-    """numpy's file, whose header says how many rows there are: it is written again when they are counted."""
+    """numpy's file. Its header contains the number of rows, so it is written again at the end."""
     import numpy as np
 
     def header(rows: int) -> None:

@@ -42,10 +42,10 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
     names = labels([*pool, *questions])
     if not 1 < len(names) <= MOST_LABELS:
         there = count(len(names), "different label")
-        raise UserError(f"{data}: {there}; two are the least, and {MOST_LABELS} the most")
+        raise UserError(f"{data}: {there}; there must be from 2 to {MOST_LABELS}")
     predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify)
     texts = count(len(questions), "text")
-    print_message(f"asking {folder} for the labels of {texts}: {', '.join(names[:12])}")
+    print_message(f"{folder} predicts the labels of {texts}: {', '.join(names[:12])}")
     found = []
     for number in wanted:
         found.append(with_shots(predictor.compare, questions, pool, shots=number, names=names, seed=seed))
@@ -60,7 +60,7 @@ def main(shots: str, data: Path | None, source: str | None, target: str | None, 
             "shots": [{**asdict(each), "accuracy": each.accuracy, "error": each.error} for each in found],
         }, ensure_ascii=False))
     else:
-        print_result(f"always the commonest label: {most_common:.3f}")
+        print_result(f"always the most frequent label: {most_common:.3f}")
     if plot is not None:
         from regard.look.heatmap import save
         from regard.look.plots.charts import by_shots
@@ -81,7 +81,7 @@ def counts(text: str) -> list[int]:
 
 
 def _read(data: Path, source: str | None, target: str | None) -> "tuple[Sequence[Pair], Sequence[Pair]]":
-    """The texts to ask for and those to show. Where one file holds all, a text is shown all but itself."""
+    """The texts to classify and the examples to show. If one file holds both, a text never sees itself."""
     from regard.data.labelled import Columns, read_file
     from regard.data.splits import find_splits
     from regard.data.text.parallel_files import Pair

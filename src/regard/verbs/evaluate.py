@@ -1,4 +1,4 @@
-"""`regard eval`: how good a trained model is, on its own tests, on other data, and on shifted texts."""
+"""`regard eval`: measure a trained model on its own tests, on other data, and on perturbed texts."""
 
 import json as jsons
 import math
@@ -56,7 +56,8 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
     scores = {split: predictor.evaluate(split, limit=limit) for split in against}
     losses = {split: values.get("loss") for split, values in scores.items()}
     if wrong := next((split for split, loss in losses.items() if isinstance(loss, float) and math.isnan(loss)), None):
-        raise NotFinite(f"{folder}: its loss on {wrong} is not a number: its training went wrong")
+        raise NotFinite(f"{folder}: its loss on {wrong} is not finite; train it again with a lower "
+                        "train.learning_rate")
     if len(scores) > 1 and (others.data or how):
         scores = _with_drops(scores, against)
     wanted, first = list(scores), next(iter(scores.values()))
@@ -80,14 +81,14 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
 
 
 def _asked(predictor: "Predictor", splits: Sequence[str], others: Others, shifts: Sequence[str]) -> dict[str, str]:
-    """The splits to measure, each with the one that its drop is against: a shifted one's own, or else the first."""
+    """The splits to measure, each with its reference for the drop: the unshifted split, or else the first."""
     task = predictor.task
     first = [*splits]
     if not first and not others.data:
         first = [split for split in task.data.splits() if split.startswith("test")] or ["val"]
     more = task.data.add_test_data(others.data, source=others.source, target=others.target) if others.data else []
     if same := set(first).intersection(more):
-        raise UserError(f"--data {min(same)}: is called like the run's own split; give its whole path")
+        raise UserError(f"--data {min(same)}: has the name of the run's own split; give its whole path")
     every = [*first, *more]
     against = dict.fromkeys(every, every[0])
     return against | {task.data.shift(split, how, seed=others.seed): split for split in every for how in shifts}
@@ -102,7 +103,7 @@ def _with_drops(scores: Mapping[str, Mapping[str, Any]], against: Mapping[str, s
 
 def _draw(confusion: "Confusion | None", file: Path, *, title: str, task: str) -> None:
     if confusion is None:
-        raise UserError(f"--plot {file}: draws which label is taken for which; a text has no single one in this run of "
+        raise UserError(f"--plot {file}: draws a confusion matrix, which needs one label per text; this is a run of "
                         f"{task}")
     from regard.look.heatmap import save
     from regard.look.plots.charts import taken_for
@@ -112,7 +113,7 @@ def _draw(confusion: "Confusion | None", file: Path, *, title: str, task: str) -
 
 
 def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quantize: str) -> Iterator[str]:
-    """By how much narrower weights worsen each split, where there is one figure that says it."""
+    """The loss in quality from quantization for each split, if there is one metric for it."""
     for split in splits:
         before, after = scores[split], scores[f"{split} {quantize}"]
         if "perplexity" in before:
@@ -124,7 +125,7 @@ def _costs(scores: Mapping[str, Mapping[str, Any]], splits: Sequence[str], quant
 
 
 def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line for each split; then whole tables; then the signatures, which make the figures citable."""
+    """A line for each split; then tables; then the signatures, for citing the figures."""
     first = next(iter(scores.values()))
     numbers = list(dict.fromkeys(name for values in scores.values() for name, value in values.items()
                                  if isinstance(value, int | float)))
@@ -140,7 +141,7 @@ def table(scores: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _across(tables: Mapping[str, Mapping[str, float]], title: str) -> list[str]:
-    """A line for each thing that some split has, and a column for each split.
+    """A line for each key of any split, and a column for each split.
 
     >>> print(*_across({"val": {"NOUN": 97.5, "VERB": 95.0}, "test": {"NOUN": 100.0}}, "accuracy per tag"), sep="\\n")
     <BLANKLINE>

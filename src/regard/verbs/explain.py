@@ -22,7 +22,7 @@ WHOLE, SHOWN = 3, 2  # up to 3 numbers of a vector are all shown, of more only t
 
 @dataclass(frozen=True)
 class Explained:
-    """The steps, and what they are the steps of."""
+    """The six steps, with their title and axes."""
 
     title: str
     words: Sequence[str]
@@ -40,7 +40,7 @@ def main(text: str | None, example: bool, run: Path | None, site: str | None, he
          json: bool, *, verify: bool = True) -> None:
     if (text is None) != example:
         raise UserError("give a TEXT to explain, or --example" if text is None else
-                        f"{text}: --example takes no text; it is the lecture's own two words")
+                        f"{text}: --example takes no text: it explains the lecture's two words")
     explained = _example() if text is None else _of_run(text, chosen(run), site, head, word, device, verify)
     if json:
         print_result(jsons.dumps(_record(explained), ensure_ascii=False))
@@ -96,7 +96,7 @@ def place(word: str, pieces: Sequence[str]) -> int:
 
 
 def table(explained: Explained, *, digits: int) -> str:
-    """The six steps; a line for each word that is looked at."""
+    """The six steps; a line for each word that the query attends to."""
     steps = explained.steps
     columns = _columns(steps, digits)
     rows = [["", *columns]]
@@ -107,7 +107,7 @@ def table(explained: Explained, *, digits: int) -> str:
         row[1:], widths[1:], strict=True))]).rstrip() for row in rows]
     lines = [explained.title, "", f"1 project  the word asks with q = {_vector(steps.query)}", "", *aligned, ""]
     if steps.divisor == 1:
-        lines.append(f"3 divide   by nothing: the score {steps.score} has no √d_k")
+        lines.append(f"3 divide   no division: the score {steps.score} has no √d_k")
     lines.append(f"6 sum      {_vector(steps.sum)}")
     if explained.difference is not None:
         lines.append(f"           the model's own output of this head differs from it by {explained.difference:.1e}")
@@ -115,7 +115,7 @@ def table(explained: Explained, *, digits: int) -> str:
 
 
 def _columns(steps: "Steps", digits: int) -> dict[str, list[str]]:
-    """A step's heading, and what stands below it for each word. Steps that a model does not take are left out."""
+    """Each step's heading and its column, with a value for each word. Steps that the model lacks are left out."""
     def numbers(values: "Tensor", digits: int = digits) -> list[str]:
         return [f"{value:z.{digits}f}" for value in values.tolist()]
 

@@ -1,4 +1,4 @@
-"""`regard explain --word` with several texts: how the vector of a word moves with its context."""
+"""`regard explain --word` with several texts: how the vector of a word changes with its context."""
 
 import json as jsons
 import re
@@ -20,7 +20,7 @@ __all__ = ["main", "places"]
 def main(texts: Sequence[str], word: str | None, run: Path | None, plot: Path | None, device: str,
          json: bool, *, verify: bool = True) -> None:
     if word is None:
-        raise UserError(f"{len(texts)} texts: --word says which word of theirs to look at")
+        raise UserError(f"{len(texts)} texts: choose a word in all of them with --word")
     for number, text in enumerate(texts, 1):
         _found(word, text, number)  # before a model is read
     if plot is not None:
@@ -60,16 +60,16 @@ def _word(word: str, texts: Sequence[str], folder: Path, device: str, verify: bo
         [row] = rows_of(task.data.tokens, [text], longest=predictor.run.data.max_tokens)
         where = [1 + place for place in places(word, text, task.data.tokens, number=number)]  # after the start
         if not where:
-            raise UserError(f"text {number}: {word!r} is no token of the model's")
+            raise UserError(f"text {number}: the model has no token for {word!r}")
         if where[-1] >= len(row) - 1:
-            raise UserError(f"text {number}: {word!r} stands beyond the first {len(row) - 2} tokens, which are all "
-                            "that is read (data.max_tokens)")
+            raise UserError(f"text {number}: {word!r} is not among the first {len(row) - 2} tokens, and the model "
+                            "reads no more (data.max_tokens)")
         states.append(layers(predictor.model, row, pad=task.data.tokens.pad)[:, where].mean(1).numpy())
     return Word(word, texts, np.stack(states))
 
 
 def places(word: str, text: str, tokens: "Tokenizer", *, number: int = 1) -> list[int]:
-    """Which tokens of a text a word is made of, where it first stands there."""
+    """The tokens of a word's first occurrence in a text."""
     first, last = _found(word, text, number)
     return [place for place, (start, end) in enumerate(tokens.spans(text)) if start < last and end > first]
 

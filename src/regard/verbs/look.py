@@ -1,4 +1,4 @@
-"""`regard look`: what a model attends to while it answers, as one page or in the terminal."""
+"""`regard look`: the attention of a model while it answers, as one page or in the terminal."""
 
 import json as jsons
 import os
@@ -23,7 +23,7 @@ def main(text: str, run: Path | None, output: str | None, only: str, out: Path |
         raise UserError("the text is empty: there is nothing to look at")
     if terminal:
         if unused := "--out" if out is not None else "--json" if json else None:
-            raise UserError(f"{unused}: --terminal prints a picture, and nothing else")
+            raise UserError(f"{unused}: has no effect with --terminal, which only prints a heat map; remove it")
         _print(text, folder, output, only, head, device, verify)
     else:
         _page(text, folder, output, only, head, file, show, verify, device, json)
@@ -42,7 +42,7 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
     with catch_all(predictor.model, only) as caught:
         record = predictor.look(text, output, only=only, heads=None if head is None else [head])
     made = page(record, source=text, output=told if told.choices else None, vectors=vectors(caught, record),
-                about=f"{folder.resolve().name}: answered at full speed, then one watched pass over the answer")
+                about=f"{folder.resolve().name}: answered at full speed; the attention is recorded in one more pass")
     _write(out, made.html)
     for note in (*predictor.task.notes.take(), *(f"left out: {part}" for part in made.left_out)):
         print_message(f"note: {note}")
@@ -76,7 +76,7 @@ def _print(text: str, folder: Path, output: str | None, only: str, head: int | N
 
 
 def _write(path: Path, html: str) -> None:
-    """Whole or not at all: a page that is open in a browser may be loaded again at any moment."""
+    """Write the page atomically: a browser may reload it at any moment."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         remove(new)

@@ -1,4 +1,4 @@
-"""`regard measure`: numbers about every head of a run, what removing it does, and how they came about in training."""
+"""`regard measure`: metrics of every head of a run, the effect of removing it, and their course over training."""
 
 import json as jsons
 import sys
@@ -65,7 +65,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     split = split or next((s for s in predictor.task.data.splits() if s.startswith("test")), "val")
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:
-        raise UserError("--over-training: follows the error of alignments, and the right ones are not known here")
+        raise UserError("--over-training: needs known word alignments, as the built-in phrase book has")
     print_message(f"measuring {folder} on {count(len(test.inputs), 'sentence')} of {split}")
     heads = measured(predictor, test)
     best = bests(predictor, val, heads)
@@ -87,7 +87,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
 
 
 def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
-    """Every head, and the average of each site's heads: its measures and, where it is known, its alignment's error."""
+    """Every head, and the average of each site's heads: its metrics and, if known, its alignment error."""
     from regard.look.alignment import error_rates, mutual
     from regard.look.measure import MEASURES, by_head
 
@@ -102,7 +102,7 @@ def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
 
 
 def bests(predictor: "Predictor", val: Examples, heads: "Mapping[Head, Columns]") -> list[Best]:
-    """The head and the layer average that err the least on the validation set, if the truth is known."""
+    """The head and the layer average with the lowest error on the validation set, if the alignments are known."""
     from regard.look.alignment import MEAN, best, error_rates
 
     if val.gold is None:
@@ -142,7 +142,7 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
 
 
 def _followed(heads: "Sequence[Head]") -> "Iterable[Head]":
-    """One after the other, on a terminal with a bar that says how far it is."""
+    """The heads one after the other, with a progress bar on a terminal."""
     if not is_terminal(sys.stderr):
         return heads
     from rich.progress import track
@@ -158,7 +158,7 @@ class Step(NamedTuple):
 
 
 def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Examples) -> Iterator[tuple[int, Step]]:
-    """The same for each checkpoint that was kept, the oldest first. The model ends with the weights of the newest."""
+    """The same for each kept checkpoint, the oldest first. The model ends with the weights of the newest."""
     from regard.checkpoint import Checkpoint, load_weights
 
     kept = Checkpoint.all(folder)[::-1]
@@ -219,7 +219,7 @@ def _figure(name: str, value: float | None) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Words stand on the left, figures on the right."""
+    """Words are aligned left, figures right."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     are_words = [column[-1][:1].isalpha() and column[0] != "head" for column in columns]

@@ -1,4 +1,4 @@
-"""`regard plan`: what a run will need, before it starts."""
+"""`regard plan`: estimate a run before it starts."""
 
 import json as jsons
 import math
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options
 
 __all__ = ["main", "work"]
 
-DEFAULT_GPU = "h200"  # which one several are, where there is none to look at
+DEFAULT_GPU = "h200"  # for --gpus on a machine without a GPU
 PATIENCE = 20.0  # seconds: a step that would take longer is computed
 PETAFLOP_DAY = 1e15 * 86_400  # operations
 MOST_GPUS = 1024  # where the search for something that fits ends
@@ -52,7 +52,7 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
 
 @dataclass(frozen=True)
 class Place:
-    """Where the run is to be: devices of this machine, or GPUs known by their data sheet."""
+    """The devices of the run: those of this machine, or GPUs from a data sheet."""
 
     device: "torch.device"
     here: bool
@@ -77,18 +77,18 @@ def _place(run: Run, gpus: int, on: str | None, memory: float | None) -> Place:
         there = MACHINES[on].memory if given is None else given
         return Place(torch.device("cuda"), False, MACHINES[on], on.upper(), there, gpus)
     if run.device == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device=cuda: not available here; --on {DEFAULT_GPU} plans for one that is elsewhere")
+        raise UserError(f"device=cuda: not available here; plan for another GPU, as in --on {DEFAULT_GPU}")
     device = choose_device(run.device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else device.type
     machine = next((MACHINES[word] for word in re.findall(r"\w+", name.lower()) if word in MACHINES), None)
     found = available(device) if given is None else given
     if found is None:
-        raise UserError("how much memory this machine has cannot be found out; say it with --memory GIB")
+        raise UserError("the memory of this machine is unknown; give it with --memory GIB")
     return Place(device, True, machine, name, found, gpus)
 
 
 class Planned:
-    """A run, what is known of it, and what would fit where it does not."""
+    """A run, its estimate, and the nearest settings that fit if it does not."""
 
     def __init__(self, run: Run, dry_run: "DryRun", place: Place) -> None:
         from regard.training.estimate import precision_of
@@ -106,7 +106,7 @@ class Planned:
                         precision=self.precision, gpus=gpus, shapes=dry_run.shapes)
 
     def about(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
+        """Everything, for JSON."""
         from regard.training.update import is_compiled
 
         found, rows, length = self.estimate, *self.dry_run.shape
@@ -131,7 +131,7 @@ class Planned:
                 f"{self.dry_run.shape[1]} tokens an example (--length)"]
 
     def seconds(self) -> tuple[float, str]:
-        """Of a step, and whether they were measured."""
+        """Seconds of a step, and whether they were measured."""
         from regard.training.dry_run import measure, speed
         from regard.training.estimate import bytes_sent, seconds
 
@@ -143,7 +143,7 @@ class Planned:
         guess = found.traced.operations * how.accumulate / speed(place.device, self.precision)
         if guess > PATIENCE or not self.fits:
             return guess, "computed"
-        print_message("a few steps, to see how long they take …")
+        print_message("timing a few steps …")
         step = median(measure(self.dry_run, self.run, device=place.device, precision=self.precision,
                               processes=place.gpus))
         if place.machine is not None:  # one GPU was measured; the others are heard meanwhile
@@ -207,7 +207,7 @@ def _table(about: dict[str, Any]) -> str:
     lines += [f"{'available':<16}{size_in_words(memory['available']):>16}"]
     if not about["fits"]:
         lines += [f"does not fit; {about['instead']} would" if about["instead"] else
-                  "does not fit, and no other way of training it here would: a smaller model, or more GPUs"]
+                  "does not fit with any of these settings; take a smaller model, or more GPUs"]
     lines += ["", f"{'a step':<16}{_duration(time['step']):>16}  ({time['how']})",
               count(about["steps"], "step").ljust(16) + f"{_duration(time['run']):>16}  (without evaluations)"]
     work = about["work"]

@@ -1,4 +1,4 @@
-"""`regard predict`: answers, one line for each input; a single text that goes on streams as it is written.
+"""`regard predict`: answers, one line for each input; the continuation of a single text streams.
 
 Several that go on stand below each other as they are, where a person reads them.
 """
@@ -76,7 +76,7 @@ def _refuse_idle(run: Run, overrides: Sequence[str], score: bool) -> None:
     for text in overrides:
         if text.partition("=")[0].strip().removeprefix("search.") not in heeded:
             why = "--score searches for no answer" if score else traits.why_idle(run)
-            raise UserError(f"{text}: has no effect, as {why}; leave it out")
+            raise UserError(f"{text}: has no effect, because {why}; remove it")
 
 
 @contextmanager
@@ -91,9 +91,9 @@ def _within_memory(search: Search) -> Iterator[None]:
 
 
 def check_stdin(inputs: Sequence[str]) -> None:
-    """Refuse a closed stdin where texts are to come from it."""
+    """Refuse a closed stdin if texts should come from it."""
     if sys.stdin is None and (not inputs or ALL_OF_STDIN in inputs):
-        raise UserError("stdin is closed, and no text is given: give one as an argument, or a file by < FILE")
+        raise UserError("stdin is closed and there is no text: give one as an argument, or a file with < FILE")
 
 
 def texts_of(inputs: Sequence[str]) -> Iterator[str]:
@@ -109,12 +109,12 @@ def texts_of(inputs: Sequence[str]) -> Iterator[str]:
                 print_message(f"note: {text} is read as a text, although it is the name of a file; to read the file, "
                               f"put < before it: < {shlex.quote(text)}")
             yield text
-        elif whole := "".join(read_text(sys.stdin.buffer, "stdin")):  # where nothing comes, nothing is asked
+        elif whole := "".join(read_text(sys.stdin.buffer, "stdin")):  # empty stdin: no input
             yield checked_length(whole, "stdin")
 
 
 def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
-    """As it is, each piece at once: to a person, or through a pipe to a program that reads along."""
+    """Print each piece at once, unchanged: to a terminal or a pipe."""
     for _, piece in predictor.stream(text, **search):
         print_result(piece, end="", flush=True)
     print_result("")
@@ -134,7 +134,7 @@ def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any]
 
 
 def _show(text: str | None, answers: "Sequence[Answer]") -> None:
-    """Texts as they are, each with a line above that tells it from the others: the end of its input, its number."""
+    """Print texts unchanged, each below a line with the end of its input and its number."""
     headings = [] if text is None else [_line(text)[-SHOWN:]]
     for number, answer in enumerate(answers, 1):
         numbers = [f"{number} of {len(answers)}"] if len(answers) > 1 else []
@@ -169,7 +169,7 @@ def _weighed(choices: "Sequence[Choice]") -> Iterator[str]:
 
 
 def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:
-    """For each text the sum of its tokens' log-probabilities, and the bits per byte that they come to."""
+    """For each text, the sum of its tokens' log-probabilities and the bits per byte."""
     for text, found in zip(texts, predictor.likelihoods(texts), strict=True):
         if json:
             print_result(jsons.dumps({"input": text, "log_probability": found.total,
@@ -179,7 +179,7 @@ def _score(predictor: "Predictor", texts: Sequence[str], json: bool) -> None:
 
 
 def _line(text: str) -> str:
-    """On one line and in one column, as the output is; --json gives the text as it is."""
+    """The text on one line and in one column, for the table; --json prints it unchanged."""
     return re.sub(r"[\t\n\r]", " ", text)
 
 

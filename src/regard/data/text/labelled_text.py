@@ -167,7 +167,7 @@ class LabelledText(Dataset[str, LabelBatch]):
         self.labels = self.labels or sorted(known)  # what was trained elsewhere has an order of its own
         if len(known) < 2:
             there = f"{count(len(known), 'different label')} ({', '.join(known) or 'none'})"
-            raise UserError(f"train: {there}; two are the least")
+            raise UserError(f"train: {there}; at least two are needed")
         for split, samples in splits.items():
             for number, sample in enumerate(samples, 1):
                 if unknown := [label for label in sample.labels if label not in known]:

@@ -50,4 +50,4 @@ class Traits:
     search: Callable[[Run], Collection[str]] = ONLY_BATCH
     """The settings of the search that act in a run."""
     why_idle: Callable[[Run], str] = lambda run: f"a run of {run.task} has nothing to search for"
-    """Why the others do not."""
+    """The reason why the other settings have no effect."""

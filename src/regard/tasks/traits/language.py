@@ -33,4 +33,4 @@ def search(run: Run) -> Collection[str]:
 TRAITS = Traits(
     name="language", code="regard.tasks.language:Language", defaults=defaults, built_in="python",
     decoder_only=True, reads_any_length=True, writes_unprompted=True, head="language", search=search,
-    why_idle=lambda run: "a run of language draws its answers, and keeps no beam")
+    why_idle=lambda run: "a run of language samples its answers, without a beam")

@@ -27,8 +27,8 @@ def search(run: Run) -> Collection[str]:
 
 def why_idle(run: Run) -> str:
     if run.search.temperature is None:
-        return "a translation is searched for, not drawn; set a temperature too"
-    return (f"search.temperature={run.search.temperature:g} draws each translation, and keeps no beam; set "
+        return "beam search does not sample; also set search.temperature"
+    return (f"search.temperature={run.search.temperature:g} samples each translation, without a beam; set "
             "search.temperature=none to search")
 
 
