@@ -1,7 +1,7 @@
-"""What kernels are asked: the arguments of a definition, as one value.
+"""Calls of kernels: the arguments of a definition, as one value.
 
-`facts` is all that the `serves` of any kernel for a CPU looks at, as a hashable value. None: it looks at numbers that
-change from call to call. A kernel that looks at more adds it there.
+`facts` contains everything that the `serves` of any CPU kernel reads, as a hashable value; None if it reads numbers
+that change from call to call. A kernel that reads more must add it there.
 """
 
 from collections.abc import Callable, Hashable

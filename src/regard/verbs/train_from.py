@@ -11,7 +11,7 @@ from regard.tasks.traits import traits_of
 
 __all__ = ["begun", "refuse_another_shape"]
 
-# What decides the weights of a body, or how they are read.
+# Settings that determine the weights of a backbone, or their meaning.
 SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv_heads", "head_widths", "head_width",
          "ffn_width", "activation", "norm", "norm_place", "bias", "score", "positions", "position_width", "qk_norm",
          "global_projections", "embedding.width", "embedding.norm", "embedding.scaled", "embedding.segments", "tied")
