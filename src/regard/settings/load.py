@@ -175,7 +175,7 @@ def valid(path: str, value: Any) -> Any:
     return checked(SETTINGS[path], value) if path in SETTINGS else value
 
 
-# From what was given to a run.
+# From the given settings to a run.
 
 
 def assembled(given: Mapping[str, Any], base: Run) -> Run:

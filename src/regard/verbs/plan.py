@@ -155,7 +155,7 @@ class Planned:
         for family in self._others():
             if family and self._would_fit(*family[-1]):  # the last needs the least
                 how, gpus = next(one for one in family if self._would_fit(*one))
-                changed = [f"--set train.{name}={str(value).lower()}" for name, value in asdict(how).items()
+                changed = [f"--set train.{name}={str(value).lower()}" for name, value in vars(how).items()
                            if value != getattr(self.run.train, name)]
                 return " ".join([*changed, *[f"--gpus {gpus}"] * (gpus != self.place.gpus)])
         return None
