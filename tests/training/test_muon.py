@@ -200,7 +200,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits() -> None:
     _restore(restored.optimizer, saved, World())
     for step, batch in enumerate(BATCHES[3:], start=3):
         update(batch, step)
-        restored(batch.data, step)
+        restored(batch, step)
     assert_equal(everything(again, restored), everything(model, update))
 
 

@@ -61,7 +61,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("task", "how"), [
-    ("translate", {}), ("language", {}), ("classify", {"start": "there", "tune": "lora", "freeze_layers": 1})])
+    ("translate", {}), ("language", {}), ("classify", {"init_from": "there", "trainable": "lora", "freeze_layers": 1})])
 def test_a_model_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
         task: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """By one process, which holds all the pieces; what several do is in tests/reliability."""

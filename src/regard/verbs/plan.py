@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import UserError, count
 from regard.settings.schema import Run, Train
+from regard.settings.setting import SETTINGS, of, written
 from regard.stdio import print_message, print_result
 from regard.verbs.train import settled
 
@@ -155,8 +156,9 @@ class Planned:
         for family in self._others():
             if family and self._would_fit(*family[-1]):  # the last needs the least
                 how, gpus = next(one for one in family if self._would_fit(*one))
-                changed = [f"--set train.{name}={str(value).lower()}" for name, value in vars(how).items()
-                           if value != getattr(self.run.train, name)]
+                other = replace(self.run, train=how)
+                changed = [f"--set {path}={written(of(other, path))}" for path in SETTINGS
+                           if of(other, path) != of(self.run, path)]
                 return " ".join([*changed, *[f"--gpus {gpus}"] * (gpus != self.place.gpus)])
         return None
 
