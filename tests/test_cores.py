@@ -34,7 +34,7 @@ def test_there_are_as_many_threads_as_free_cores(most: int, cores: int, busy: fl
     assert threads_for(most, cores=cores, others=busy, quota=INF) == expected
 
 
-@pytest.mark.parametrize(("cores", "busy"), [(2, 1), (2, 6), (8, 4), (8, 30)])
+@pytest.mark.parametrize(("cores", "busy"), [(2, 0.6), (2, 1), (2, 6), (8, 3.6), (8, 4), (8, 30)])
 def test_with_half_of_the_cores_busy_or_more_there_are_as_many_threads_as_cores(cores: int, busy: float) -> None:
     assert threads_for(cores, cores=cores, others=busy, quota=INF) == cores
 

@@ -48,8 +48,8 @@ def threads_for(most: int, *, cores: int, others: float, quota: float) -> int:
     >>> threads_for(64, cores=64, others=30, quota=1.5), threads_for(2, cores=16, others=1, quota=16)
     (2, 2)
     """
-    free = cores - others
-    return max(1, min(most, int(min(free if free > cores / 2 else cores, quota) + 0.5)))
+    free = int(cores - others + 0.5)
+    return max(1, min(most, free if free > cores / 2 else cores, int(min(quota, cores) + 0.5)))
 
 
 def quota(membership: Path, root: Path) -> float:
