@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "an array": ("train.jsonl", f'{GOOD_JSON}["a", "b"]\n', "PATH:2: an array instead of an object"),
     "a missing key": ("train.jsonl", f'{GOOD_JSON}{{"source": "a"}}\n', "PATH:2: no key 'target'"),
     "a number for a text": ("train.jsonl", '{"source": 7, "target": "b"}\n', "PATH:1: 'source' is a number"),
-    "a key twice": ("train.jsonl", '{"source": "a", "target": "b", "source": "c"}', "PATH:1: the key 'source' stands"),
+    "a key twice": ("train.jsonl", '{"source": "a", "target": "b", "source": "c"}', "PATH:1: the key 'source'"),
     "NaN": ("train.jsonl", '{"source": "a", "target": "b", "x": NaN}\n', "PATH:1: NaN is not JSON"),
     "a lone surrogate": ("train.jsonl", '{"source": "\\ud800", "target": "b"}\n', "PATH:1: 'source' contains the lone"),
     "a single pair": ("train.tsv", GOOD, "PATH: only one pair; at least two are needed"),

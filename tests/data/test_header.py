@@ -148,7 +148,7 @@ def test_names_of_a_text_and_its_label_are_no_example(tmp_path: Path, ending: st
 @pytest.mark.parametrize(("task", "options", "files", "sentence"), [
     ("language", ["data.source=Klingon"], {"a.txt": "some text\n" * 9}, "--source Klingon: names the key of the text"),
     ("mask", ["data.target=en"], {"a.txt": "some text\n" * 9}, "--target en: raw text has no second side"),
-    ("tag", ["data.source=en"], {"train.tsv": "the\tDET\n\ncat\tNOUN\n"}, "--source en: the words have a place")])
+    ("tag", ["data.source=en"], {"train.tsv": "the\tDET\n\ncat\tNOUN\n"}, "--source en: has no effect on tag")])
 def test_a_name_that_nothing_is_called_is_refused(tmp_path: Path, task: str, options: list[str],
                                                   files: dict[str, str], sentence: str) -> None:
     for name, content in files.items():

@@ -115,8 +115,8 @@ REFUSED = {
     "empty": ("a.tsv", "", "PATH: no labelled text in it"),
     "only blank lines": ("a.tsv", " \n\n\t\n", "PATH: no labelled text in it"),
     "only a header": ("a.csv", "text,label\n", "PATH: no labelled text in it"),
-    "one column": ("a.tsv", "a\tx\nalone\n", "PATH:2: one column, instead of two: text, a tab, label"),
-    "three columns": ("a.csv", "a,x\nb,y,z\n", "PATH:2: 3 columns, instead of two: text, a comma, label"),
+    "one column": ("a.tsv", "a\tx\nalone\n", "PATH:2: one column instead of two: text, a tab, label"),
+    "three columns": ("a.csv", "a,x\nb,y,z\n", "PATH:2: 3 columns instead of two: text, a comma, label"),
     "fewer than the header": ("a.csv", "id,text,label\n1,a,x\n2,b\n", "PATH:3: 2 columns, but the first line has 3"),
     "half a header": ("a.tsv", "text\tsentiment\na\tx\n", "PATH:1: no column 'label'; the first line has 'text', "
                                                           "'sentiment'; choose one with --target"),

@@ -225,7 +225,7 @@ def test_a_look_has_one_choice_among_the_labels(kind: str, request: pytest.Fixtu
     assert choice.best[0][0] == "red"
     assert predictor.choices("red things number 3", "blue").choices[0].probability < 0.5 < choice.probability
     assert predictor.look("red things").axes["encoder.blocks.0.self"].sources[0] == "<s>"
-    with pytest.raises(UserError, match="'pink': no such label; there are blue, green, red"):
+    with pytest.raises(UserError, match="'pink': no such label; the labels are blue, green, red"):
         predictor.choices("red things", "pink")
 
 

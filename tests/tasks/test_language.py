@@ -286,7 +286,7 @@ def test_learned_positions_bound_the_prompt_and_the_text(data: Path, tmp_path: P
     (answer,) = task.predict(model, ["the cat sat " * 20], search=greedy)
     assert len(task.data.tokens.encode([answer.text])[0]) <= 2
     assert "cut to its last 16" in task.notes[-2]
-    assert task.notes[-1] == "answers that end where the learned positions do: 1 (model.max_positions=16)"
+    assert task.notes[-1] == "answers that were cut at the last learned position: 1 (model.max_positions=16)"
     assert len(task._written(model, [[1, 5, 6]], greedy)[0].tokens) <= 14
     said = len(task.notes)
     task.predict(model, ["the cat"], search=replace(greedy, max_tokens=3))

@@ -178,7 +178,7 @@ def test_other_tags_can_be_asked_about(ready: tuple[Tag, Tagger]) -> None:
     [told] = task.choices(model, ["the walk"], ["NOUN VERB"])
     assert told.text == "the/NOUN walk/VERB"
     assert dict(own.choices[1].best)["VERB"] == told.choices[1].probability
-    with pytest.raises(UserError, match="NUON: no such tag; there are ADV, DET, NOUN, VERB"):
+    with pytest.raises(UserError, match="NUON: no such tag; the tags are ADV, DET, NOUN, VERB"):
         task.choices(model, ["the walk"], ["DET NUON"])
 
 
@@ -236,7 +236,7 @@ def test_a_tag_that_train_has_not_counts_as_wrong_and_is_noted(ready: tuple[Tag,
 def test_a_split_of_other_tags_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text(written(range(9)))
     (tmp_path / "test.conll").write_text("dog NN\n")
-    with pytest.raises(UserError, match="test: train has none of its tags, such as NN; are they of one column"):
+    with pytest.raises(UserError, match="test: train has none of its tags, such as NN; are they from the same"):
         Tag(tiny(tmp_path)).data.prepare(tmp_path / "run")
 
 

@@ -129,7 +129,7 @@ def test_a_loss_that_is_no_number_is_a_failure_and_no_score(run: Path, tmp_path:
     weights = load_file(broken / "model.safetensors")
     save_file({name: torch.full_like(tensor, math.nan) for name, tensor in weights.items()},
               broken / "model.safetensors")
-    with pytest.raises(NotFinite, match="its loss on val is not a number"):
+    with pytest.raises(NotFinite, match="its loss on val is not finite"):
         evaluate.main(broken, [], 1, "cpu", "float32", None, True, verify=False)
     with pytest.raises(Failure, match="checks failed"):
         check.main(broken, "cpu", True, verify=False)

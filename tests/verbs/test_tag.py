@@ -107,14 +107,14 @@ def test_a_column_is_chosen_by_its_name(run: Path, tmp_path: Path) -> None:
 
 def test_a_tag_that_train_has_not_is_noted(run: Path) -> None:
     notes = json.loads((run / "data/key.json").read_text())["notes"]
-    assert "1 of 3 words of test has a tag that train has not, such as INTJ: counted as wrong" in notes
+    assert "1 of 3 words of test has a tag that is not in train, such as INTJ: counted as wrong" in notes
 
 
 REFUSED = {
     "empty": ("", "PATH: the file is empty"),
     "columns missing": (GO + "1\tdog\tNOUN\n", "PATH:7: 3 columns, where CoNLL-U has ten with tabs between them"),
     "ids out of order": (row(2, "dog", "NOUN"), "PATH:1: the word's id is '2' instead of 1"),
-    "one tag": (row(1, "dog", "NOUN") + "\n" + row(1, "cat", "NOUN"), "train: 1 different label (NOUN); two are"),
+    "one tag": (row(1, "dog", "NOUN") + "\n" + row(1, "cat", "NOUN"), "train: 1 different label (NOUN); at least two"),
     "NUL": (row(1, "d\0g", "NOUN"), "PATH:1: NUL byte"),
 }
 

@@ -153,10 +153,10 @@ def _table(rows: Iterator[tuple[int, list[str]]], path: Path, columns: Columns, 
             continue
         if len(cells) != (2 if header is None else len(header)):
             count = "one column" if len(cells) == 1 else f"{len(cells)} columns"
-            wanted = (f"but the first line has {len(header)}" if header is not None else
-                      f"instead of two: text, {between}, label; or name the columns in the first line, and choose two "
+            wanted = (f", but the first line has {len(header)}" if header is not None else
+                      f" instead of two: text, {between}, label; or name the columns in the first line, and choose two "
                       "with --source and --target")
-            raise UserError(f"{path}:{number}: {count}, {wanted}")
+            raise UserError(f"{path}:{number}: {count}{wanted}")
         found.append((number, cells[text], _labels(cells[label], f"{path}:{number}", columns)))
     return _without_names(found, path, between) if header is None else (found, ())
 

@@ -42,7 +42,7 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
         for batch in batches:
             read(batch)
     if not np.isfinite(found).all():
-        raise NotFinite("the model's states are not numbers: its training went wrong")
+        raise NotFinite("the model's states are not finite; train it again")
     return found / np.linalg.norm(found, axis=1, keepdims=True).clip(min=SMALLEST) if normalize else found
 
 

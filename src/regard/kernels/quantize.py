@@ -35,7 +35,7 @@ def quantize(model: nn.Module, kind: str) -> None:
     if device != "cpu" and (device, kind) != ("cuda", "int8"):
         raise UserError(f"quantize={kind}: such weights are for the CPU; choose device=cpu")
     if not all(parameter.isfinite().all() for parameter in model.parameters()):  # rounded, they might look like others
-        raise NotFinite(f"quantize={kind}: the model's weights are not all numbers: its training went wrong")
+        raise NotFinite(f"quantize={kind}: the model's weights are not all finite; train it again")
     if device == "cuda":
         _replace(model, ScaledLinear)
         return

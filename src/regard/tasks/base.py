@@ -1,4 +1,4 @@
-"""Task: what a model is trained to do, asked by every verb in the same few questions."""
+"""Task: the interface between the verbs and everything that a model can be trained for."""
 
 import math
 from abc import ABC, abstractmethod
@@ -68,7 +68,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How likely a model finds a text: the log-probability of each of its tokens after those before it."""
+    """The log-probability of each token of a text, given the tokens before it."""
 
     tokens: tuple[str, ...]
     log_probabilities: tuple[float, ...]
@@ -86,31 +86,31 @@ class Likelihood:
 class Task(ABC, Generic[Input, B]):
     """One job, for one run: its data, the model, the loss, the answers, and the axes of its attention.
 
-    The verbs know no task by its name: they ask these questions. A task has its `data` and its reader of `inputs`, and
-    answers `build`, `loss`, `predict`, `score`, `batches`, `axes` and `probe`. All else has a default, which a task
-    replaces where it can do more.
+    The verbs know no task by its name: they only call these methods. A task has its `data` and its reader of `inputs`,
+    and defines `build`, `loss`, `predict`, `score`, `batches`, `axes` and `probe`. All other methods have a default,
+    which a task overrides if it can do more.
 
-    Several threads may ask one task at once. `search` says how answers are searched for; absent, the run does. It is an
-    argument and never kept, so that no call sees the settings of another.
+    Several threads may use one task at once. `search` holds the settings of the search; absent, the run's. It is an
+    argument and never stored, so that no call sees the settings of another.
     """
 
     data: Dataset[Input, B]
     inputs: Reader[Input]
 
     focus = "*"
-    """The attentions by which an output looks at its input, as `look` names them with `only`."""
+    """The attentions from an output to its input, as a pattern for `only` of `look`."""
 
     counted = "tokens"
     """The unit that its loss counts."""
 
     acting = "*"
-    """The attentions that act when it answers: another may only have taught the model."""
+    """The attentions that are used for answers: others may only be used in training."""
 
     streams = False
-    """Whether its answers are texts that go on from their input, to be shown as they are written."""
+    """Whether its answers continue their input, and are streamed."""
 
     encoder_only = False
-    """Whether its model is an encoder, which may have more than the encoder of a translator."""
+    """Whether its model is an encoder, which may have more parts than the encoder of a translator."""
 
     def __init__(self, run: Run) -> None:
         if not self.encoder_only:
@@ -120,7 +120,7 @@ class Task(ABC, Generic[Input, B]):
                             "trains none; remove it")
         if run.model.positions == "learned" and run.model.max_positions < run.data.max_tokens:
             raise UserError(f"model.max_positions={run.model.max_positions}: a learned table of positions must reach "
-                            f"data.max_tokens={run.data.max_tokens}; raise the one or lower the other")
+                            f"data.max_tokens={run.data.max_tokens}; raise the first or lower the second")
 
     @property
     def run(self) -> Run:
@@ -132,7 +132,7 @@ class Task(ABC, Generic[Input, B]):
 
     @property
     def notes(self) -> Notes:
-        """Notes for the person about the data and the answers."""
+        """Notes for the user about the data and the answers."""
         return self.data.notes
 
     # The methods that every task must define.
@@ -151,11 +151,11 @@ class Task(ABC, Generic[Input, B]):
     @abstractmethod
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
-        """How well the model answers the (first `limit`) examples of a split."""
+        """The scores of the model on the (first `limit`) examples of a split."""
 
     @abstractmethod
     def batches(self, inputs: Sequence[Input], outputs: Sequence[str]) -> Iterator[B]:
-        """Inputs with the outputs to give to them, in batches of like lengths. They count the tokens of the outputs."""
+        """Inputs with given outputs, in batches of similar lengths. They count the tokens of the outputs."""
 
     @abstractmethod
     def probe(self, model: nn.Module) -> Probe:
@@ -169,17 +169,17 @@ class Task(ABC, Generic[Input, B]):
         return [answer.text for answer in self.predict(model, [one.input for one in examples], search=search)]
 
     def matches_greedy(self, model: nn.Module, batch: B) -> Bool[Tensor, "rows places"]:
-        """Which tokens of the outputs are those that a greedy search takes there. False where there is no output."""
-        raise UserError(f"a run of {self.run.task} cannot tell which of its answers change")
+        """Which tokens of the outputs equal those of a greedy search. False where there is no output."""
+        raise UserError(f"a run of {self.run.task} cannot compare its answers with greedy ones")
 
     def output_rows(self, batch: B, rows: int) -> Sequence[int]:
-        """Which of the rows of a record are about the output of one example: all, where a model only reads."""
+        """The rows of a record that belong to the output of one example: all if a model only reads."""
         return range(rows)
 
     def axes(self, batch: B, seen: Seen) -> list[Mapping[str, AxisPair]]:
         """The axes of each attention, for each row of a batch, without its padding.
 
-        Here they are numbers of places. A task whose `look` names tokens has no need of it.
+        By default they are numbers of places. A task whose `look` names tokens does not need it.
         """
         def numbered(site: str) -> AxisPair:
             targets, sources = (tuple(map(str, range(size))) for size in seen[site].shape[2:])
@@ -194,7 +194,7 @@ class Task(ABC, Generic[Input, B]):
              search: Search | None = None) -> list[Record]:
         """The attention of the model for these outputs, or without any for its own answers.
 
-        The answers are found at full speed; then one watched pass over them gives the weights.
+        The answers are computed at full speed; then one more pass over them records the weights.
         """
         if outputs is None:
             outputs = [answer.text for answer in self.predict(model, inputs, search=search)]
@@ -208,26 +208,26 @@ class Task(ABC, Generic[Input, B]):
 
     def choices(self, model: nn.Module, inputs: Sequence[Input], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
-        """These outputs, or without any the model's own answers, with the likeliest tokens at each place of them."""
+        """These outputs, or without any the model's own answers, with the most likely tokens at each place."""
         told = outputs or [answer.text for answer in self.predict(model, inputs, search=search)]
         return [Output(text, ()) for text in told]
 
     def stream(self, model: nn.Module, given: Input, *, search: Search | None = None) -> Iterator[tuple[int, str]]:
-        """The answers to one input as they are written: the number of the answer, and what is new of it."""
+        """The answers to one input as a stream: the number of the answer, and its next piece of text."""
         answer = self.predict(model, [given], search=search)[0]
         return enumerate(each.text for each in (answer, *answer.others))
 
     def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
-        """Which labels are taken for which, where an answer is one of a few."""
+        """The confusion matrix, if an answer is one of a few labels."""
         return None
 
     def likelihoods(self, model: nn.Module, texts: Sequence[str]) -> list[Likelihood]:
-        """How likely the model finds each text."""
+        """The log-probabilities of each text."""
         raise self._is_no_language_model()
 
     def compare(self, model: nn.Module, prompts: Sequence[str],
                 endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
-        """The log-probability of each ending after each prompt, up to a sum that all endings of a prompt share."""
+        """The log-probability of each ending after each prompt, up to a constant that all endings of a prompt share."""
         raise self._is_no_language_model()
 
     def embed(self, model: nn.Module, inputs: Sequence[Input]) -> Float[np.ndarray, "inputs width"]:
@@ -235,12 +235,12 @@ class Task(ABC, Generic[Input, B]):
         raise UserError(f"a run of {self.run.task} has no vectors of texts; only an encoder has them")
 
     def _is_no_language_model(self) -> UserError:
-        return UserError(f"a run of {self.run.task} does not say how likely a text is; a language model does")
+        return UserError(f"a run of {self.run.task} has no log-probabilities of texts; only a language model has them")
 
 
 @torch.no_grad()
 def loss_per_token(task: Task[Input, B], model: nn.Module, batches: Iterable[B]) -> float:
-    """The mean of −log of the probability of each token that they count."""
+    """The mean negative log-probability of the tokens that the batches count."""
     device, total, count = next(model.parameters()).device, 0.0, 0
     for batch in batches:
         total += sum(float(term.total) for term in task.loss(model, batch.to(device)) if term.name == "nll")

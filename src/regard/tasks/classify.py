@@ -32,13 +32,13 @@ from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term, 
 __all__ = ["Classify"]
 
 BUILT_IN_CHECK = 1_000  # built-in sentences in the validation set and in each test set
-PROBE_CANDIDATES = 64  # examples among which those that are checked are chosen
-BETWEEN = ", "  # several labels of one text
-MARKS = ("", "", "", ".", "!", "?")  # that end a built-in sentence, whatever its kind
+PROBE_CANDIDATES = 64  # examples from which those for the checks are chosen
+BETWEEN = ", "  # separates several labels of one text
+MARKS = ("", "", "", ".", "!", "?")  # a built-in sentence of any kind ends with one of them
 
 
 class Chances(NamedTuple):
-    """Logarithms of the probability that each text has each label, and that it has it not."""
+    """Log-probabilities that each text has each label, and that it does not have it."""
 
     yes: Float[np.ndarray, "texts labels"]
     no: Float[np.ndarray, "texts labels"]
@@ -81,7 +81,7 @@ class Texts(LabelledText):
                 for row, sample in zip(rows, samples, strict=True)]
 
     def targets(self, has: Sequence[int]) -> list[int]:
-        """The number of the label; of several, whether each is there."""
+        """The number of the label; for several labels, 0 or 1 for each."""
         return [int(number in has) for number in range(len(self.labels))] if self.several else list(has)
 
     def target_places(self, length: int) -> int:
@@ -138,13 +138,13 @@ class Classify(Task[str, LabelBatch]):
             yes[places] = logs.cpu().numpy()
             no[places] = (F.logsigmoid(-logits) if self.data.several else torch.log1p(-logs.exp())).cpu().numpy()
         if np.isnan(yes).any():
-            raise NotFinite("the model's probabilities are not numbers: its training went wrong")
+            raise NotFinite("the model's probabilities are not finite; train it again")
         return Chances(yes, no)
 
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
-        """The likeliest label, scored by its log-probability, and the next ones; or all that are likelier than not.
+        """The most likely label, scored by its log-probability, and the next ones; or all with a probability above 1/2.
 
-        A set of labels is scored by the log-probability of all decisions together, and has no next best.
+        A set of labels is scored by the log-probability of all decisions together, and has no alternatives.
         """
         yes, no = self._chances(model, inputs)
         if self.data.several:
@@ -162,7 +162,7 @@ class Classify(Task[str, LabelBatch]):
         return BETWEEN.join(self.data.labels[number] for number in numbers)
 
     def _probabilities(self, logs: Float[np.ndarray, " labels"]) -> dict[str, float]:
-        """The likeliest label first."""
+        """The most likely label first."""
         return {self.data.labels[number]: math.exp(logs[number]) for number in np.argsort(-logs, kind="stable")}
 
     def judge(self, model: nn.Module, samples: Sequence[Sample]) -> ClassificationMetrics:
@@ -176,7 +176,7 @@ class Classify(Task[str, LabelBatch]):
         return self.judge(model, self.data.of(split)[:limit]).scores()
 
     def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion | None:
-        if self.data.several:  # none of them is given in place of another
+        if self.data.several:  # the labels are independent, so none is confused with another
             return None
         judged = self.judge(model, self.data.of(split)[:limit])
         return Confusion(self.data.labels, judged.wanted.T.astype(np.int64) @ judged.given.astype(np.int64))
@@ -192,7 +192,7 @@ class Classify(Task[str, LabelBatch]):
     def _numbers(self, output: str) -> list[int]:
         names = [name.strip() for name in output.split(",") if name.strip()] if self.data.several else [output]
         if unknown := next((name for name in names if name not in self.data.labels), None):
-            raise UserError(f"{unknown!r}: no such label; there are {some(self.data.labels)}")
+            raise UserError(f"{unknown!r}: no such label; the labels are {some(self.data.labels)}")
         return [self.data.labels.index(name) for name in names]
 
     # Vectors, and a look inside
@@ -209,7 +209,7 @@ class Classify(Task[str, LabelBatch]):
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
-        """One choice: the label, or all of them, among the likeliest labels."""
+        """One choice: the label, or all of them, among the most likely labels."""
         yes, no = self._chances(model, inputs)
         told = outputs or [answer.text for answer in self.predict(model, inputs)]
         found = []
@@ -221,7 +221,7 @@ class Classify(Task[str, LabelBatch]):
         return found
 
     def probe(self, model: nn.Module) -> Probe:
-        """Of the validation set, of all lengths; or made up, where a run has come without its data."""
+        """A probe from examples of all lengths of the validation set, or from made-up ones if the run has no data."""
         split, classifier = next(iter(self.data.samples), None), cast(Classifier, model)
         chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
         texts = [example.input for example in chosen]
@@ -232,23 +232,23 @@ class Classify(Task[str, LabelBatch]):
 
 def _of_one(logits: Float[Tensor, "rows labels"], targets: Int[Tensor, "rows 1"], *,
             smoothing: float) -> Float[Tensor, ""]:
-    """Summed over the rows. Smoothed, a share of the target's probability is spread over all labels."""
+    """The sum over the rows. Label smoothing spreads a share of the target's probability over all labels."""
     wanted = targets[:, 0]
     each = F.cross_entropy(logits, wanted.clamp(min=0), reduction="none", label_smoothing=smoothing)
-    # Not by `ignore_index`: a gradient that is not a number must not be lost in a part of a batch that counts nothing.
+    # Not with `ignore_index`: a NaN gradient must not be lost in a part of a batch that counts nothing.
     return (each * (wanted != IGNORED)).sum()
 
 
 def _of_each(logits: Float[Tensor, "rows labels"], targets: Int[Tensor, "rows labels"], *,
              smoothing: float) -> Float[Tensor, ""]:
-    """Summed over rows and labels. Smoothed, a share of a yes or no is spread over both."""
+    """The sum over rows and labels. Label smoothing spreads a share of yes or no over both."""
     wanted = (1 - smoothing) * targets.clamp(min=0).float() + smoothing / 2
     each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
     return (each * (targets != IGNORED)).sum()
 
 
 def _sentences(size: int) -> dict[str, Sequence[Sample]]:
-    """English sentences and their kinds. The mark that ends one says nothing: the words and their order must tell."""
+    """English sentences and their kinds. The final mark is random: only the words and their order tell the kind."""
     from regard.data.builtin import phrasebook  # a lexicon that few runs need
 
     splits: dict[str, Sequence[Sample]] = {}
@@ -256,12 +256,12 @@ def _sentences(size: int) -> dict[str, Sequence[Sample]]:
     for split in phrasebook.SPLITS:
         count = size if split == "train" else min(BUILT_IN_CHECK, size)
         every = {phrase.target.removesuffix("?"): phrase.kind for phrase in phrasebook.phrases(split, count)}
-        # Several French sentences have one English: the book's splits keep only the French apart.
+        # Several French sentences have the same English one, but the book's splits only separate the French ones.
         splits[split] = [Sample(text + _mark(text), (kind,)) for text, kind in every.items() if text not in trained]
         trained |= every.keys() if split == "train" else set()
     return splits
 
 
 def _mark(text: str) -> str:
-    """None at the end of half of the sentences, and any at the others: people write them, so they must be known."""
+    """No mark for half of the sentences, any mark for the others: users write them, so the model must know them."""
     return MARKS[zlib.crc32(text.encode()) % len(MARKS)]

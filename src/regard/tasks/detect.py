@@ -1,4 +1,4 @@
-"""detect: raw text to an encoder that finds the tokens that do not belong."""
+"""detect: raw text to an encoder that finds replaced tokens."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -31,8 +31,8 @@ from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["Detect", "drawn"]
 
-MARKS = "[[", "]]"  # around what does not belong
-DRAWN = {"cpu": 2**21, "cuda": 2**27}  # logits that are drawn from at once
+MARKS = "[[", "]]"  # around replaced words
+DRAWN = {"cpu": 2**21, "cuda": 2**27}  # logits to sample from at once
 TRIED = 100  # tokens to search for a whole word
 REPLACED = "(another)"  # the detector's answer for a replaced word
 
@@ -57,12 +57,12 @@ class ReplacedWords(MaskedText):
     """Raw text, and texts with one replaced word as its examples."""
 
     def collate(self, split: str, chosen: BatchSpec) -> MaskedBatch:
-        """The detector is asked of every token, its start and its end included."""
+        """The detector judges every token, including the start and the end."""
         batch = super().collate(split, chosen)
         return replace(batch, counts={**batch.counts, "detector": int((batch.tokens != self.tokens.pad).sum())})
 
     def words(self, row: Sequence[int]) -> list[Word]:
-        """Of a row between its start and its end, each with the space before it."""
+        """The words of a row between its start and its end, each with the space before it."""
         starts = np.flatnonzero(self.masking_policy.words.starts(np.array([row[:-1]]))[0])[1:].tolist()
         spans = [range(*ends) for ends in pairwise([*starts, len(row) - 1])]
         texts = [self.masking_policy.words.text([row[place] for place in span]) for span in spans]
@@ -140,7 +140,7 @@ class Detect(Task[str, MaskedBatch]):
 
     def _logits(self, model: Detector, tokens: Int[Tensor, "rows length"], *,
                 like: Int[Tensor, "rows length"] | None = None) -> Float[Tensor, "rows length"]:
-        """Of each token having been replaced; `like` are the rows before, where padding can be drawn as well."""
+        """The logit of each token for having been replaced; `like`: the original rows, since padding can be sampled."""
         mask = encoder_mask(tokens if like is None else like, pad=self.data.tokens.pad, window=model.encoder.window)
         logits = model(tokens, mask=mask)
         return logits.float()  # type: ignore[no-any-return]
@@ -148,10 +148,10 @@ class Detect(Task[str, MaskedBatch]):
     @torch.no_grad()
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
-        """Every row once, always with the same blanks and the same draws. `limit` counts rows."""
+        """Every row once, always with the same blanks and the same samples. `limit` counts rows."""
         detector, device = cast(Detector, model), next(model.parameters()).device
         generated, detected = torch.zeros(3, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
-        random = torch.Generator(device).manual_seed(self.run.seed)  # torch's own is everybody's
+        random = torch.Generator(device).manual_seed(self.run.seed)  # torch's default generator is shared
         for batch in self.data.scored(split, limit, device):
             filled, real = self._filled(detector, batch, random), batch.tokens != self.data.tokens.pad
             asked, targets = batch.targets.flatten() != IGNORED, batch.targets.flatten()
@@ -172,11 +172,11 @@ class Detect(Task[str, MaskedBatch]):
                 "recall": both / max(1.0, replaced), "replaced": replaced / tokens,
                 "blanks": int(blanks), "tokens": int(tokens)}
 
-    # Texts -> what does not belong in them
+    # Texts -> replaced words
 
     @torch.no_grad()
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
-        """Each text with [[marks]] around words with a token that is likelier not to belong, and how likely each is."""
+        """Each text with [[marks]] around words that were probably replaced, and the probability of each."""
         answers, rows, detector = [Answer("") for _ in inputs], self.data.rows(inputs), cast(Detector, model)
         for places, tokens in by_length(rows, pad=self.data.tokens.pad, device=next(model.parameters()).device):
             for place, chances in zip(places, self._logits(detector, tokens).sigmoid().tolist(), strict=True):
@@ -191,7 +191,7 @@ class Detect(Task[str, MaskedBatch]):
     # Examples, and given outputs
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[MaskedBatch]:
-        """Every token counts: whether it is marked."""
+        """Batches in which every token counts: marked or not."""
         rows = self.data.rows(inputs)
         given = [self._given(row, output) for row, output in zip(rows, outputs, strict=True)]
         for places, tokens in by_length(rows, pad=self.data.tokens.pad, device=torch.device("cpu")):
@@ -233,7 +233,7 @@ class Detect(Task[str, MaskedBatch]):
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
-        """For each token: that it belongs, or that another stood there."""
+        """For each token: original or replaced."""
         device, found = next(model.parameters()).device, list[Output]()
         answers = outputs or [answer.text for answer in self.predict(model, inputs)]
         for row, text in zip(self.data.rows(inputs), answers, strict=True):
@@ -251,9 +251,9 @@ class Detect(Task[str, MaskedBatch]):
 
 def drawn(features: Float[Tensor, "places vectors"], output: nn.Linear,
           random: torch.Generator | None = None) -> Int[Tensor, " places"]:
-    """Tokens by their probabilities: the largest of softmax(logits) / −log(u) is one, u even between 0 and 1.
+    """Sample tokens: the largest of softmax(logits) / −log(u) is a sample, with u uniform between 0 and 1.
 
-    Absent, `random` is torch's own, as it is for all that training draws.
+    Absent, `random` is torch's default generator, as for everything random in training.
     """
     rows = max(1, DRAWN.get(features.device.type, 2**24) // output.out_features)
     found = []
@@ -266,8 +266,8 @@ def drawn(features: Float[Tensor, "places vectors"], output: nn.Linear,
 
 def _generator(model: Detector) -> MaskedLM:
     if model.generator is None:
-        raise UserError("the detector has come without the generator that it learned from; it finds words that do not "
-                        "belong, and neither learns nor is scored")
+        raise UserError("the detector was converted without its generator; it can find replaced words, but it can "
+                        "neither be trained nor scored")
     return model.generator
 
 
@@ -282,6 +282,6 @@ def _sums(*values: Tensor) -> Float[Tensor, " values"]:
 
 
 def _marked(word: str) -> str:
-    """A space stays outside."""
+    """The word with marks around it; a space stays outside."""
     bare = word.lstrip(" ")
     return f"{word[: len(word) - len(bare)]}{MARKS[0]}{bare}{MARKS[1]}"

@@ -27,7 +27,7 @@ from regard.tasks.base import Answer, Loss, Scores, Sizes, Task
 
 __all__ = ["Encode"]
 
-DIGITS = 6  # of a number that is printed: float32 has hardly more
+DIGITS = 6  # of a printed number: float32 has hardly more
 
 
 class TokensOnly(Dataset[str, Batch]):
@@ -92,11 +92,11 @@ class Encode(Task[str, Batch]):
 
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
-        """None: a vector is not chosen among others."""
+        """Nothing: a vector has no alternatives."""
         return [Output("", ()) for _ in inputs]
 
     def probe(self, model: nn.Module) -> Probe:
-        """Of made-up rows; its states stand for the logits that it lacks."""
+        """A probe from made-up rows, with states in place of logits."""
         bare, tokens = cast(EncoderOnly, model), self.data.tokens
 
         def states(read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
@@ -117,4 +117,4 @@ class Encode(Task[str, Batch]):
 
 
 def _learns_nothing() -> UserError:
-    return UserError("a run of encode gives vectors and learns nothing; train another task --from it, such as classify")
+    return UserError("a run of encode only computes vectors; to train, start another task, such as classify, --from it")

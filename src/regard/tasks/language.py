@@ -1,4 +1,4 @@
-"""language: raw text to a decoder that goes on with it."""
+"""language: raw text to a decoder that predicts the next token."""
 
 import itertools
 import math
@@ -38,11 +38,11 @@ from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, 
 __all__ = ["Language"]
 
 MAX_SCORED_TOKENS = 1 << 13  # tokens that are scored at once
-SHOWN = 32  # new tokens that are looked at, where no output is given: a picture of more cannot be read
+SHOWN = 32  # new tokens to show if no output is given: a larger picture would be unreadable
 
 
 class Language(Task[str, PackedBatch]):
-    """Text to more text."""
+    """A language model: continues a text."""
 
     inputs = TextReader()
 
@@ -89,7 +89,7 @@ class Language(Task[str, PackedBatch]):
             raise no_such_split(split, list(self.data.ids))
         length, device, how = self.data.row_length(split), next(model.parameters()).device, self.run.train
         rows = np.arange(len(self.data.lengths(split)))[:limit]
-        # No more than one piece of a batch: what could be trained can be scored.
+        # At most one piece of a batch: if training fits, so does scoring.
         together = max(1, min(MAX_SCORED_TOKENS, how.batch_tokens // how.accumulate) // length)
         total = count = 0.0
         for some in np.array_split(rows, math.ceil(len(rows) / together)):
@@ -104,7 +104,7 @@ class Language(Task[str, PackedBatch]):
     def _smaller(self) -> str:
         how = self.run.train
         return (f"train.batch_tokens={how.batch_tokens} / train.accumulate={how.accumulate} and "
-                f"data.max_tokens={self.run.data.max_tokens} decide how many: train with less, or score with "
+                f"data.max_tokens={self.run.data.max_tokens} determine the number: train with less, or score with "
                 "regard eval --device cpu")
 
     def _bytes(self, split: str, ids: int) -> int:
@@ -115,12 +115,12 @@ class Language(Task[str, PackedBatch]):
         texts = np.split(row, np.flatnonzero(row == self.data.tokens.start)[1:])
         return sum(len(text.encode()) for text in self.data.tokens.decode([ids.tolist() for ids in texts]))
 
-    # Prompts -> what follows
+    # Prompts -> continuations
 
     streams = True
 
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
-        """How the model goes on with each prompt. Prompts of like lengths are worked off together."""
+        """The continuation of each prompt. Prompts of similar lengths are processed together."""
         how, prompts = search or self.run.search, [self._prompt(text) for text in inputs]
         answers = [Answer("") for _ in inputs]
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
@@ -156,7 +156,7 @@ class Language(Task[str, PackedBatch]):
 
     def compare(self, model: nn.Module, prompts: Sequence[str],
                 endings: Sequence[str]) -> Float[np.ndarray, "prompts endings"]:
-        """Each ending is read together with its prompt; from where the endings differ on, their tokens count."""
+        """Each ending is read together with its prompt; tokens count from the first place where the endings differ."""
         most, begun, rests, tokens = self._reach, list[list[int]](), list[list[list[int]]](), self.data.tokens
         for prompt in prompts:
             rows = [[tokens.start, *ids] for ids in tokens.encode([prompt + ending for ending in endings])]
@@ -178,7 +178,7 @@ class Language(Task[str, PackedBatch]):
 
     @property
     def _reach(self) -> int:
-        """The most tokens that can be read: learned positions end."""
+        """The most tokens that can be read: learned positions are limited."""
         return self.run.model.max_positions if self.run.model.positions == "learned" else sys.maxsize
 
     def _prompt(self, text: str) -> list[int]:
@@ -203,9 +203,9 @@ class Language(Task[str, PackedBatch]):
 
     def _write_on(self, model: nn.Module, prompts: Sequence[Sequence[int]],
                   how: Search) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
-        """The same, to be written while their pieces are asked for."""
+        """The same, written while their pieces are consumed."""
         writes = cast(Writes, model)
-        # The last token is written only: it needs no position.
+        # The last token is only written, not read: it needs no position.
         longest = [min(how.max_tokens, self._reach + 1 - len(prompt)) for prompt in prompts]
         weights = next(model.parameters())
         refuse_search(how, self.run.model, rows=len(prompts) * how.best, tokens=max(map(len, prompts)),
@@ -216,16 +216,16 @@ class Language(Task[str, PackedBatch]):
 
     def _followed(self, pieces: Iterator[tuple[int, str]], written: Sequence[Writing],
                   longest: int) -> Iterator[tuple[int, str]]:
-        """The pieces, and in the end what a person should know about them."""
+        """The pieces; at the end, add notes for the user."""
         yield from pieces
         if any(math.isnan(each.log_probability) for each in written):
             raise _no_numbers()
         if cut := sum(each.was_cut and len(each.tokens) < longest for each in written):
             self.notes.count_up("answers", cut, cut, lambda part, *_: (
-                f"answers that end where the learned positions do: {part:,} (model.max_positions={self._reach:,})"))
+                f"answers that were cut at the last learned position: {part:,} (model.max_positions={self._reach:,})"))
 
     def _never(self, vocabulary: int) -> list[int]:
-        """The ids that no text has."""
+        """The ids that must never be sampled."""
         special = [id for id in (self.data.tokens.pad, self.data.tokens.start) if id != self.data.tokens.end]
         return [*special, *range(len(self.data.tokens), vocabulary)]
 
@@ -240,7 +240,7 @@ class Language(Task[str, PackedBatch]):
     # Given outputs -> batches
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[PackedBatch]:
-        """The prompts are read, and only what follows them counts."""
+        """Batches in which only the tokens after the prompts count."""
         pairs = sorted(map(self._read, inputs, outputs), key=lambda pair: -sum(map(len, pair)))
         while pairs:
             longest = sum(map(len, pairs[0]))
@@ -255,7 +255,7 @@ class Language(Task[str, PackedBatch]):
                            torch.from_numpy(write))
 
     def _read(self, text: str, output: str) -> tuple[list[int], list[int]]:
-        """A prompt and the tokens after it. Read together: a word may be begun by the one and ended by the other."""
+        """A prompt and the tokens after it, tokenized together: a word may begin in the one and end in the other."""
         prompt, whole = ([self.data.tokens.start, *ids] for ids in self.data.tokens.encode([text, text + output]))
         whole += [] if output else [self.data.tokens.end]
         differs = (place for place, pair in enumerate(zip(prompt, whole, strict=False)) if pair[0] != pair[1])
@@ -281,7 +281,7 @@ class Language(Task[str, PackedBatch]):
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
-        """A row is named by the token that came next, a column by the token that was read: all from the start on."""
+        """The label of a row is the next token, that of a column the token read, from the start token on."""
         device, found = next(model.parameters()).device, list[Record]()
         for prompt, new in self._told(model, inputs, outputs, search or self.run.search):
             whole = [*prompt, *new]
@@ -294,7 +294,7 @@ class Language(Task[str, PackedBatch]):
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
-        """A choice for each token from the start on: the prompt, too, could have gone on in another way."""
+        """A choice for each token from the start token on, including those of the prompt."""
         device, found = next(model.parameters()).device, list[Output]()
         for prompt, new in self._told(model, inputs, outputs, search or self.run.search):
             whole = [*prompt, *new]
@@ -314,7 +314,7 @@ class Language(Task[str, PackedBatch]):
                 for prompt in map(self._prompt, inputs)]
 
     def probe(self, model: nn.Module) -> Probe:
-        """Of the text that is not trained on, of all lengths; or made up, where a run has come without its data."""
+        """A probe from held-out text of all lengths, or from made-up text if the run has no data."""
         tokens = self.data.tokens
         rows, ids = made_up(len(tokens)), self.data.ids.get("val")
         if ids is not None:
@@ -325,4 +325,4 @@ class Language(Task[str, PackedBatch]):
 
 
 def _no_numbers() -> NotFinite:
-    return NotFinite("the model's probabilities are not numbers: its training went wrong")
+    return NotFinite("the model's probabilities are not finite; train it again")

@@ -56,7 +56,7 @@ class Blanks(MaskedText):
 
 
 class Fill(Task[str, MaskedBatch]):
-    """Text with blanks to the tokens that stood there (Devlin et al. 2019, 3.1; Liu et al. 2019)."""
+    """Predicts the tokens of blanks (Devlin et al. 2019, 3.1; Liu et al. 2019)."""
 
     inputs = TextReader()
     encoder_only = True
@@ -80,7 +80,7 @@ class Fill(Task[str, MaskedBatch]):
         return self._states(model, batch.tokens, self.data.segments(batch.tokens) if batch.order is not None else None)
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
-        """Only the logits of the places that are asked for are worked out."""
+        """Computes only the logits of the places to predict."""
         masked = cast(MaskedLM, model)
         states, output = self._trained(masked, batch), masked.words.output
         total, plain = cross_entropy(masked.words.features(at(states, batch.places)), output.weight,
@@ -123,7 +123,7 @@ class Fill(Task[str, MaskedBatch]):
     # Texts with blanks -> texts without
 
     def _read(self, text: str) -> Asked:
-        """[SEP] parts a text from a second one. Both names of a blank are understood, whatever the tokenizer's own."""
+        """[SEP] separates a text from a second one. Both names of a blank work, with any tokenizer."""
         mask, most, row = cast(int, self.data.tokens.mask), self.run.data.max_tokens, [self.data.tokens.start]
         for sentence in SEPARATOR.split(text):
             first, *others = self.data.tokens.between(BLANK.split(sentence.strip(" ")))
@@ -135,13 +135,13 @@ class Fill(Task[str, MaskedBatch]):
             row = [*row[: most - 1], self.data.tokens.end]
         blanks = [place for place, id in enumerate(row) if id == mask]
         if len(blanks) != len(BLANK.findall(text)):
-            raise UserError(f"a blank lies beyond the first data.max_tokens={most} tokens of the text")
+            raise UserError(f"a blank is not within the first data.max_tokens={most} tokens of the text; shorten it")
         return Asked(text, row, blanks)
 
     def _read_blanks(self, text: str) -> Asked:
         asked = self._read(text)
         if not asked.blanks:
-            raise UserError(f"no blank in {shown(text)}: write {MASKS[1]} where a word is to be filled in")
+            raise UserError(f"no blank in {shown(text)}: write {MASKS[1]} for each word to fill in")
         return asked
 
     def _segments(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"] | None:
@@ -160,7 +160,7 @@ class Fill(Task[str, MaskedBatch]):
 
     def _logits(self, model: nn.Module,
                 asked: Sequence[Asked]) -> Iterator[tuple[list[int], list[Float[Tensor, "_ vocabulary"]]]]:
-        """Of the blanks of some texts at a time."""
+        """The logits of the blanks, for some texts at a time."""
         masked, device = cast(MaskedLM, model), next(model.parameters()).device
         for places, tokens in by_length([one.ids for one in asked], pad=self.data.tokens.pad, device=device):
             blanks = tokens.eq(cast(int, self.data.tokens.mask))
@@ -179,7 +179,7 @@ class Fill(Task[str, MaskedBatch]):
         return best
 
     def _never(self, vocabulary: int) -> list[int]:
-        """Ids that fill no blank: special ones, unknown words, and those that only round the vocabulary up."""
+        """Ids that must not fill a blank: special ones, unknown words, and those that only round the vocabulary up."""
         never = {*self.data.masking_policy.words.special, *range(len(self.data.tokens), vocabulary)}
         return sorted(never if self.data.tokens.unknown is None else {*never, self.data.tokens.unknown})
 
@@ -195,7 +195,7 @@ class Fill(Task[str, MaskedBatch]):
         return part if self.data.tokens.has_spaces else part.rstrip(" ")
 
     def _fillings(self, text: str, output: str) -> list[int]:
-        """The tokens that stand in an output where the text has blanks."""
+        """The tokens of an output in the places of the text's blanks."""
         *parts, last = BLANK.split(text)
         pattern = "(.+?)".join([*(re.escape(self._before(part)) for part in parts), re.escape(last)])
         if (match := re.fullmatch(pattern, output, re.DOTALL)) is None:
@@ -203,11 +203,11 @@ class Fill(Task[str, MaskedBatch]):
         return [self._id(new, begins=match.start(number) == 0) for number, new in enumerate(match.groups(), 1)]
 
     def _id(self, new: str, *, begins: bool) -> int:
-        """The token that is written so; of several the first. A text may begin with another than goes on with it."""
+        """The token with this text; of several the first. At the beginning of a text it may be another one."""
         known = None if begins else self.data.masking_policy.words.id_of(new)
         ids = [known] if known is not None else self.data.tokens.between([new] if begins else ["", new])[-1]
         if not ids:
-            raise UserError(f"{new!r}: no token of the model's")
+            raise UserError(f"{new!r}: the model has no such token")
         return ids[0]
 
     # Examples, and given outputs
@@ -250,7 +250,7 @@ class Fill(Task[str, MaskedBatch]):
     @torch.no_grad()
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
-        """A choice for each token, blank or not: what the model would say there."""
+        """A choice for each token, blank or not: the model's prediction there."""
         masked, device, found = cast(MaskedLM, model), next(model.parameters()).device, list[Output]()
         for asked, said in self._told(model, inputs, outputs):
             read = torch.tensor([asked.ids], device=device)
@@ -263,7 +263,7 @@ class Fill(Task[str, MaskedBatch]):
     @torch.no_grad()
     def _told(self, model: nn.Module, inputs: Sequence[str],
               outputs: Sequence[str] | None) -> list[tuple[Asked, list[int]]]:
-        """Each text as it is read, and the same with its blanks filled: as in these outputs, or by the model."""
+        """Each text as it is read, and with its blanks filled: as in these outputs, or by the model."""
         found = []
         for number, asked in enumerate(map(self._read, inputs)):
             if outputs is not None:

@@ -36,8 +36,8 @@ __all__ = ["Tag"]
 
 BUILT_IN_CHECK = 1_000  # built-in sentences in the validation set and in each test set
 USUAL = "usual.json"  # in the cache: the most frequent tag of each word
-PROBE_CANDIDATES = 64  # examples among which those that are checked are chosen
-BEST = 5  # tags told of each word, where no number is asked for
+PROBE_CANDIDATES = 64  # examples from which those for the checks are chosen
+BEST = 5  # candidate tags of each word, by default
 
 
 class Row(NamedTuple):
@@ -51,8 +51,8 @@ class Row(NamedTuple):
 class TaggedWords(LabelledText):
     """Sentences with a tag for each word.
 
-    The words of a `Sample` have single spaces between them, and a space inside a word does not break. A word may be
-    several tokens: one has its tag, the others none; the first (Devlin et al. 2019, 5.3), if it can know of the others.
+    The words of a `Sample` are separated by single spaces; a space inside a word is a no-break space. A word may be
+    several tokens: only one has its tag, the first (Devlin et al. 2019, 5.3), if it can see the others.
     """
 
     def __init__(self, run: Run) -> None:
@@ -78,8 +78,8 @@ class TaggedWords(LabelledText):
             return {split: [Sample(" ".join(one.words), one.tags) for one in phrasebook.taggings(split, size)]
                     for split, size in sizes.items()}
         if data.source is not None:
-            raise UserError(f"--source {data.source}: the words have a place of their own in every file; leave it out. "
-                            "--target says which column has the tags")
+            raise UserError(f"--source {data.source}: has no effect on tag, because the words' column is fixed; remove "
+                            "it. --target chooses the column of the tags")
         found = read_treebank([Path(path) for path in data.paths], column=data.target, held_out=data.held_out)
         self.notes += found.notes
         return {split: _samples(sentences) for split, sentences in found.splits.items()}
@@ -95,11 +95,11 @@ class TaggedWords(LabelledText):
         return " ".join(f"{word}/{tag}" for word, tag in islice(words, MAX_FIRST_EXAMPLE))[:MAX_FIRST_EXAMPLE]
 
     def changed(self, sample: Sample, text: str) -> Sample:
-        """The words that are left have the tags they had."""
+        """The remaining words keep their tags."""
         return Sample(text, sample.labels[: len(text.split(" "))])
 
     def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
-        """Those of the training data. A test may have others: no model could give them, and so they count as wrong."""
+        """Learn the labels of the training data. A test may have others: they count as wrong."""
         super()._learn_labels({"train": splits["train"]})
         self.note_unknown(splits)
 
@@ -109,11 +109,12 @@ class TaggedWords(LabelledText):
             tags = Counter(tag for sample in samples for tag in sample.labels)
             unknown = [tag for tag in tags if tag not in known]
             if len(unknown) == len(tags):
-                raise UserError(f"{split}: train has none of its tags, such as {unknown[0]}; are they of one column?")
+                raise UserError(f"{split}: train has none of its tags, such as {unknown[0]}; are they from the same "
+                                "column?")
             if unknown:
                 words = out_of(sum(tags[tag] for tag in unknown), tags.total(), "word", f"of {split} has",
                                f"of {split} have")
-                self.notes.append(f"{words} a tag that train has not, such as {unknown[0]}: counted as wrong")
+                self.notes.append(f"{words} a tag that is not in train, such as {unknown[0]}: counted as wrong")
 
     def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
         tags = Counter(pair for sample in splits["train"]
@@ -131,7 +132,7 @@ class TaggedWords(LabelledText):
             case {"words": dict(words), "otherwise": str(otherwise)} if all(isinstance(t, str) for t in words.values()):
                 self.usual, self.most_usual = words, otherwise
             case _:
-                raise damaged(place, "wants the usual tag of each word")
+                raise damaged(place, "must be the most frequent tag of each word")
 
     def encoded(self, samples: Sequence[Sample]) -> list[tuple[list[int], list[int]]]:
         rows = self.tagged_rows([sample.text.split(" ") for sample in samples], [sample.labels for sample in samples])
@@ -185,7 +186,7 @@ class Tag(Task[str, LabelBatch]):
 
     def loss(self, model: nn.Module, batch: LabelBatch) -> Loss:
         logs, smoothing = self._logits(model, batch.tokens).float().log_softmax(-1), self.run.train.label_smoothing
-        # By a product, not left out: a piece in which nothing counts must pass on that its gradient is not finite.
+        # Multiply by 0 instead of leaving out: a gradient that is not finite must not be lost where nothing counts.
         counted = (batch.targets != IGNORED).float()
         plain = -(logs.gather(-1, batch.targets.clamp(min=0)[..., None])[..., 0] * counted).sum()
         spread = -(logs.mean(-1) * counted).sum()
@@ -206,7 +207,7 @@ class Tag(Task[str, LabelBatch]):
     # Words -> tags
 
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
-        """Of each text its words with their tags, as in `the/DET cat/NOUN`; `plain_words` says what a word is."""
+        """The words of each text with their tags, as in `the/DET cat/NOUN`; `plain_words` splits the text."""
         sentences, best = [plain_words(text) for text in inputs], (search or self.run.search).best
         return [self._answer(words, logs, best if best > 1 else BEST)
                 for words, logs in zip(sentences, self._logs(model, sentences), strict=True)]
@@ -274,7 +275,7 @@ class Tag(Task[str, LabelBatch]):
         }
 
     def confusion(self, model: nn.Module, split: str, *, limit: int | None = None) -> Confusion:
-        """Of words, not of texts. A tag that training has not has no row."""
+        """The confusion matrix of words, not of texts. A tag that is not in train has no row."""
         samples = self.data.of(split)[:limit]
         given = self._logs(model, [sample.text.split(" ") for sample in samples])
         places = {tag: place for place, tag in enumerate(self.data.labels)}
@@ -309,13 +310,13 @@ class Tag(Task[str, LabelBatch]):
             tags = self._likeliest(logs) if outputs is None else outputs[place].split(" ")
             for tag in tags:
                 if tag not in self.data.labels:
-                    raise UserError(f"{tag}: no such tag; there are {', '.join(self.data.labels)}")
+                    raise UserError(f"{tag}: no such tag; the tags are {', '.join(self.data.labels)}")
             found.append(Output(_together(words, tags), self._choices(words, tags, logs, best)))
         return found
 
     def _choices(self, words: Words, tags: Sequence[str], logs: Float[Tensor, "words labels"],
                  best: int) -> tuple[Choice, ...]:
-        """Of each word the probability of its tag, and the likeliest tags with theirs."""
+        """The probability of each word's tag, and the most likely tags with theirs."""
         chances = logs.exp()
         top = chances.topk(min(best, len(self.data.labels)))
         return tuple(Choice(word, float(of_word[self.data.labels.index(tag)]), tuple(
@@ -329,7 +330,7 @@ class Tag(Task[str, LabelBatch]):
         return [told_words(text, output.split(" ")) for text, output in zip(inputs, outputs, strict=True)]
 
     def probe(self, model: nn.Module) -> Probe:
-        """Of the validation set, of all lengths; or made up, where a run has come without its data."""
+        """A probe from examples of all lengths of the validation set, or from made-up ones if the run has no data."""
         split = next(iter(self.data.samples), None)
         chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
         start, end = self.data.tokens.start, self.data.tokens.end

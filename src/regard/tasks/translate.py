@@ -1,4 +1,4 @@
-"""translate: pairs of texts to an encoder-decoder that turns the one into the other."""
+"""translate: pairs of texts to an encoder-decoder that translates one into the other."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term, of_all_le
 
 __all__ = ["Translate"]
 
-PROBE_CANDIDATES = 64  # examples among which those that are checked are chosen
+PROBE_CANDIDATES = 64  # examples from which those for the checks are chosen
 
 
 class Translate(Task[str, ParallelBatch]):
@@ -56,7 +56,7 @@ class Translate(Task[str, ParallelBatch]):
     def build(self, sizes: Sizes) -> EncoderDecoder:
         tower = self.run.model
         if tower.tied == "all" and not self.run.tokens.joint:
-            tower = replace(tower, tied="output")  # the same id is another word: one size is not one vocabulary
+            tower = replace(tower, tied="output")  # two vocabularies of the same size: an id is another word in each
         return EncoderDecoder(tower, sources=sizes["sources"], targets=sizes["targets"])
 
     def _states(self, model: nn.Module, batch: ParallelBatch) -> Tensor:
@@ -85,19 +85,19 @@ class Translate(Task[str, ParallelBatch]):
     # Inputs -> answers
 
     def predict(self, model: nn.Module, inputs: Sequence[str], *, search: Search | None = None) -> list[Answer]:
-        """The best translation of each text, worked off in batches of like lengths; an empty text is its own."""
+        """The best translation of each text, in batches of similar lengths; an empty text stays empty."""
         rows = self.data.encode(self.data.source_tokens, inputs, "input")
         order = [i for i in np.argsort(rows.lengths, kind="stable")[::-1].tolist() if inputs[i].strip()]
         answers = [Answer("") for _ in inputs]
         how = search or self.run.search
-        # Only like with like: how long an answer may get must not depend on who else is in the batch.
+        # Batch only texts with the same limit: the length of an answer must not depend on the rest of the batch.
         for longest, alike in itertools.groupby(order, lambda i: min(how.max_tokens, _longest(len(rows[i])))):
             while chosen := list(itertools.islice(alike, how.batch)):
                 found = self._generate(cast(EncoderDecoder, model), [rows[i] for i in chosen], longest, how)
                 for place, hypotheses in zip(chosen, found, strict=True):
                     texts = self.data.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
                     if not hypotheses:
-                        raise NotFinite("the model's probabilities are not numbers: its training went wrong")
+                        raise NotFinite("the model's probabilities are not finite; train it again")
                     first, *others = (Answer(until(text, how.stop), h.score)
                                       for text, h in zip(texts, hypotheses, strict=False))
                     answers[place] = replace(first, others=tuple(others))
@@ -131,7 +131,7 @@ class Translate(Task[str, ParallelBatch]):
         return [drawn[first : first + how.best] for first in range(0, len(drawn), how.best)]
 
     def _never(self, vocabulary: int) -> list[int]:
-        """The ids that no answer has."""
+        """The ids that must not occur in an answer."""
         tokens = self.data.target_tokens
         return [tokens.pad, tokens.start, *range(len(tokens), vocabulary)]
 
@@ -153,7 +153,7 @@ class Translate(Task[str, ParallelBatch]):
             "chrf_signature": str(chrf.get_signature()),
         }
 
-    # Answers, seen through
+    # A look inside
 
     @torch.no_grad()
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
@@ -193,7 +193,7 @@ class Translate(Task[str, ParallelBatch]):
 
     def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
               how: Search) -> list[tuple[list[int], list[int]]]:
-        """Each input with its output, or the model's own answer: of that the very tokens, not their text read again."""
+        """Each input with its output, or with the exact tokens of the model's own answer, not its text read again."""
         sources = self.data.encode(self.data.source_tokens, inputs, "input")
         if outputs is not None:
             targets = self.data.target_tokens.encode(list(outputs))
@@ -202,12 +202,12 @@ class Translate(Task[str, ParallelBatch]):
             for row in sources:
                 longest = min(how.max_tokens, _longest(len(row)))
                 if not (found := self._generate(cast(EncoderDecoder, model), [row], longest, how)[0]):
-                    raise NotFinite("the model's probabilities are not numbers: its training went wrong")
+                    raise NotFinite("the model's probabilities are not finite; train it again")
                 targets.append(found[0].tokens)
         return [(source.tolist(), target) for source, target in zip(sources, targets, strict=True)]
 
     def probe(self, model: nn.Module) -> Probe:
-        """Of the validation set, of all lengths; or made up, where a run has come without its data."""
+        """A probe from examples of all lengths of the validation set, or from made-up ones if the run has no data."""
         split = next(iter(self.data.pairs), None)
         chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
         sources = self.data.source_tokens.encode([example.input for example in chosen])
@@ -221,7 +221,7 @@ class Translate(Task[str, ParallelBatch]):
 
 
 def _pad(rows: Sequence[NDArray[np.int32]], pad: int) -> Int[Tensor, "rows length"]:
-    """To a multiple of 8, so that few shapes occur."""
+    """Pad to a multiple of 8, so that few shapes occur."""
     padded = np.full((len(rows), round_up(max(len(row) for row in rows), 8)), pad, dtype=np.int64)
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
@@ -229,7 +229,7 @@ def _pad(rows: Sequence[NDArray[np.int32]], pad: int) -> Int[Tensor, "rows lengt
 
 
 def _longest(length: int) -> int:
-    """Nothing translates into more than twice its length; a model that never ends must not cost the earth.
+    """The limit for an answer: a translation is at most twice as long, and a model that never ends must be stopped.
 
     The length is rounded up to a power of two, so that many sources have the same.
 

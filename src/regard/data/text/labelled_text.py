@@ -31,7 +31,7 @@ __all__ = ["IGNORED", "LabelBatch", "LabelledText", "Sample"]
 
 LABELS = "labels.json"
 IGNORED = -1  # a target that counts nothing
-BUILT_IN_EXAMPLES = 100  # built-in examples, among which every label is
+BUILT_IN_EXAMPLES = 100  # enough to contain every label
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class LabelBatch(Batch):
 class LabelledText(Dataset[str, LabelBatch]):
     """Texts with labels: of the whole text, or of each word.
 
-    A subclass says how files become samples (`read`, `files`), samples ids (`encoded`) and batches (`collate`).
+    A subclass defines how files become samples (`read`, `files`), and samples ids (`encoded`) and batches (`collate`).
     """
 
     def __init__(self, run: Run) -> None:
@@ -56,7 +56,7 @@ class LabelledText(Dataset[str, LabelBatch]):
 
     @abstractmethod
     def files(self) -> Iterable[Path]:
-        """All that is read, in order; none: the built-in data."""
+        """All files to read, in order; none: the built-in data."""
 
     @abstractmethod
     def read(self) -> dict[str, Sequence[Sample]]:
@@ -68,21 +68,21 @@ class LabelledText(Dataset[str, LabelBatch]):
 
     @abstractmethod
     def tests(self, path: Path, data: Data) -> dict[str, Sequence[Sample]]:
-        """The labelled texts of a file, or of the tests in a folder, that are none of this run's; by their names.
+        """The labelled texts of another file, or of the tests in another folder, by their names.
 
         `data` names their columns.
         """
 
     def changed(self, sample: Sample, text: str) -> Sample:
-        """A sample whose text was changed. Its labels are those of the whole of it, and stay."""
+        """A sample with a changed text. Its labels are those of the whole text, and stay."""
         return replace(sample, text=text)
 
     def told(self, sample: Sample) -> str:
-        """A sample on one line, for a person."""
+        """A sample on one line, to print."""
         return f"{sample.text[:MAX_FIRST_EXAMPLE]} → {', '.join(sample.labels) or 'no label'}"
 
     def keep(self, cache: Path, splits: dict[str, Sequence[Sample]]) -> None:
-        """Write into `cache` what else `restore` needs of the samples."""
+        """Write the rest that `restore` needs of the samples into `cache`."""
 
     # Files -> ids
 
@@ -132,13 +132,13 @@ class LabelledText(Dataset[str, LabelBatch]):
         return [Example(sample.text, " ".join(sample.labels)) for sample in self.of(split)[:limit]]
 
     def of(self, split: str) -> Sequence[Sample]:
-        """The samples of a split that is not trained on."""
+        """The samples of a split other than train."""
         if split not in self.samples:
             raise no_such_split(split, list(self.samples))
         return self.samples[split]
 
     def add(self, name: str, samples: Sequence[Sample]) -> None:
-        """A further split, as long as this object lives."""
+        """Add a split, for the lifetime of this object."""
         rows = self.encoded(samples)
         self.samples[name] = samples
         self.ids[name] = Ragged.of(ids for ids, _ in rows), Ragged.of(targets for _, targets in rows)
@@ -158,24 +158,24 @@ class LabelledText(Dataset[str, LabelBatch]):
         return name
 
     def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:
-        """Those of the training data. A test may not have others: no model could give them."""
+        """Learn the labels of the training data. A test must not have others: no model could predict them."""
         known = {label for sample in splits["train"] for label in sample.labels}
-        if not known.issubset(self.labels or known):  # a run that has come without its data
+        if not known.issubset(self.labels or known):  # a converted run, without its data
             origin = "train" if self.run.data.paths else "the built-in data"
             raise UserError(f"{origin}: has the labels {some(sorted(known))}; the run has learned {some(self.labels)}; "
                             "`regard eval --data FILE` measures it on others")
-        self.labels = self.labels or sorted(known)  # what was trained elsewhere has an order of its own
+        self.labels = self.labels or sorted(known)  # a converted model has its own order
         if len(known) < 2:
             there = f"{count(len(known), 'different label')} ({', '.join(known) or 'none'})"
             raise UserError(f"train: {there}; at least two are needed")
         for split, samples in splits.items():
             for number, sample in enumerate(samples, 1):
                 if unknown := [label for label in sample.labels if label not in known]:
-                    raise UserError(f"{split}: example {number:,} has the label {unknown[0]!r}, which train has not; "
-                                    f"there are {some(self.labels)}")
+                    raise UserError(f"{split}: example {number:,} has the label {unknown[0]!r}, which is not in train; "
+                                    f"its labels are {some(self.labels)}")
 
     def _refuse_built_in(self) -> None:
-        """Where a few of the built-in examples show that they are not for these labels: all of them take minutes."""
+        """Refuse the built-in data early if a few examples show other labels: making all of them takes minutes."""
         few = type(self)(replace(self.run, data=replace(self.run.data, built_in_size=BUILT_IN_EXAMPLES)))
         few.labels = self.labels
         few._learn_labels(few.read())
@@ -213,7 +213,7 @@ class LabelledText(Dataset[str, LabelBatch]):
 
     def batch(self, rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *,
               shape: tuple[int, int]) -> LabelBatch:
-        """Rows that are missing, and targets that are IGNORED, count nothing."""
+        """Missing rows, and targets that are IGNORED, do not count."""
         width = self.target_places(shape[1])
         wanted = padded(targets, pad=IGNORED, shape=(shape[0], width))
         count = int((wanted != IGNORED).sum())
@@ -231,4 +231,4 @@ def _sample(kept: object, path: Path) -> Sample:
     match kept:
         case [str(text), [*labels]] if all(isinstance(label, str) for label in labels):
             return Sample(text, tuple(map(str, labels)))
-    raise damaged(path, "a line is no text with its labels")
+    raise damaged(path, "a line is not a text with its labels")

@@ -26,15 +26,15 @@ from regard.settings.schema import Run
 
 __all__ = ["MaskedBatch", "MaskedText", "at"]
 
-MIN_ROW_TOKENS = 8  # tokens of a row: fewer are no text
-FOLLOWS, ELSEWHERE = 0, 1  # as the published heads number them
+MIN_ROW_TOKENS = 8  # tokens of a row, at least
+FOLLOWS, ELSEWHERE = 0, 1  # the numbers of the published heads
 SENTENCE_END = re.compile(r"[.?!。？！\n]")
 SCORED = 1 << 13  # tokens that are scored at once
 
 
 @dataclass(frozen=True)
 class MaskedBatch(Batch):
-    """Texts with blanks, and what stood there."""
+    """Texts with blanks, and the original tokens."""
 
     tokens: Int[Tensor, "rows length"]
     places: Int[Tensor, "rows asked"]
@@ -42,7 +42,7 @@ class MaskedBatch(Batch):
     order: Int[Tensor, " rows"] | None = None
     """Whether the second half of a row follows the first, or is from elsewhere."""
     replaced: Int[Tensor, "rows length"] | None = None
-    """Which tokens do not belong, where that is given and no blanks are."""
+    """Which tokens are replaced, if that is given instead of blanks."""
 
 
 class Row(NamedTuple):
@@ -60,10 +60,11 @@ class MaskedText(TokenStream[MaskedBatch]):
         super().__init__(run)
         how = run.masking
         if run.data.max_tokens < MIN_ROW_TOKENS:
-            raise UserError(f"data.max_tokens={run.data.max_tokens}: {run.task} wants rows of at least "
+            raise UserError(f"data.max_tokens={run.data.max_tokens}: {run.task} needs rows of at least "
                             f"{MIN_ROW_TOKENS} tokens")
         if how.hidden + how.replaced > 1:
-            raise UserError(f"masking.hidden={how.hidden} and masking.replaced={how.replaced} are more than all")
+            raise UserError(f"masking.hidden={how.hidden} and masking.replaced={how.replaced}: their sum must be at "
+                            "most 1")
         if how.next_sentence and run.model.embedding.segments < 2:
             raise UserError("masking.next_sentence: two sentences need model.embedding.segments=2, not "
                             f"{run.model.embedding.segments}")
@@ -74,7 +75,7 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     def _sizes(self) -> Sizes:
         if self.tokens.mask is None:
-            raise UserError(f"{self.run.tokens.file or 'tokenizer.json'}: none of its tokens is a mask, as [MASK] or "
+            raise UserError(f"{self.run.tokens.file or 'tokenizer.json'}: has no mask token, such as [MASK] or "
                             f"<mask>; {self.run.task} needs one")
         return super()._sizes()
 
@@ -91,7 +92,7 @@ class MaskedText(TokenStream[MaskedBatch]):
 
     @property
     def _is_apart(self) -> bool:
-        return self.run.data.documents == "apart" or self.run.masking.next_sentence  # a half follows in one document
+        return self.run.data.documents == "apart" or self.run.masking.next_sentence  # both halves are from one document
 
     def spans(self, split: str) -> Int[np.ndarray, "rows 2"]:
         """Where the text of each row begins in the split, and how many ids it has."""
@@ -100,19 +101,19 @@ class MaskedText(TokenStream[MaskedBatch]):
             if self._is_apart:
                 self._spans[split] = _of_documents(ids.parts, self.tokens.start, self.tokens.end, self._room)
             else:
-                # A rest of next to nothing is left.
+                # A very short rest is dropped.
                 firsts = np.arange(0, max(1, len(ids) - MIN_ROW_TOKENS // 2), self._room)
                 self._spans[split] = np.stack([firsts, np.minimum(self._room, len(ids) - firsts)], 1)
         return self._spans[split]
 
     def lengths(self, split: str) -> NDArray[np.int64]:
         counts = self.spans(split)[:, 1]
-        # Rows of a text without ends are of one length; that the last is shorter is not worth a shape of its own.
+        # Rows of a text without document ends have one length; the shorter last one gets no shape of its own.
         counts = counts if self._is_apart else np.full_like(counts, counts.max())
         return counts + self.run.data.max_tokens - self._room
 
     def text(self, split: str, row: int) -> list[int]:
-        """Documents in one row have an end between them, and no second start."""
+        """Documents in one row are separated by an end token, without a second start token."""
         tokens = self.tokens
         ids: list[int] = self.ids[split].around(*self.spans(split)[row].tolist()).tolist()
         if tokens.start != tokens.end:
@@ -135,7 +136,7 @@ class MaskedText(TokenStream[MaskedBatch]):
         return Row([tokens.start, *first, tokens.end, *second, tokens.end], order)
 
     def _halves(self, ids: list[int], random: np.random.Generator) -> tuple[list[int], list[int]]:
-        """Cut at the end of a sentence, or where there is none anywhere."""
+        """Cut at the end of a sentence; without one, anywhere."""
         ends = np.flatnonzero(self._ends_sentence[ids[:-1]])
         cut = 1 + int(random.choice(ends) if len(ends) else random.integers(len(ids) - 1))
         return ids[:cut], ids[cut:]
@@ -147,7 +148,7 @@ class MaskedText(TokenStream[MaskedBatch]):
     # Rows -> batches
 
     def collate(self, split: str, chosen: BatchSpec) -> MaskedBatch:
-        """The blanks of a row are a function of the seed, the row and, where they are to differ, the epoch."""
+        """The blanks of a row are a function of the seed, the row and, with dynamic masking, the epoch."""
         how = self.run.masking
         epoch = 0 if split != "train" else chosen.epoch if how.dynamic else chosen.epoch % how.copies
         whole = np.full((chosen.rows, chosen.length), self.tokens.pad, dtype=np.int64)
@@ -180,18 +181,18 @@ class MaskedText(TokenStream[MaskedBatch]):
         if split not in self.ids:
             raise no_such_split(split, list(self.ids))
         how, lengths = self.run.train, self.lengths(split)[:limit]
-        # No more than one piece of a batch: what could be trained can be scored.
+        # At most one piece of a batch: if training fits, so does scoring.
         plan = BatchSampler(lengths, tokens=max(1, min(SCORED, how.batch_tokens // how.accumulate)), seed=0)
         for step in range(plan.steps_per_epoch):
             yield self.collate(split, plan[step]).to(device)
 
     def nothing_asked(self, split: str) -> UserError:
-        return UserError(f"{split}: none of its tokens can be asked for: the tokenizer does not know its words")
+        return UserError(f"{split}: none of its tokens can be masked: they are all unknown to the tokenizer")
 
     # Ids -> texts
 
     def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
-        """From each row some text of one document. The training's text is no example."""
+        """Some text of one document from each row. Not for the training text."""
         others = [name for name in self.ids if name != "train"]
         if split not in others:
             raise no_such_split(split, others)
@@ -219,11 +220,11 @@ class MaskedText(TokenStream[MaskedBatch]):
         return [after[len(before) :] for before, after in pairwise(whole)]
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """A person's texts as ids."""
+        """The user's texts as ids."""
         return rows_of(self.tokens, texts, longest=self.run.data.max_tokens, notes=self.notes)
 
     def excerpts(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Some text of these lengths from the validation set; none where the run has come without its data."""
+        """Some text of these lengths from the validation set; none if the run has no data."""
         if "val" not in self.ids:
             return []
         rows = len(self.spans("val"))
@@ -236,7 +237,7 @@ def at(states: Float[Tensor, "rows length width"], places: Int[Tensor, "rows ask
 
 
 def _of_documents(parts: Sequence[NDArray[np.integer]], start: int, end: int, room: int) -> NDArray[np.int64]:
-    """The rows of documents that are cut into as few as there is room for, of about one length each."""
+    """The rows of documents, each cut into as few rows as possible, of similar lengths."""
     before = np.cumsum([0, *map(len, parts)])
     starts = np.concatenate([np.flatnonzero(part == start) + first for part, first in zip(parts, before, strict=False)])
     firsts, ends = starts + 1, np.append(starts[1:], before[-1]) - (start != end)

@@ -19,7 +19,7 @@ from regard.settings.errors import UserError
 
 __all__ = ["WANTED", "PackedBatch", "PackedText"]
 
-WANTED = 8  # tokens of an example that are to follow
+WANTED = 8  # tokens of an example to predict
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class PackedText(TokenStream[PackedBatch]):
         return min(self.run.data.max_tokens, len(self.ids[split]))
 
     def collate(self, split: str, chosen: BatchSpec) -> PackedBatch:
-        """Rows of the ring that the split is. The last goes on past where the first began; there, nothing counts."""
+        """Rows of the split, which is a ring. The last row wraps around; the wrapped part does not count."""
         ids, length = self.ids[split], self.row_length(split)
         first = self._offset(chosen.epoch, length)
         whole = np.full((chosen.rows, chosen.length + 1), self.tokens.start, dtype=np.int64)
@@ -57,20 +57,20 @@ class PackedText(TokenStream[PackedBatch]):
             once = min(length, len(ids) - index * length)
             write[row, :once] = whole[row, 1 : once + 1]
         if self.tokens.start != self.tokens.end:
-            write[write == self.tokens.start] = IGNORED  # what follows an end is no news, and no text
+            write[write == self.tokens.start] = IGNORED  # a start always follows an end: nothing to predict
         count = int((write != IGNORED).sum())
         return PackedBatch({"loss": count, "nll": count}, torch.from_numpy(whole[:, :-1].copy()),
                            torch.from_numpy(write))
 
     def _offset(self, epoch: int, length: int) -> int:
-        """Where the first row of an epoch begins: at the beginning of the text, and then elsewhere each time."""
+        """The place where the first row of an epoch begins: first 0, then another one in each epoch."""
         order = np.random.default_rng(self.run.seed).permutation(length)
         return int(order[epoch % length] - order[0]) % length
 
     # Ids -> texts
 
     def examples(self, split: str, limit: int | None = None) -> list[Example[str]]:
-        """From the beginning of each row some text, and what follows it. The training's text is no example."""
+        """Some text from the beginning of each row, and its continuation. Not for the training text."""
         others = [name for name in self.ids if name != "train"]
         if split not in others:
             raise no_such_split(split, others)
@@ -81,7 +81,7 @@ class PackedText(TokenStream[PackedBatch]):
         return found
 
     def _example(self, split: str, place: int) -> Example[str] | None:
-        """Of one document; None where one ends just there, or a character is cut in two."""
+        """An example from one document; None if it ends there, or a character would be split."""
         ids = self.ids[split].around(place, CONTEXT + WANTED).tolist()
         ends = [i for i, id in enumerate(ids) if id in (self.tokens.start, self.tokens.end)]
         begin = max((i + 1 for i in ends if i < CONTEXT), default=0)
