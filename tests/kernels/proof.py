@@ -17,7 +17,6 @@ from regard.models.decoder import Decoder
 from regard.nn.attend import Attend, AttentionPositions
 from regard.nn.attention import Memory
 from regard.nn.feed_forward import FeedForward
-from regard.nn.init import initialize
 from regard.nn.linear import Linear
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask, whole
@@ -267,8 +266,7 @@ def steps(dice: Dice, tower: Tower, *, gpu: bool, translates: bool) -> Asked:
     device, rows = place(gpu), dice.randint(1, 6)
     torch.manual_seed(dice.randrange(10**6))
     model = Decoder(tower, vocabulary=40, memory_width=24 if translates else None)
-    initialize(model, seed=dice.randrange(100))
-    model = model.to(device).eval()
+    filled(model, device).eval()  # biases and gains included, which begin as zeros and ones
     prompt = torch.randint(40, (rows, 5), device=device)
     sources = torch.randn(rows if not gpu or dice.random() < 0.5 else 1, 7, 24, device=device)
     memory = Memory(sources, Mask(keys=torch.rand(len(sources), 7, device=device) < 0.8)) if translates else None
