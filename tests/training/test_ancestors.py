@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.look.alignment import Links, error_rate, links
+from regard.look.axes import AxisPair
 from regard.look.heatmap import matrix
-from regard.look.record import Labels
 from regard.look.watch import watch
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
@@ -162,7 +162,7 @@ def drawn(model: EncoderDecoder, length: int) -> list[np.ndarray]:
     source, target = swapped(length, rows=10, seed=10_000)
     with watch(model) as weights:
         model.logits(model(source, target[:, :-1]))
-    pictures = [matrix(one[0].numpy(), Labels(tuple(map(str, words.tolist())), tuple(map(str, of.tolist()))))
+    pictures = [matrix(one[0].numpy(), AxisPair(tuple(map(str, words.tolist())), tuple(map(str, of.tolist()))))
                 for one, words, of in zip(weights["decoder.cross"], target[:, 1:], source, strict=True)]
     return [np.asarray(picture.axes[0].images[0].get_array()) for picture in pictures]
 
