@@ -222,7 +222,7 @@ def test_scoring_that_does_not_fit_says_what_decides_its_size(made: tuple[Langua
     task, model = made
     hook = model.register_forward_pre_hook(lambda *_: torch.empty(2**50) and None)
     with pytest.raises(Failure, match=r"^scoring \d × 16 tokens does not fit into memory; train.batch_tokens=64 / "
-                                      r"train.accumulate=1 and data.max_tokens=16 decide"):
+                                      r"train.accumulate=1 and data.max_tokens=16 determine"):
         task.score(model, "val")
     hook.remove()
 
@@ -319,7 +319,7 @@ def test_a_model_whose_numbers_are_none_says_so_whatever_it_is_asked(data: Path,
         model.output.weight.fill_(math.nan)
     for ask in (lambda: task.predict(model, ["the cat"]), lambda: list(task.stream(model, "the cat")),
                 lambda: task.likelihoods(model, ["the cat"]), lambda: task.compare(model, ["the"], [" cat", " dog"])):
-        with pytest.raises(NotFinite, match="not numbers"):
+        with pytest.raises(NotFinite, match="not finite"):
             ask()
 
 

@@ -325,7 +325,7 @@ def test_a_test_of_which_no_token_is_known_is_refused(tmp_path: Path) -> None:
     (tmp_path / "val.txt").write_text("zzz", encoding="utf-8")
     run = tiny(tmp_path / "train.txt", f"data.paths={tmp_path / 'train.txt'},{tmp_path / 'val.txt'}", setting)
     task, model = prepared(run, tmp_path / "run")
-    with pytest.raises(UserError, match="val: none of its tokens can be asked for"):
+    with pytest.raises(UserError, match="val: none of its tokens can be masked"):
         task.score(model, "val")
     with pytest.raises(UserError, match="val: contains no targets"):
         train(run, tmp_path / "run", quiet=True)
