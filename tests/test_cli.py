@@ -658,7 +658,7 @@ def test_settings_lists_every_setting() -> None:
 
 
 @pytest.mark.parametrize(("word", "held"), [
-    ("head_", {"model.head_width"}), ("train.", None), ("model.TIED", {"model.tied"}),
+    ("head_", {"model.head_width", "model.head_widths"}), ("train.", None), ("model.TIED", {"model.tied"}),
     ("seed", {"seed", "search.seed"}),
 ])  # fmt: skip
 def test_settings_can_be_asked_for_by_a_part_of_their_names(word: str, held: set[str] | None) -> None:
