@@ -138,7 +138,7 @@ class Predictor:
     def _checked(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs, if they can be read."""
         if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
-            raise TypeError("a list of texts is wanted, as in predict([text])")
+            raise TypeError("must be a list of texts, as in predict([text])")
         reader = self.task.inputs
         return [reader.check(given, origin=f"input {number}") for number, given in enumerate(inputs, 1)]
 

@@ -333,7 +333,7 @@ def test_the_six_steps_follow_what_is_chosen_elsewhere(tab: Tab, written: Path) 
     assert_shown(tab.open(written, tab.address), call(OWN).steps(head=1, row=0))
     tab.page.locator("#head").select_option("mean")
     tab.settle()
-    assert tab.status == "A mean of heads has no steps of its own: choose a head."
+    assert tab.status == "A mean of heads has no six steps: choose a head."
 
 
 def test_any_number_of_the_vectors_can_be_read(tab: Tab, written: Path) -> None:

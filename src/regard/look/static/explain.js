@@ -44,7 +44,7 @@ export function explain(panel, say) {
   let place = 0; // which number of the vectors is written out
   let written = []; // { vector, number, mark }: what changes with it
   let pointed = null; // the key whose row the pointer is in
-  const chips = element("div", { class: "chips", role: "group", "aria-label": "The word that looks" });
+  const chips = element("div", { class: "chips", role: "group", "aria-label": "The word of the query" });
   const box = element("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": "Six steps" });
   panel.append(chips, box);
 
@@ -65,7 +65,7 @@ export function explain(panel, say) {
     steps = known() && state.head !== null ? known().steps(state.head, here(), state.temperature) : null;
     if (!steps) {
       box.replaceChildren();
-      return say(known() ? "A mean of heads has no steps of its own: choose a head." : "The vectors of this attention are not in the page: choose another layer.");
+      return say(known() ? "A mean of heads has no six steps: choose a head." : "The vectors of this attention are not in the page: choose another layer.");
     }
     const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     place = Math.min(place, wide() - 1);

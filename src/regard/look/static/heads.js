@@ -24,7 +24,7 @@ export function heads(panel, say) {
       const isShown = Number(button.dataset.site) === state.site && button.dataset.head === String(state.head);
       button.setAttribute("aria-current", isShown);
     }
-    say("Choose a head to see it large.");
+    say("Choose a head to enlarge it.");
   }
 
   function section(kind) {

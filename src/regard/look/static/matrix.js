@@ -18,7 +18,7 @@ export function matrix(panel, say) {
   const legend = element("div", { class: "legend", role: "img" });
   const button = (label, text, act) => element("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
   panel.append(box, element("div", { class: "under" }, legend, element("div", { class: "tools" },
-    button("Farther", "−", () => zoom(1 / 1.5)), button("All of it", "fit", () => fit()), button("Nearer", "+", () => zoom(1.5)))));
+    button("Zoom out", "−", () => zoom(1 / 1.5)), button("Fit", "fit", () => fit()), button("Zoom in", "+", () => zoom(1.5)))));
   const context = canvas.getContext("2d", { alpha: false });
   let view = null; // { x, y: the cell at the upper left corner; across, down: pixels of a cell }
   let seen = ""; // the site that the view is of

@@ -42,7 +42,7 @@ export function measures(panel, say) {
   const body = element("tbody");
   const heading = (i) => element("th", { scope: "col", "data-column": i },
     element("button", { type: "button", onclick: () => sortBy(i) }, COLUMNS[i].name), element("small", {}, COLUMNS[i].about));
-  const table = element("table", {}, element("caption", {}, "Means over all rows, at the temperature that is set. Choose a head to see it."),
+  const table = element("table", {}, element("caption", {}, "Means over all rows, at the current temperature. Choose a head to see it."),
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, element("button", { type: "button", onclick: () => sortBy(null) }, "head")), ...COLUMNS.keys().map(heading))), body);
   panel.append(element("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": "Measures" }, table));
 
@@ -52,7 +52,7 @@ export function measures(panel, say) {
   }
 
   async function update() {
-    say("Sort by a column with its name.");
+    say("Click on the name of a column to sort by it.");
     if (foundAt !== state.temperature) {
       const mine = ++turn;
       const all = [];
