@@ -329,7 +329,7 @@ def test_a_run_can_be_stopped_while_it_is_scored(job: Job, whole: Path, ended: P
 
 
 def test_a_run_can_be_stopped_before_its_first_step(job: Job, tmp_path: Path) -> None:
-    with signalled(type(make(job.run)), "prepare"):
+    with signalled(type(make(job.run).data), "prepare"):
         outcome = job.here(tmp_path / "run")
     assert outcome.code == 75
     assert outcome.said == "regard: stopped before the first step; the same command starts again\n"
