@@ -70,12 +70,13 @@ def decode(kind: str, rows: int, tokens: int = 64) -> Work:
 
 
 def translator() -> Any:
-    from regard.models.encoder_decoder import EncoderDecoder
+    from regard.models import build, encoder_decoder
     from regard.nn.init import initialize
     from regard.settings.schema import Tower
 
     tower = Tower(width=256, depth=3, heads=8, norm_place="post", dropout=0.1)
-    model = EncoderDecoder(tower, sources=WORDS, targets=WORDS)
+    made: Any = getattr(build, "translator", encoder_decoder.EncoderDecoder)  # by its name in either tree
+    model = made(tower, sources=WORDS, targets=WORDS)
     initialize(model, seed=0)
     return model
 

@@ -23,6 +23,7 @@ from regard.device import choose_device
 from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.filters import Forbid
 from regard.kernels.cuda_graphs import Captures, where
+from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 
@@ -68,7 +69,7 @@ def models(shape: Shape, device: str) -> tuple[EncoderDecoder, Any]:
     torch.manual_seed(0)
     # Larger weights than Marian begins with: there each token just repeats itself, and a search has nothing to do.
     peer = marian(shape, std=1.5 * shape.width**-0.5)
-    model = EncoderDecoder(shape.tower, sources=shape.vocabulary, targets=shape.vocabulary)
+    model = translator(shape.tower, sources=shape.vocabulary, targets=shape.vocabulary)
     copy_marian(model, peer)
     return model.to(device).eval(), peer.to(device).eval()
 

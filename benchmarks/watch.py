@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from regard.device import choose_device
 from regard.look.watch import LIMIT, Seen, sites, watch
+from regard.models.build import text_encoder, translator
 from regard.models.decoder import Decoder
-from regard.models.encoder import Encoder
-from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.schema import Embedding, Tower
 
@@ -56,11 +55,11 @@ def passes(size: Size, device: torch.device, precision: torch.dtype) -> Iterator
     """Every shape of model, whole and step by step: each with what is to be run twice."""
     tower, draw = size.tower(size.length), torch.Generator(device).manual_seed(0)
     source, target = (torch.randint(size.vocabulary, (2, size.length), generator=draw, device=device) for _ in range(2))
-    encoder = ready(Encoder(tower, vocabulary=size.vocabulary), device, precision)
+    encoder = ready(text_encoder(tower, vocabulary=size.vocabulary), device, precision)
     yield "encoder", encoder, lambda: encoder(encoder.embed(source))
     decoder = ready(Decoder(tower, vocabulary=size.vocabulary), device, precision)
     yield "decoder", decoder, lambda: decoder(decoder.embed(target))
-    both = ready(EncoderDecoder(tower, sources=size.vocabulary, targets=size.vocabulary), device, precision)
+    both = ready(translator(tower, sources=size.vocabulary, targets=size.vocabulary), device, precision)
     yield "encoder-decoder", both, lambda: both(source, target)
     for kind, capacity in (("growing", None), ("fixed", 2 * STEPS)):
         yield f"decoder, {kind} cache", decoder, lambda capacity=capacity: stepped(decoder, target, capacity)

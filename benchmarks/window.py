@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regard.device import choose_device
 from regard.kernels import attention_sliding_window as near
-from regard.models.encoder import Encoder
+from regard.models.build import text_encoder
 from regard.nn.attention import Attention
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
@@ -134,7 +134,7 @@ def draw(curves: dict[str, list[Point]], file: str) -> None:
 @torch.inference_mode()
 def classify(length: int, device: torch.device, dtype: torch.dtype) -> None:
     """The first token of a document, which sees all of it and which all see, is what a label is read from."""
-    model = Encoder(
+    model = text_encoder(
         Tower(width=WIDTH, depth=DEPTH, heads=HEADS, positions="learned", max_positions=length, window=WINDOW,
               activation="gelu", norm_place="post", dropout=0.0, global_projections=True), vocabulary=VOCABULARY)
     initialize(model, seed=0)

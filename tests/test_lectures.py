@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.look.measure import rollout
+from regard.models.build import text_encoder
 from regard.models.encoder import Encoder
 from regard.models.tower import input_positions
 from regard.nn.block import Block, PostNormBlock
@@ -25,7 +26,7 @@ SMALL = ["model.width=16", "model.depth=2", "model.heads=2", "model.dropout=0"]
 
 
 def encoder(*settings: str) -> Encoder:
-    model = Encoder(load(overrides=[*SMALL, *settings]).model, vocabulary=20)
+    model = text_encoder(load(overrides=[*SMALL, *settings]).model, vocabulary=20)
     initialize(model, seed=0)
     return model.double().eval()
 

@@ -12,6 +12,8 @@ from regard.check.probe import Probe, of_decoder, of_encoder_decoder
 from regard.generate.beam import Search
 from regard.generate.sample import Sampler
 from regard.generate.text import Pieces
+from regard.models import build
+from regard.models.build import text_encoder
 from regard.models.decoder import Decoder, DecoderState
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
@@ -30,7 +32,7 @@ Patch = pytest.MonkeyPatch
 
 
 def translator(**settings: object) -> EncoderDecoder:
-    model = EncoderDecoder(Tower(width=32, depth=1, heads=4, **settings), sources=VOCABULARY, targets=VOCABULARY)
+    model = build.translator(Tower(width=32, depth=1, heads=4, **settings), sources=VOCABULARY, targets=VOCABULARY)
     initialize(model, seed=0)
     return model.eval()
 
@@ -75,7 +77,7 @@ def test_all_hold_of_a_decoder_alone(positions: str, kv_heads: int | None, windo
 
 
 def test_of_a_model_that_writes_nothing_only_what_it_reads_is_checked() -> None:
-    encoder = Encoder(Tower(width=32, depth=1, heads=4), vocabulary=VOCABULARY)
+    encoder = text_encoder(Tower(width=32, depth=1, heads=4), vocabulary=VOCABULARY)
     initialize(encoder, seed=0)
     encoder.eval()
 

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.checkpoint import load_weights, named_tensors, write_model
+from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
@@ -19,7 +20,7 @@ def weights(model: nn.Module) -> Tensor:
 
 
 def tower(tied: str) -> EncoderDecoder:
-    model = EncoderDecoder(Tower(width=16, depth=1, heads=2, tied=tied), sources=50, targets=50)
+    model = translator(Tower(width=16, depth=1, heads=2, tied=tied), sources=50, targets=50)
     initialize(model, seed=0)
     return model
 
@@ -33,7 +34,7 @@ def test_tied_weights_are_saved_once_and_come_back_tied(tmp_path: Path) -> None:
         for parameter in other.parameters():
             parameter.zero_()
     load_weights(other, load_file(tmp_path / "model.safetensors"), origin="here")
-    assert other.encoder.tokens.table.weight is other.decoder.tokens.table.weight is other.decoder.output.weight
+    assert other.encoder.inputs.tokens.table.weight is other.decoder.tokens.table.weight is other.decoder.output.weight
     assert torch.equal(weights(other), weights(model))
 
 

@@ -73,7 +73,7 @@ def ours(model: Any, ids: Tensor, segments: Tensor, real: Tensor) -> Tensor:
     """States of a bare encoder, logits of any other."""
     encoder = model.encoder
     mask = Mask(keys=real, globals=None if encoder.window is None else _first(real))
-    found: Tensor = model(ids, mask=mask, segments=None if encoder.segments is None else segments)
+    found: Tensor = model(ids, mask=mask, segments=None if encoder.inputs.segments is None else segments)
     return model.logits(found) if hasattr(model, "words") else found
 
 

@@ -7,8 +7,8 @@ import torch
 
 from regard.generate.filters import ForcePrefix, NoRepeat, PenalizeRepeats
 from regard.generate.sample import Sampling, gather, padded, sample
+from regard.models.build import translator
 from regard.models.decoder import Decoder
-from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower
 
@@ -106,7 +106,7 @@ def test_the_samples_of_a_prompt_are_drawn_apart_and_alike_however_many_there_ar
 
 
 def test_samples_of_a_translation_share_its_source() -> None:
-    model = EncoderDecoder(SMALL, sources=VOCABULARY, targets=VOCABULARY)
+    model = translator(SMALL, sources=VOCABULARY, targets=VOCABULARY)
     initialize(model, seed=6)
     model.eval()
     source, start = torch.randint(3, VOCABULARY, (4, 5)), torch.ones(4, 1, dtype=torch.long)

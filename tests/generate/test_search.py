@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.generate.beam import Beam, beam
 from regard.generate.filters import Forbid, ForcePrefix, NoRepeat
 from regard.generate.sample import Sampling, gather, sample
+from regard.models import build
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
@@ -22,7 +23,7 @@ SMALL = Tower(width=16, depth=1, heads=2, ffn_width=32)
 
 
 def translator(seed: int, *, sharpness: float = 1.5) -> EncoderDecoder:
-    model = EncoderDecoder(SMALL, sources=VOCABULARY, targets=VOCABULARY)
+    model = build.translator(SMALL, sources=VOCABULARY, targets=VOCABULARY)
     initialize(model, seed=seed)
     with torch.no_grad():
         model.decoder.output.weight.mul_(sharpness)

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from regard.generate.sample import Sampling, sample
 from regard.look.watch import watch
+from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower
@@ -23,7 +24,7 @@ def ids(text: str) -> list[int]:
 
 @pytest.fixture(scope="module")
 def model() -> EncoderDecoder:
-    model = EncoderDecoder(Tower(width=32, depth=1, heads=2, dropout=0.0), sources=len(WORDS), targets=len(WORDS))
+    model = translator(Tower(width=32, depth=1, heads=2, dropout=0.0), sources=len(WORDS), targets=len(WORDS))
     initialize(model, seed=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     source = torch.tensor([ids(text) for text in PAIRS])

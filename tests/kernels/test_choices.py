@@ -22,6 +22,7 @@ from regard.kernels.decode_step import DecodeCall, DecodePlan
 from regard.kernels.kernel import Choices, Kernel, first, ran, remembering, use
 from regard.kernels.linear_onednn import Layouts, lasting
 from regard.kernels.quantize import quantize
+from regard.models.build import translator
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.feed_forward import FeedForward
@@ -90,7 +91,7 @@ def test_searching_a_translation_asks_less_than_a_twentieth_of_the_questions_it_
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two blocks on either side, beam 5, 40 tokens: 2,158 before the choices were kernels of a table."""
-    model = EncoderDecoder(Tower(width=32, depth=2, heads=4, dropout=0.0), sources=VOCABULARY, targets=VOCABULARY)
+    model = translator(Tower(width=32, depth=2, heads=4, dropout=0.0), sources=VOCABULARY, targets=VOCABULARY)
     initialize(model.eval(), seed=0)
     with counted(monkeypatch) as asked:
         translate(model, 40)

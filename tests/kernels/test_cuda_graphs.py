@@ -8,6 +8,7 @@ import torch
 from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.sample import Sampler, Sampling, gather, padded, sample
 from regard.kernels.cuda_graphs import Captures
+from regard.models import build
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
@@ -19,7 +20,7 @@ HOW = Beam(end=2, longest=12, size=3)
 
 
 def translator(seed: int) -> EncoderDecoder:
-    model = EncoderDecoder(Tower(width=64, depth=2, heads=4), sources=128, targets=128)
+    model = build.translator(Tower(width=64, depth=2, heads=4), sources=128, targets=128)
     initialize(model, seed=seed)
     with torch.no_grad():
         model.decoder.output.weight.mul_(2)

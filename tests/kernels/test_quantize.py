@@ -10,8 +10,8 @@ from regard.generate.beam import Beam, beam
 from regard.generate.sample import Sampling, gather, sample
 from regard.kernels import quantize as quantizing
 from regard.kernels.quantize import KINDS, MAX_SHARED_ROWS, QuantizedLinear, quantize
+from regard.models.build import translator
 from regard.models.decoder import Decoder
-from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Tower
@@ -135,7 +135,7 @@ def test_a_decoder_says_nearly_the_same(kind: str, tied: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_an_encoder_decoder_says_nearly_the_same(kind: str) -> None:
-    model = EncoderDecoder(tower(norm_place="post"), sources=VOCABULARY, targets=VOCABULARY)
+    model = translator(tower(norm_place="post"), sources=VOCABULARY, targets=VOCABULARY)
     initialize(model.eval(), seed=0)
     source, target = torch.randint(VOCABULARY, (3, 9)), torch.randint(VOCABULARY, (3, 7))
     before = model.logits(model(source, target))

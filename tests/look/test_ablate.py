@@ -6,6 +6,7 @@ from torch import Tensor
 
 from regard.look.ablate import without
 from regard.look.watch import sites
+from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
@@ -17,7 +18,7 @@ TARGET = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 0]])
 
 @pytest.fixture
 def model() -> EncoderDecoder:
-    model = EncoderDecoder(Tower(width=32, depth=2, heads=4, dropout=0.0), sources=40, targets=40)
+    model = translator(Tower(width=32, depth=2, heads=4, dropout=0.0), sources=40, targets=40)
     initialize(model, seed=0)
     return model.eval()
 

@@ -19,7 +19,7 @@ from regard.look.page import Page, page
 from regard.look.record import Record
 from regard.look.vectors import vectors
 from regard.look.watch import watch
-from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.build import translator
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.nn.score import ScaledDotAttend
@@ -368,7 +368,7 @@ def test_the_temperature_is_a_step_of_its_own(tab: Tab, written: Path) -> None:
 def test_every_score_has_its_steps_and_so_has_every_site(browser: Any, tmp_path: Path, score: str, positions: str,
                                                          kv_heads: int | None) -> None:
     tower = Tower(width=32, depth=1, heads=4, score=score, positions=positions, kv_heads=kv_heads, temperature=0.8)
-    model = EncoderDecoder(tower, sources=40, targets=40).eval()
+    model = translator(tower, sources=40, targets=40).eval()
     initialize(model, seed=0)
     with torch.no_grad(), catch_all(model) as caught, watch(model) as seen:
         model(torch.tensor([[3, 4, 5, 6, 7]]), torch.tensor([[1, 11, 12, 13]]))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard.look.explain import catch, example, explain
 from regard.look.watch import sites, watch
+from regard.models import build
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.nn.score import SCORES, DotAttend
@@ -20,7 +21,7 @@ SOURCE, TARGET = torch.tensor([[3, 4, 5, 6, 7]]), torch.tensor([[1, 11, 12, 13]]
 
 
 def translator(**settings: object) -> EncoderDecoder:
-    model = EncoderDecoder(Tower(width=32, depth=1, heads=4, **settings), sources=40, targets=40)
+    model = build.translator(Tower(width=32, depth=1, heads=4, **settings), sources=40, targets=40)
     initialize(model, seed=0)
     return model.eval()
 
@@ -57,7 +58,7 @@ def test_the_sum_of_the_parts_is_the_model_s_own_output(score: str, positions: s
 
 @pytest.mark.parametrize("preset", ["bahdanau", "luong"])
 def test_where_words_ask_one_by_one_their_steps_are_those_of_one_pass(preset: str) -> None:
-    model = EncoderDecoder(replace(PRESETS[preset](), width=32), sources=40, targets=40).eval()
+    model = build.translator(replace(PRESETS[preset](), width=32), sources=40, targets=40).eval()
     initialize(model, seed=0)
     with torch.no_grad(), catch(model, "decoder.cross") as caught, watch(model) as seen:
         model(SOURCE.flip(1), TARGET)  # another pass, that is forgotten

@@ -13,8 +13,8 @@ from regard.data.tokenizer import train as train_tokenizer
 from regard.look.axes import AxisPair
 from regard.look.measure import by_head, distance, entropy, first, moved, rollout
 from regard.look.record import Record
+from regard.models.build import text_encoder
 from regard.models.decoder import Decoder
-from regard.models.encoder import Encoder
 from regard.nn.init import initialize
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
@@ -86,7 +86,7 @@ def tokens() -> Tokenizer:
 
 
 def test_the_word_bank_moves_with_what_follows_it(tokens: Tokenizer) -> None:
-    encoder = Encoder(TOWER, vocabulary=len(tokens)).eval()
+    encoder = text_encoder(TOWER, vocabulary=len(tokens)).eval()
     initialize(encoder, seed=0)
     alike = moved(encoder, tokens, "bank", "bank of the river", "bank in the street")
     assert len(alike) == 1 + TOWER.depth
@@ -103,7 +103,7 @@ def test_a_decoder_moves_a_word_by_what_went_before_only(tokens: Tokenizer) -> N
 
 
 def test_a_word_in_pieces_is_their_mean(tokens: Tokenizer) -> None:
-    encoder = Encoder(TOWER, vocabulary=len(tokens)).eval()
+    encoder = text_encoder(TOWER, vocabulary=len(tokens)).eval()
     initialize(encoder, seed=0)
     [ids] = tokens.encode(["xyzzy"])
     assert len(ids) > 1
@@ -111,7 +111,7 @@ def test_a_word_in_pieces_is_their_mean(tokens: Tokenizer) -> None:
 
 
 def test_a_word_that_is_not_there_is_refused(tokens: Tokenizer) -> None:
-    encoder = Encoder(TOWER, vocabulary=len(tokens)).eval()
+    encoder = text_encoder(TOWER, vocabulary=len(tokens)).eval()
     with pytest.raises(UserError, match="bank: no word of 'the river'"):
         moved(encoder, tokens, "bank", "the river", "the bank")
     assert not any(module._forward_hooks for module in encoder.modules())

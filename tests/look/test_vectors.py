@@ -13,7 +13,7 @@ from regard.look.page import VECTORS, Page, page
 from regard.look.record import Record
 from regard.look.vectors import Vectors, vectors
 from regard.look.watch import watch
-from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.build import translator
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.errors import UserError
@@ -26,7 +26,7 @@ SOURCE, TARGET = torch.tensor([[3, 4, 5, 6, 7]]), torch.tensor([[1, 11, 12, 13]]
 
 def looked(source: torch.Tensor = SOURCE, *, heads: list[int] | None = None,
            tower: Tower = TOWER, **settings: Any) -> tuple[dict[str, Caught], Record]:
-    model = EncoderDecoder(replace(tower, **settings), sources=40, targets=40).eval()
+    model = translator(replace(tower, **settings), sources=40, targets=40).eval()
     initialize(model, seed=0)
     with torch.no_grad(), catch_all(model) as caught, watch(model, heads=heads) as seen:
         model(source, TARGET, mask=Mask(keys=source != 0))
@@ -134,6 +134,6 @@ def test_vectors_alone_make_no_page_huge() -> None:
 
 
 def test_an_unknown_pattern_catches_nothing() -> None:
-    model = EncoderDecoder(Tower(width=32, depth=1, heads=4), sources=9, targets=9)
+    model = translator(Tower(width=32, depth=1, heads=4), sources=9, targets=9)
     with pytest.raises(UserError, match="no attention of this name"), catch_all(model, "nothing.*"):
         pass

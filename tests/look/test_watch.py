@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.look.watch import Seen, band, mean_over_heads, sites, top, watch
+from regard.models import build
+from regard.models.build import text_encoder
 from regard.models.decoder import Decoder
-from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
@@ -29,7 +30,7 @@ TARGET = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 0]])
 
 
 def translator(**settings: object) -> EncoderDecoder:
-    model = EncoderDecoder(Tower(width=32, depth=2, heads=4, **settings), sources=VOCABULARY, targets=VOCABULARY)
+    model = build.translator(Tower(width=32, depth=2, heads=4, **settings), sources=VOCABULARY, targets=VOCABULARY)
     initialize(model, seed=0)
     return model.eval()
 
@@ -108,7 +109,7 @@ def test_steps_with_a_cache_give_the_rows_of_the_whole(capacity: int | None) -> 
 
 @given(count=st.integers(1, 9), reach=st.integers(0, 6))
 def test_what_is_reduced_is_part_of_the_whole(count: int, reach: int) -> None:
-    model = Encoder(TOWER, vocabulary=VOCABULARY).eval()
+    model = text_encoder(TOWER, vocabulary=VOCABULARY).eval()
     initialize(model, seed=1)
     x = torch.arange(7)[None]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.models.build import decoder, encoder
+from regard.models.build import decoder, text_encoder
 from regard.models.classifier import Tagger
 from regard.models.elmo import ElmoDecoder, ElmoEncoder, Mix
 from regard.nn.init import initialize
@@ -34,7 +34,7 @@ def writer(tower: Tower = TOWER) -> ElmoDecoder:
 
 
 def reader(tower: Tower = TOWER) -> ElmoEncoder:
-    model = ready(encoder(tower, vocabulary=VOCABULARY))
+    model = ready(text_encoder(tower, vocabulary=VOCABULARY))
     assert isinstance(model, ElmoEncoder)
     return model
 
@@ -49,7 +49,8 @@ def by_hand(model: ElmoDecoder | ElmoEncoder, tokens: Tensor, way: str) -> list[
     Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000, in torch's order of the gates.
     """
     order = list(range(len(tokens))) if way == "forth" else list(reversed(range(len(tokens))))
-    layers = [model.tokens.table.weight[tokens]]
+    table = next(weight for name, weight in model.named_parameters() if name.endswith("tokens.table.weight"))
+    layers = [table[tokens]]
     for block in model.blocks:
         cell = getattr(block, way)
         h, c = torch.zeros(2, cell.hidden_size)
@@ -129,14 +130,14 @@ def test_both_ways_learn_from_one_loss_and_share_tokens_and_output() -> None:
 
 @torch.no_grad()
 def test_padding_is_seen_by_neither_way() -> None:
-    model, tokens = ready(Tagger(TOWER, vocabulary=VOCABULARY, labels=3)), text()
+    model, tokens = ready(Tagger(text_encoder(TOWER, vocabulary=VOCABULARY), TOWER, labels=3)), text()
     padded = torch.cat([tokens, text(2, 4)], dim=1)
     mask = Mask(keys=torch.arange(LENGTH + 4).expand(2, -1) < LENGTH)
     torch.testing.assert_close(model(padded, mask=mask)[:, :LENGTH], model(tokens))
 
 
 def test_an_encoder_has_the_language_models_tensors_and_its_own_above_them() -> None:
-    below = {name for name in reader().state_dict() if not name.startswith("over.")}
+    below = {name.removeprefix("inputs.") for name in reader().state_dict() if not name.startswith("over.")}
     assert below == writer().state_dict().keys() - {"output.weight"}
 
 

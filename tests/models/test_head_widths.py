@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from regard.convert.families import FAMILIES, family_of, why_none
 from regard.convert.shape import Shape
+from regard.models.build import text_encoder, translator
 from regard.models.classifier import Classifier
 from regard.models.decoder import Decoder
 from regard.models.electra import Detector
-from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import Attend
 from regard.nn.attention import Attention, CrossAttention
 from regard.nn.init import initialize
@@ -37,7 +37,7 @@ def text(rows: int, length: int) -> Tensor:
 
 
 def test_every_attention_of_a_translator_has_heads_of_these_widths() -> None:
-    model = EncoderDecoder(TOWER, sources=VOCABULARY, targets=VOCABULARY)
+    model = translator(TOWER, sources=VOCABULARY, targets=VOCABULARY)
     layers = [layer for layer in model.modules() if isinstance(layer, Attention | CrossAttention)]
     assert len(layers) == 2 + 2 * 2
     for layer in layers:
@@ -59,7 +59,7 @@ def test_what_a_language_model_says_step_by_step_is_what_it_says_of_the_whole(ch
 
 @torch.no_grad()
 def test_what_a_translator_says_step_by_step_is_what_it_says_of_the_whole() -> None:
-    model, source, target = ready(EncoderDecoder(TOWER, sources=VOCABULARY, targets=VOCABULARY)), text(2, 5), text(2, 6)
+    model, source, target = ready(translator(TOWER, sources=VOCABULARY, targets=VOCABULARY)), text(2, 5), text(2, 6)
     whole = model(source, target)
     for capacity in (None, 6):
         state = model.begin(2, model.encode(source), capacity=capacity)
@@ -99,7 +99,7 @@ def test_widths_that_are_equal_are_one_width_said_for_each_head() -> None:
 
 def test_every_weight_of_unequal_heads_learns() -> None:
     for tower in (TOWER, replace(TOWER, window=2, global_projections=True)):
-        model = ready(Classifier(tower, vocabulary=VOCABULARY, labels=3))
+        model = ready(Classifier(text_encoder(tower, vocabulary=VOCABULARY), tower, labels=3))
         own = [p for name, p in model.named_parameters() if "global" not in name]
         model(text(4, 7)).logsumexp(-1).sum().backward()
         assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in own)

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from regard.models import build
+from regard.models.build import text_encoder
 from regard.models.decoder import Decoder
-from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
@@ -42,7 +43,7 @@ def decoder(tower: Tower) -> Decoder:
 
 
 def translator(tower: Tower) -> EncoderDecoder:
-    return ready(EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY))
+    return ready(build.translator(tower, sources=VOCABULARY, targets=VOCABULARY))
 
 
 def text(rows: int, length: int) -> Tensor:
@@ -174,8 +175,9 @@ def test_concatenated_positions_fill_up_the_width(kind: str, place: str) -> None
 
 def test_tied_weights_are_one_tensor() -> None:
     def tables(tied: str, sources: int = VOCABULARY) -> list[Tensor]:
-        model = EncoderDecoder(replace(TOWER, tied=tied), sources=sources, targets=VOCABULARY)
-        return [model.encoder.tokens.table.weight, model.decoder.tokens.table.weight, model.decoder.output.weight]
+        model = build.translator(replace(TOWER, tied=tied), sources=sources, targets=VOCABULARY)
+        inputs, decoder = model.encoder.inputs, model.decoder
+        return [inputs.tokens.table.weight, decoder.tokens.table.weight, decoder.output.weight]
 
     assert len({id(table) for table in tables("all")}) == 1
     assert len({id(table) for table in tables("none")}) == 3
@@ -185,9 +187,9 @@ def test_tied_weights_are_one_tensor() -> None:
 
 
 def test_tied_weights_stay_one_tensor_when_the_model_is_moved_or_loaded() -> None:
-    model = EncoderDecoder(TOWER, sources=VOCABULARY, targets=VOCABULARY)
+    model = build.translator(TOWER, sources=VOCABULARY, targets=VOCABULARY)
     model.to(torch.float64).load_state_dict(translator(TOWER).double().state_dict())
-    assert model.encoder.tokens.table.weight is model.decoder.output.weight
+    assert model.encoder.inputs.tokens.table.weight is model.decoder.output.weight
 
 
 def parameters(model: nn.Module) -> int:
@@ -202,12 +204,12 @@ def test_transformer_base_has_the_parameters_that_its_formula_gives() -> None:
     expected = vocabulary * width + depth * (attention + feed_forward + 2 * norm) + depth * (
         2 * attention + feed_forward + 3 * norm)
     with torch.device("meta"):
-        model = EncoderDecoder(PRESETS["transformer-base"](), sources=vocabulary, targets=vocabulary)
+        model = build.translator(PRESETS["transformer-base"](), sources=vocabulary, targets=vocabulary)
     assert parameters(model) == expected == 63_082_496  # the paper's table 3 says 65 million
 
 
 def test_the_encoder_and_the_decoder_are_the_same_blocks() -> None:
-    encoder, alone = Encoder(TOWER, vocabulary=VOCABULARY), Decoder(TOWER, vocabulary=VOCABULARY)
+    encoder, alone = text_encoder(TOWER, vocabulary=VOCABULARY), Decoder(TOWER, vocabulary=VOCABULARY)
     assert list(encoder.blocks.state_dict()) == list(alone.blocks.state_dict())
     assert type(encoder.blocks[0]) is type(alone.blocks[0])
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.models.build import decoder
-from regard.models.encoder import Encoder
+from regard.models.build import decoder, text_encoder
 from regard.models.recurrent import Recurrent, summary, turned
 from regard.models.rnn import RecurrentDecoder
 from regard.nn.init import initialize
@@ -212,7 +211,7 @@ def test_truncation_changes_no_state_and_only_gradients(kind: str) -> None:
 @pytest.mark.parametrize("name", ["elman", "gru", "lstm", "bilstm"])
 def test_a_preset_begins_with_states_that_neither_vanish_nor_saturate(name: str) -> None:
     """Of forty tokens, the last state still knows the first: a preset that starts deaf learns late or never."""
-    model = Encoder(PRESETS[name](), vocabulary=64).eval()
+    model = text_encoder(PRESETS[name](), vocabulary=64).eval()
     initialize(model, seed=0)
     with torch.no_grad():
         states = model(model.embed(torch.randint(0, 64, (8, 40))))

@@ -8,6 +8,7 @@ import torch
 from peers import PAD, Shape, copy_marian, copy_nn_transformer
 from torch import Tensor, nn
 
+from regard.models import build
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.mask import Mask
 from regard.nn.positions import Sinusoidal
@@ -19,7 +20,7 @@ KEYS = torch.arange(7) < LENGTHS
 
 def translator(norm_place: str = "post", activation: str = "relu") -> EncoderDecoder:
     tower = replace(TINY.tower, norm_place=norm_place, activation=activation)
-    return EncoderDecoder(tower, sources=TINY.vocabulary, targets=TINY.vocabulary).eval()
+    return build.translator(tower, sources=TINY.vocabulary, targets=TINY.vocabulary).eval()
 
 
 def shaken(model: nn.Module) -> nn.Module:

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from regard.generate.beam import Beam, beam
 from regard.look.watch import watch
+from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower
@@ -29,7 +30,7 @@ def translated(source: Tensor) -> Tensor:
 
 @pytest.fixture(scope="module")
 def model() -> EncoderDecoder:
-    model = EncoderDecoder(TOWER, sources=FIRST + WORDS, targets=FIRST + WORDS)
+    model = translator(TOWER, sources=FIRST + WORDS, targets=FIRST + WORDS)
     initialize(model, seed=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for step in range(260):

@@ -17,6 +17,7 @@ from regard.check.probe import made_up, of_encoder_decoder
 from regard.generate.beam import Beam, beam
 from regard.generate.sample import Sampling, gather, sample
 from regard.look.watch import sites, watch
+from regard.models import build
 from regard.models.build import decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
@@ -243,7 +244,7 @@ def test_states_weights_and_gradients_are_those_of_the_papers_equations(tower: T
 
 @pytest.mark.parametrize("tower", BOTTLENECKS, ids=named)
 def test_a_decoder_without_attention_goes_on_from_where_each_layer_of_the_encoder_has_ended(tower: Tower) -> None:
-    model = shaken(EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY))
+    model = shaken(build.translator(tower, sources=VOCABULARY, targets=VOCABULARY))
     source, target, lengths, numbers = text(3, 5), text(3, 4), [5, 2, 4], numbers_of(model)
     words, written = model.encoder.embed(source), model.decoder.embed(target)
     expected = torch.stack([fixed(tower, numbers, written[row], left(tower, numbers, words[row, :length]))
@@ -309,7 +310,7 @@ def small(name: str) -> Tower:
 
 
 def translator(name: str, seed: int = 0, *, vocabulary: int = VOCABULARY, **settings: object) -> EncoderDecoder:
-    model = EncoderDecoder(replace(small(name), **settings), sources=vocabulary, targets=vocabulary)
+    model = build.translator(replace(small(name), **settings), sources=vocabulary, targets=vocabulary)
     initialize(model, seed=seed)
     with torch.no_grad():
         model.decoder.output.weight.mul_(2.0)
@@ -511,7 +512,7 @@ def test_a_step_runs_under_autocast(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_weight_learns(name: str) -> None:
-    model = EncoderDecoder(replace(small(name), dropout=0.1, attention_dropout=0.1), sources=VOCABULARY,
+    model = build.translator(replace(small(name), dropout=0.1, attention_dropout=0.1), sources=VOCABULARY,
                            targets=VOCABULARY)
     initialize(model, seed=0)
     model.logits(model(text(2, 6), text(2, 7), mask=real([6, 4]))).logsumexp(-1).sum().backward()
@@ -525,10 +526,10 @@ def test_every_weight_learns(name: str) -> None:
 def test_a_gradient_is_cut_short_for_language_models_alone(name: str) -> None:
     tower = replace(reading(PRESETS[name](), bptt=2), width=WIDTH)
     with pytest.raises(UserError, match=r"model\.recurrent\.bptt=2: only a language model"):
-        EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY)
+        build.translator(tower, sources=VOCABULARY, targets=VOCABULARY)
 
 
 def test_two_language_models_do_not_end_in_one_vector() -> None:
     tower = replace(reading(PRESETS["sutskever"](), direction="bilm"), width=WIDTH)
     with pytest.raises(UserError, match=r"\.direction=bilm: .* take forward, backward or bidirectional"):
-        EncoderDecoder(tower, sources=VOCABULARY, targets=VOCABULARY)
+        build.translator(tower, sources=VOCABULARY, targets=VOCABULARY)

@@ -15,7 +15,7 @@ from torch import Tensor
 from attention_cases import BIASES, CPU, EQUAL, HEADS, MASKS, UNEQUAL, Case, agree, apart, call, cases
 from attention_paths import WAYS, Taken
 from regard.generate.beam import Beam, beam
-from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.build import translator
 from regard.nn.attend import Attend, AttentionPositions
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
@@ -246,7 +246,7 @@ def test_a_new_score_is_one_class_and_one_line(preset: str, monkeypatch: pytest.
     exec(source, names)
     monkeypatch.setitem(SCORES, "cosine", names["CosineAttend"])
     tower = replace(PRESETS[preset](), width=8, depth=1, heads=2, score="cosine", temperature=0.1)
-    model = EncoderDecoder(tower, sources=9, targets=9)
+    model = translator(tower, sources=9, targets=9)
     initialize(model, seed=0)
     source_ids = torch.tensor([[3, 4, 5]])
     model(source_ids, source_ids).sum().backward()

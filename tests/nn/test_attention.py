@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attention_paths import WAYS
+from regard.models.build import text_encoder
 from regard.models.encoder import Encoder
 from regard.nn.attention import Attention, CrossAttention, Memory
 from regard.nn.init import initialize
@@ -178,7 +179,7 @@ def test_rows_that_share_a_source_see_what_they_would_see_of_their_own_copy(
 
 def encoder(positions: str, **settings: object) -> Encoder:
     tower = replace(Tower(), width=16, depth=2, heads=4, positions=positions, dropout=0.0, **settings)
-    model = Encoder(tower, vocabulary=50).double()
+    model = text_encoder(tower, vocabulary=50).double()
     initialize(model, seed=0)
     return model.eval()
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attention_paths import WAYS
 from regard.look.watch import sites, watch
-from regard.models.encoder import Encoder
+from regard.models.build import text_encoder
 from regard.nn.attention import Attention
 from regard.nn.block import Block, PostNormBlock
 from regard.nn.init import initialize
@@ -89,7 +89,7 @@ def test_every_projection_learns() -> None:
 
 def test_the_weights_of_both_attentions_together_are_what_each_token_looks_at() -> None:
     part, (x, mask) = attention(), tokens(3, 150)
-    assert set(sites(Encoder(Tower(depth=1, global_projections=True), vocabulary=9))) == {
+    assert set(sites(text_encoder(Tower(depth=1, global_projections=True), vocabulary=9))) == {
         "blocks.0.self", "blocks.0.self.global_attend"}
     with watch(part) as seen:
         out = part(x, mask=mask)
@@ -147,7 +147,7 @@ def copied(layer: nn.Module, tower: Tower) -> Block:
 
 @pytest.mark.parametrize("score", ["additive", "bilinear"])
 def test_a_score_that_learns_begins_alike_for_both(score: str) -> None:
-    model = Encoder(Tower(width=64, depth=1, heads=1, score=score, global_projections=True), vocabulary=9)
+    model = text_encoder(Tower(width=64, depth=1, heads=1, score=score, global_projections=True), vocabulary=9)
     initialize(model, seed=0)
     own, theirs = (dict(part.named_parameters()) for part in (
         model.blocks[0].self.attend, model.blocks[0].self.global_attend))

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint import load_weights, named_tensors
+from regard.models.build import text_encoder, translator
 from regard.models.encoder import Encoder
-from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.nn.lora import PARTS, adapt, adapters, merged
 from regard.settings.schema import Tower
@@ -21,7 +21,7 @@ SHAPES = {"plain": SMALL, "shared keys": Tower(width=12, depth=2, heads=4, kv_he
 
 def learned(tower: Tower, on: tuple[str, ...], *, scale: float = 2.0) -> tuple[Encoder, Encoder]:
     """An encoder, and the same with adapters that are no longer zero."""
-    plain = Encoder(tower, vocabulary=30)
+    plain = text_encoder(tower, vocabulary=30)
     initialize(plain, seed=0)
     adapted = copy.deepcopy(plain)
     adapt(adapted, on, rank=3, scale=scale)
@@ -49,9 +49,9 @@ def test_a_model_with_adapters_is_the_one_with_the_merged_matrices(shape: str, o
 
 
 def test_a_model_begins_as_what_it_was_before_it_had_adapters() -> None:
-    plain = Encoder(SMALL, vocabulary=30)
+    plain = text_encoder(SMALL, vocabulary=30)
     initialize(plain, seed=0)
-    adapted = Encoder(SMALL, vocabulary=30)
+    adapted = text_encoder(SMALL, vocabulary=30)
     adapt(adapted, ALL, rank=3, scale=2.0)
     initialize(adapted, seed=1)
     adapted.load_state_dict(named_tensors(plain), strict=False)
@@ -80,7 +80,7 @@ def test_an_adapter_needs_no_gradient_of_the_matrix_it_belongs_to() -> None:
 
 
 def test_a_decoder_s_look_at_its_source_has_adapters_too() -> None:
-    model = EncoderDecoder(SMALL, sources=30, targets=30)
+    model = translator(SMALL, sources=30, targets=30)
     adapt(model, ("q", "k", "v"), rank=2, scale=1.0)
     layers = {name for name, _ in adapters(named_tensors(model))}
     assert {"decoder.blocks.0.cross.q", "decoder.blocks.0.cross.kv", "encoder.blocks.1.self.qkv"} <= layers

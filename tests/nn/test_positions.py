@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.models.encoder import Encoder
+from regard.models.build import text_encoder
 from regard.nn.mask import Mask
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
 from regard.nn.score import ScaledDotAttend
@@ -159,8 +159,8 @@ def test_a_position_looks_the_same_alone_and_in_its_sequence(kind: str) -> None:
 
 def test_at_equal_widths_concatenating_doubles_the_vectors_and_quadruples_the_matrices() -> None:
     tower = replace(Tower(), width=16, depth=1, heads=4, bias=False)
-    added = Encoder(tower, vocabulary=50)
-    beside = Encoder(replace(tower, width=32, position_width=16), vocabulary=50)
+    added = text_encoder(tower, vocabulary=50)
+    beside = text_encoder(replace(tower, width=32, position_width=16), vocabulary=50)
     assert added.tokens.table.weight.shape == beside.tokens.table.weight.shape
     assert beside.embed(torch.tensor([[1, 2]])).shape[-1] == 2 * added.embed(torch.tensor([[1, 2]])).shape[-1]
     matrices = [[p for p in model.blocks.parameters() if p.dim() == 2] for model in (added, beside)]

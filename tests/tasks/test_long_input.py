@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.cli import app
 from regard.long_input import operations, reading
-from regard.models.encoder import Encoder
+from regard.models.build import text_encoder
 from regard.predictor import load
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
@@ -68,7 +68,7 @@ def test_an_encoder_reads_beyond_the_length_of_its_training(classifier: Path) ->
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_the_cost_that_is_said_is_that_of_the_products(window: int | None) -> None:
-    model = Encoder(Tower(width=32, depth=2, heads=4, positions="none", score="distance"), vocabulary=8).eval()
+    model = text_encoder(Tower(width=32, depth=2, heads=4, positions="none", score="distance"), vocabulary=8).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.randn(1, LONG, 32))
     weights, attention = operations(model, LONG, window=window)

@@ -372,8 +372,8 @@ def test_two_vocabularies_share_no_matrix_even_of_one_size(tmp_path: Path) -> No
     (tmp_path / "train.tsv").write_text("un deux trois\tone two three\n" * 8, encoding="utf-8")
     (tmp_path / "val.tsv").write_text("un\tone\n", encoding="utf-8")
     task, model = prepared(tiny(tmp_path, "tokens.joint=false"), tmp_path / "run")
-    assert model.encoder.tokens.table.weight.shape == model.decoder.tokens.table.weight.shape
-    assert model.encoder.tokens.table.weight is not model.decoder.tokens.table.weight
+    assert model.encoder.inputs.tokens.table.weight.shape == model.decoder.tokens.table.weight.shape
+    assert model.encoder.inputs.tokens.table.weight is not model.decoder.tokens.table.weight
     assert model.decoder.tokens.table.weight is model.decoder.output.weight
     assert task.data.source_tokens.encode(["deux"]) != task.data.target_tokens.encode(["deux"])
 
@@ -381,7 +381,7 @@ def test_two_vocabularies_share_no_matrix_even_of_one_size(tmp_path: Path) -> No
 def test_a_joint_vocabulary_has_one_matrix(translator: tuple[Translate, EncoderDecoder]) -> None:
     task, model = translator
     assert task.data.source_tokens.encode(TEXTS) == task.data.target_tokens.encode(TEXTS)
-    assert model.encoder.tokens.table.weight is model.decoder.output.weight
+    assert model.encoder.inputs.tokens.table.weight is model.decoder.output.weight
 
 
 def test_lower_case_is_folded_on_the_way_in(data: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from regard.look.alignment import Links, error_rate, links
 from regard.look.axes import AxisPair
 from regard.look.heatmap import matrix
 from regard.look.watch import watch
+from regard.models import build
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.load import load
@@ -95,7 +96,7 @@ def translator(preset: str, *, symbols: int, width: int) -> EncoderDecoder:
     plain = PRESETS[preset]()
     assert plain.recurrent is not None
     tower = replace(plain, recurrent=replace(plain.recurrent, cell="gru"), width=width, depth=1, dropout=0.0)
-    model = EncoderDecoder(tower, sources=symbols, targets=symbols)
+    model = build.translator(tower, sources=symbols, targets=symbols)
     initialize(model, seed=0)
     return model
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data.batch import BatchSampler
+from regard.models.build import text_encoder
 from regard.models.classifier import Tagger
 from regard.nn.init import initialize
 from regard.settings.schema import Recurrence, Run, Tokens, Tower, Train
@@ -134,7 +135,7 @@ def test_a_recurrent_layer_does_six_operations_for_each_of_its_weights_and_each_
     recurrent = Recurrence(cell=cell, direction="bidirectional")
     tower = replace(SMALL, recurrent=recurrent, positions="none", depth=2, dropout=0.0)
     with torch.device("meta"):
-        model = Tagger(tower, vocabulary=64, labels=5)
+        model = Tagger(text_encoder(tower, vocabulary=64), tower, labels=5)
     tokens = torch.empty(4, 10, dtype=torch.long, device="meta")
     found = trace(model, lambda: model(tokens).sum(), device="cuda", precision=HALF)
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "table" not in name]

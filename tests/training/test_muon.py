@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from regard.models.build import text_encoder, translator
 from regard.models.decoder import Decoder
-from regard.models.encoder import Encoder
-from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.schema import Run, Tower, Train
 from regard.training.muon import Muon, operations, orthogonal
@@ -75,7 +74,7 @@ def test_a_gradient_of_zeros_stays_one() -> None:
 
 
 def test_it_moves_the_products_of_the_blocks_and_nothing_else() -> None:
-    model = EncoderDecoder(replace(MODERN, positions="relative", bias=True), sources=40, targets=40)
+    model = translator(replace(MODERN, positions="relative", bias=True), sources=40, targets=40)
     names = {name for name, p in model.named_parameters() if p in muon_matrices(model)}
     assert names == {name for name, p in model.named_parameters()
                      if p.ndim == 2 and ".blocks." in name and "positions" not in name}
@@ -86,7 +85,7 @@ def test_it_moves_the_products_of_the_blocks_and_nothing_else() -> None:
 
 
 def test_queries_keys_values_and_gates_are_matrices_of_their_own() -> None:
-    model = Encoder(replace(MODERN, window=2, global_projections=True), vocabulary=40)
+    model = text_encoder(replace(MODERN, window=2, global_projections=True), vocabulary=40)
     rows = {name: muon_matrices(model)[p] for name, p in model.named_parameters() if p in muon_matrices(model)}
     assert rows["blocks.0.self.qkv.weight"] == rows["blocks.0.self.global_qkv.weight"] == (16, 8, 8)
     assert rows["blocks.1.feed_forward.up.weight"] == (24, 24)

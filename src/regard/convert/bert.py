@@ -56,10 +56,10 @@ def body(tower: Tower, theirs: str, *, ours: str = "encoder.", unread: int = 0) 
         *norm(f"{block}feed_forward_norm", f"{layer}output.LayerNorm", bias=True),
     ]
     inputs = [
-        Rule(f"{ours}tokens.table.weight", (f"{theirs}embeddings.word_embeddings.weight",)),
-        Rule(f"{ours}positions.table", (f"{theirs}embeddings.position_embeddings.weight",), unread=unread),
-        Rule(f"{ours}segments.table", (f"{theirs}embeddings.token_type_embeddings.weight",)),
-        *norm(f"{ours}input_norm", f"{theirs}embeddings.LayerNorm", bias=True),
+        Rule(f"{ours}inputs.tokens.table.weight", (f"{theirs}embeddings.word_embeddings.weight",)),
+        Rule(f"{ours}inputs.positions.table", (f"{theirs}embeddings.position_embeddings.weight",), unread=unread),
+        Rule(f"{ours}inputs.segments.table", (f"{theirs}embeddings.token_type_embeddings.weight",)),
+        *norm(f"{ours}inputs.norm", f"{theirs}embeddings.LayerNorm", bias=True),
     ]
     return [*inputs, *each_layer(each, tower.depth)]
 

@@ -36,9 +36,9 @@ def rules(shape: Shape) -> list[Rule]:
         *norm(f"{block}feed_forward_norm", f"{layer}output_layer_norm", bias=True),
     ]
     inputs = [
-        Rule("encoder.tokens.table.weight", (f"{start}embeddings.word_embeddings.weight",)),
-        Rule("encoder.positions.table", (f"{start}embeddings.position_embeddings.weight",)),
-        *norm("encoder.input_norm", f"{start}embeddings.LayerNorm", bias=True),
+        Rule("encoder.inputs.tokens.table.weight", (f"{start}embeddings.word_embeddings.weight",)),
+        Rule("encoder.inputs.positions.table", (f"{start}embeddings.position_embeddings.weight",)),
+        *norm("encoder.inputs.norm", f"{start}embeddings.LayerNorm", bias=True),
     ]
     labels = linear("head.output", "classifier", bias=True)
     heads = {

@@ -43,7 +43,7 @@ def lacks(tower: Tower) -> list[str]:
 
 
 def body(tower: Tower, theirs: str, ours: str = "encoder.") -> list[Rule]:
-    widen = linear(f"{ours}widen", f"{theirs}embeddings_project", bias=True) if tower.embedding.width else []
+    widen = linear(f"{ours}inputs.widen", f"{theirs}embeddings_project", bias=True) if tower.embedding.width else []
     return [*bert.body(tower, theirs, ours=ours), *widen]
 
 
@@ -58,7 +58,7 @@ def generator(shape: Shape) -> list[Rule]:
     if shape.generator is None:
         return []
     own = body(canonical(smaller(shape.tower, shape.generator)), f"{GENERATOR}electra.", "generator.encoder.")
-    shared = "generator.encoder.tokens.table.weight"
+    shared = "generator.encoder.inputs.tokens.table.weight"
     return [*(rule for rule in own if rule.ours != shared), *words(GENERATOR, "generator.")]
 
 

@@ -121,7 +121,7 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
                         f"{', '.join(KNOWN)}")
     tokens, labels = Tokenizer.load(source / "tokenizer.json"), _labels(source)
     sizes, ours = saved(source, run)
-    table = ours.get("encoder.tokens.table.weight", ours.get("tokens.table.weight"))
+    table = ours.get("encoder.inputs.tokens.table.weight", ours.get("tokens.table.weight"))
     assert table is not None
     shape = Shape.of(run, {"vocabulary": len(table), "labels": len(labels), **sizes}, pad=tokens.pad)
     family = family_of(shape)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from regard.convert.keys import canonical
+from regard.models.build import text_encoder
 from regard.models.classifier import Classifier, Tagger
 from regard.models.decoder import Decoder
 from regard.models.electra import Detector
@@ -50,9 +51,9 @@ class Shape:
             case "mask" | "sentences":
                 return MaskedLM(tower, vocabulary=vocabulary, sentences=self.kind == "sentences")
             case "classify":
-                return Classifier(tower, vocabulary=vocabulary, labels=self.labels)
+                return Classifier(text_encoder(tower, vocabulary=vocabulary), tower, labels=self.labels)
             case "tag":
-                return Tagger(tower, vocabulary=vocabulary, labels=self.labels)
+                return Tagger(text_encoder(tower, vocabulary=vocabulary), tower, labels=self.labels)
             case "detect":
                 return Detector(tower, vocabulary=vocabulary, generator=self.generator)
             case _:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.look.hooks import eagerly, in_this_thread
 from regard.look.watch import sites
-from regard.models.encoder import Encoder
+from regard.models.build import text_encoder
 from regard.nn.attend import Attend, AttentionPositions
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
@@ -70,7 +70,8 @@ def scaled_and_not(*, width: int = 64, length: int = 24, seed: int = 0) -> tuple
     Queries and keys have components of variance 1, so that q·k has variance d_k: without the scale, the softmax of
     numbers that far apart is all but one-hot, and its gradient all but zero (Vaswani et al. 2017, 3.2.1).
     """
-    encoder = Encoder(Tower(width=width, depth=1, heads=1, dropout=0.0, positions="none"), vocabulary=length).eval()
+    tower = Tower(width=width, depth=1, heads=1, dropout=0.0, positions="none")
+    encoder = text_encoder(tower, vocabulary=length).eval()
     initialize(encoder, seed=seed)
     question, _ = ask(encoder, "blocks.0.self", lambda: encoder(encoder.embed(torch.arange(length)[None])))
     return question.weights()[0, 0], question.weights(temperature=1 / math.sqrt(width))[0, 0]

@@ -1,20 +1,38 @@
-"""Which encoder and which decoder a model has, by the settings."""
+"""Models by their settings: which encoder, which decoder, and both together."""
 
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.decoder import Decoder
 from regard.models.elmo import ElmoDecoder, ElmoEncoder
 from regard.models.encoder import Encoder
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.inputs import TokenInputs
 from regard.models.luong import LuongDecoder
 from regard.models.rnn import RecurrentDecoder
-from regard.models.sutskever import FixedDecoder
+from regard.models.sutskever import FixedDecoder, FixedEncoder
 from regard.models.writes import Writes
 from regard.settings.schema import Tower
 
-__all__ = ["decoder", "encoder", "reads_what_it_writes"]
+__all__ = ["decoder", "reads_what_it_writes", "text_encoder", "translator"]
 
 
-def encoder(tower: Tower, *, vocabulary: int) -> Encoder:
-    return (ElmoEncoder if reads_what_it_writes(tower) else Encoder)(tower, vocabulary=vocabulary)
+def text_encoder(tower: Tower, *, vocabulary: int) -> Encoder:
+    """An encoder of tokens."""
+    recurrent = tower.recurrent
+    if recurrent is not None and recurrent.direction == "bilm":
+        return ElmoEncoder(tower, vocabulary=vocabulary)
+    return Encoder(tower, TokenInputs(tower, vocabulary=vocabulary))
+
+
+def translator(tower: Tower, *, sources: int, targets: int) -> EncoderDecoder:
+    """An encoder of tokens and the decoder that looks at it. One vocabulary of both may have one table."""
+    writes = decoder(tower, vocabulary=targets, memory_width=tower.width)
+    if tower.recurrent is not None and tower.recurrent.context == "fixed":
+        reads: Encoder = FixedEncoder(tower, TokenInputs(tower, vocabulary=sources))
+    else:
+        reads = text_encoder(tower, vocabulary=sources)
+    if tower.tied == "all" and sources == targets:
+        reads.inputs.tokens = writes.tokens
+    return EncoderDecoder(reads, writes)
 
 
 def reads_what_it_writes(tower: Tower) -> bool:

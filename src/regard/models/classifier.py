@@ -1,10 +1,10 @@
-"""Classifier, Tagger: an encoder and the labels of a whole text, or of each of its tokens."""
+"""Classifier, Tagger: an encoder and the labels of a whole sequence, or of each place in it."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.build import encoder
+from regard.models.encoder import Encoder
 from regard.nn.head import Labels, pooled
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
@@ -20,31 +20,31 @@ def telling(tower: Tower) -> int:
 class Classifier(nn.Module):
     """A sequence to one vector to its labels (Devlin et al. 2019, figure 4 b)."""
 
-    def __init__(self, tower: Tower, *, vocabulary: int, labels: int) -> None:
+    def __init__(self, encoder: Encoder, tower: Tower, *, labels: int) -> None:
         super().__init__()
         self.pool = tower.head.pool
-        self.encoder = encoder(tower, vocabulary=vocabulary)
+        self.encoder = encoder
         self.head = Labels(tower.width, labels, hidden=tower.head.hidden, dropout=tower.dropout)
 
     def forward(
-        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        self, inputs: Tensor, *, mask: Mask = Mask(),
         segments: Int[Tensor, "rows length"] | None = None,
     ) -> Float[Tensor, "rows labels"]:
-        states = self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask)
-        real = torch.ones_like(tokens, dtype=torch.bool) if mask.keys is None else mask.keys
+        states = self.encoder(self.encoder.embed(inputs, segments=segments), mask=mask)
+        real = torch.ones_like(states[..., 0], dtype=torch.bool) if mask.keys is None else mask.keys
         return self.head(pooled(states, real, how=self.pool))  # type: ignore[no-any-return]
 
 
 class Tagger(nn.Module):
     """A label for each token (Devlin et al. 2019, figure 4 d)."""
 
-    def __init__(self, tower: Tower, *, vocabulary: int, labels: int) -> None:
+    def __init__(self, encoder: Encoder, tower: Tower, *, labels: int) -> None:
         super().__init__()
-        self.encoder = encoder(tower, vocabulary=vocabulary)
+        self.encoder = encoder
         self.head = Labels(tower.width, labels, hidden=tower.head.hidden, dropout=tower.dropout)
 
     def forward(
-        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        self, inputs: Tensor, *, mask: Mask = Mask(),
         segments: Int[Tensor, "rows length"] | None = None,
     ) -> Float[Tensor, "rows length labels"]:
-        return self.head(self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask))  # type: ignore[no-any-return]
+        return self.head(self.encoder(self.encoder.embed(inputs, segments=segments), mask=mask))  # type: ignore[no-any-return]

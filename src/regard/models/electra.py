@@ -5,7 +5,7 @@ from dataclasses import replace
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.build import encoder
+from regard.models.build import text_encoder
 from regard.models.masked_lm import MaskedLM
 from regard.models.tower import input_width
 from regard.nn.head import Labels
@@ -23,13 +23,13 @@ class Detector(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int, generator: float | None) -> None:
         super().__init__()
-        self.encoder = encoder(tower, vocabulary=vocabulary)
+        self.encoder = text_encoder(tower, vocabulary=vocabulary)
         self.head = Labels(tower.width, 1, hidden="gelu")
         self.generator: MaskedLM | None = None
         if generator is not None:
             self.generator = MaskedLM(smaller(tower, generator), vocabulary=vocabulary)
-            self.generator.encoder.tokens = self.encoder.tokens
-            self.generator.words.output.weight = self.encoder.tokens.table.weight
+            self.generator.encoder.inputs.tokens = self.encoder.inputs.tokens
+            self.generator.words.output.weight = self.encoder.get_parameter("inputs.tokens.table.weight")
 
     def forward(
         self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),

@@ -8,9 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.encoder import Encoder
+from regard.models.inputs import TokenInputs
 from regard.models.recurrent import Recurrent, run, turned
 from regard.models.rnn import RecurrentDecoder
 from regard.models.tower import blocks
+from regard.nn.dropout import Dropout
 from regard.nn.embed import Tokens
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
@@ -55,15 +57,16 @@ class ElmoEncoder(Encoder):
     """
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
-        super().__init__(replace(tower, positions="none"), vocabulary=vocabulary)
+        plain = replace(tower, positions="none")
+        super().__init__(plain, TokenInputs(plain, vocabulary=vocabulary))
         self.over = Over(tower, vocabulary)
 
     def embed(
-        self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None,
+        self, inputs: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None,
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length input"]:
-        x = super().embed(tokens, positions, segments)
-        return torch.cat([x, x, self.dropout(self.over.own(tokens))], dim=-1)
+        x = super().embed(inputs, positions, segments)
+        return torch.cat([x, x, self.over.dropout(self.over.own(inputs))], dim=-1)
 
     def forward(
         self, x: Float[Tensor, "batch length input"], *, mask: Mask = Mask(),
@@ -81,6 +84,7 @@ class Over(nn.Module):
     def __init__(self, tower: Tower, vocabulary: int) -> None:
         super().__init__()
         self.own = Tokens(vocabulary, tower.width, scaled=tower.embedding.scaled)
+        self.dropout = Dropout(tower.dropout)
         self.mix = Mix(1 + tower.depth)
         assert tower.recurrent is not None
         self.reader = Recurrent(tower.recurrent.cell, tower.width, inputs=3 * tower.width, direction="bidirectional",

@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.build import encoder
+from regard.models.build import text_encoder
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
@@ -19,7 +19,7 @@ class EncoderOnly(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__()
-        self.encoder = encoder(tower, vocabulary=vocabulary)
+        self.encoder = text_encoder(tower, vocabulary=vocabulary)
         hidden = None if tower.head.hidden == "none" else nn.Linear(tower.width, tower.width)
         self.head = None if hidden is None else nn.ModuleDict({"hidden": hidden})
 

@@ -12,17 +12,19 @@ from regard.nn.mask import Mask
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
-__all__ = ["FixedDecoder", "bottleneck"]
+__all__ = ["FixedDecoder", "FixedEncoder"]
 
 
-def bottleneck(encoder: Encoder, x: Float[Tensor, "batch length width"], mask: Mask) -> Memory:
+class FixedEncoder(Encoder):
     """All that is kept of a source, however long it is: each layer's vectors when it has read it (3)."""
-    kept = list[Tensor]()
-    for block in encoder.blocks:
-        assert isinstance(block, Recurrent)
-        x, vectors = block.through(x, mask=mask)
-        kept += vectors
-    return Memory(torch.stack(kept, dim=1))
+
+    def memory(self, x: Float[Tensor, "batch length width"], *, mask: Mask = Mask()) -> Memory:
+        kept = list[Tensor]()
+        for block in self.blocks:
+            assert isinstance(block, Recurrent)
+            x, vectors = block.through(x, mask=mask)
+            kept += vectors
+        return Memory(torch.stack(kept, dim=1))
 
 
 class FixedDecoder(RecurrentDecoder):

@@ -24,6 +24,7 @@ from regard.look.confusion import Confusion
 from regard.look.encoder_states import attention
 from regard.look.metrics import ClassificationMetrics
 from regard.look.record import Record
+from regard.models.build import text_encoder
 from regard.models.classifier import Classifier
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Data, Run, Search
@@ -106,7 +107,8 @@ class Classify(Task[str, LabelBatch]):
     # Batches -> loss
 
     def build(self, sizes: Sizes) -> Classifier:
-        return Classifier(self.run.model, vocabulary=sizes["vocabulary"], labels=sizes["labels"])
+        tower = self.run.model
+        return Classifier(text_encoder(tower, vocabulary=sizes["vocabulary"]), tower, labels=sizes["labels"])
 
     def _logits(self, model: nn.Module, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows labels"]:
         mask = encoder_mask(tokens, pad=self.data.tokens.pad, window=self.run.model.window)

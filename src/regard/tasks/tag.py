@@ -27,6 +27,7 @@ from regard.look.choices import Choice, Output
 from regard.look.confusion import Confusion
 from regard.look.encoder_states import attention
 from regard.look.record import Record
+from regard.models.build import text_encoder
 from regard.models.classifier import Tagger, telling
 from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Data, Run, Search
@@ -179,7 +180,8 @@ class Tag(Task[str, LabelBatch]):
     # Batches -> loss
 
     def build(self, sizes: Sizes) -> Tagger:
-        return Tagger(self.run.model, vocabulary=sizes["vocabulary"], labels=sizes["labels"])
+        tower = self.run.model
+        return Tagger(text_encoder(tower, vocabulary=sizes["vocabulary"]), tower, labels=sizes["labels"])
 
     def _logits(self, model: nn.Module, tokens: Tensor) -> Float[Tensor, "rows length labels"]:
         return model(tokens, mask=encoder_mask(tokens, pad=self.data.tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]

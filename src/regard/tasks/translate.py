@@ -25,6 +25,7 @@ from regard.look.choices import Output
 from regard.look.outputs import records, weighed
 from regard.look.record import AxisPair, Record
 from regard.look.watch import watch
+from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 from regard.nn.loss import cross_entropy
@@ -57,7 +58,7 @@ class Translate(Task[str, ParallelBatch]):
         tower = self.run.model
         if tower.tied == "all" and not self.run.tokens.joint:
             tower = replace(tower, tied="output")  # two vocabularies of the same size: an id is another word in each
-        return EncoderDecoder(tower, sources=sizes["sources"], targets=sizes["targets"])
+        return translator(tower, sources=sizes["sources"], targets=sizes["targets"])
 
     def _states(self, model: nn.Module, batch: ParallelBatch) -> Tensor:
         return model(batch.source, batch.read, mask=Mask(keys=batch.source != self.data.source_tokens.pad))  # type: ignore[no-any-return]

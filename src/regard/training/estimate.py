@@ -132,13 +132,13 @@ def _counted(parts: Mapping[str, int]) -> str:
 def _part(name: str) -> str:
     """Which part of a model a parameter belongs to.
 
-    >>> [_part(name) for name in ("encoder.tokens.table.weight", "decoder.blocks.0.self.out.bias", "output.weight")]
+    >>> [_part(name) for name in ("encoder.inputs.norm.weight", "decoder.blocks.0.self.out.bias", "output.weight")]
     ['embeddings', 'decoder', 'output']
     """
     words = name.split(".")
     if "adapters" in words:
         return "adapters"
-    if "blocks" not in words and {"tokens", "positions", "segments"} & set(words):
+    if "blocks" not in words and {"inputs", "tokens", "positions"} & set(words):
         return "embeddings"
     return "output" if "output" in words else words[0]
 

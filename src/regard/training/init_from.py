@@ -14,7 +14,7 @@ from regard.settings.schema import Run
 from regard.tasks.base import Sizes
 from regard.tasks.traits import traits_of
 from regard.training.parallel import World
-from regard.training.trainable import OVER
+from regard.training.trainable import INPUT, OVER
 
 __all__ = ["is_new", "take_over", "taken"]
 
@@ -34,8 +34,9 @@ def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
     assert run.train.init_from is not None
     backbone, own = backbone_of(Path(run.train.init_from)), named_tensors(model)
     # A language model is all backbone: for another task, it is the encoder.
-    prefix = "encoder." if traits_of(backbone.task).decoder_only and not traits_of(run.task).decoder_only else ""
-    weights = {prefix + name: tensor for name, tensor in backbone.weights.items()}
+    weights = backbone.weights
+    if traits_of(backbone.task).decoder_only and not traits_of(run.task).decoder_only:
+        weights = {_in_encoder(name): tensor for name, tensor in weights.items()}
     theirs = {name: _filled(tensor, sizes["vocabulary"]) if name in own and _is_longer(own[name], tensor, sizes)
               else tensor for name, tensor in weights.items()}
     new = {name for name in own if is_new(name, task=run.task, before=backbone.task, sizes=sizes)}
@@ -63,6 +64,15 @@ def is_new(name: str, *, task: str, before: str, sizes: Sizes) -> bool:
         is_other = traits_of(task).reads_each_token != traits_of(before).reads_each_token
         return is_other or ("labels" in sizes and name.startswith("head.output."))
     return INSIDE in name
+
+
+def _in_encoder(name: str) -> str:
+    """The name of a language model's tensor in an encoder.
+
+    >>> [_in_encoder(name) for name in ("tokens.table.weight", "blocks.0.self.out.bias")]
+    ['encoder.inputs.tokens.table.weight', 'encoder.blocks.0.self.out.bias']
+    """
+    return ("encoder.inputs." if name.split(".")[0] in INPUT else "encoder.") + name
 
 
 def _is_longer(own: Tensor, theirs: Tensor, sizes: Sizes) -> bool:

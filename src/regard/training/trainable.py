@@ -15,7 +15,7 @@ __all__ = ["OVER", "learner", "learns", "level", "scale_of"]
 TEACHER = "generator."  # of a detector: not part of its backbone, and new like a head if the source has none
 OVER = "encoder.over."  # the task's layers over a backbone that computes features
 HEADS = ("head.", "words.", TEACHER, OVER)  # the layers that read the states: labels, tokens
-INPUT = {"tokens", "positions", "segments", "input_norm", "widen"}  # the layers before the first block
+INPUT = {"inputs", "tokens", "positions", "widen"}  # the layers before the first block
 
 
 def learner(task: Task[Any, Any], sizes: Sizes) -> nn.Module:
@@ -56,7 +56,7 @@ def learns(name: str, how: Train) -> bool:
 def level(name: str) -> int | None:
     """The level of a parameter: 0 before the first block, 1 in it, …; None above the last.
 
-    >>> [level(name) for name in ("encoder.tokens.table.weight", "encoder.blocks.3.self.out.bias", "encoder.norm.bias")]
+    >>> [level(name) for name in ("encoder.inputs.norm.weight", "encoder.blocks.3.self.out.bias", "encoder.norm.bias")]
     [0, 4, None]
     """
     if name.startswith(TEACHER):
