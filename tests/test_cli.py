@@ -638,7 +638,7 @@ def test_settings_says_whose_defaults_it_lists() -> None:
     first, second, *_ = run("settings").out.splitlines()
     assert " = " in second
     assert "your own files" in first
-    assert "built in" in first
+    assert "built-in" in first
     assert of(DEFAULTS, "model.width") != of(defaults("translate", built_in=True), "model.width")  # which is why
 
 

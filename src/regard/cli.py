@@ -68,8 +68,9 @@ def train(
 ) -> None:
     """Train a model for a task. Run the same command again to resume a run that stopped.
 
-    Ctrl-C finishes the step and saves. SIGTERM, SIGUSR1 and SIGHUP (a closed terminal) do the same; nohup ignores
-    SIGHUP. Exit codes: 2 usage or data, 3 loss not finite, 75 stopped by a signal, 130 Ctrl-C.
+    Ctrl-C finishes the step and saves. SIGTERM, SIGUSR1 and SIGHUP (a closed terminal) do the same.
+
+    Exit codes: 2 usage or data, 3 loss not finite, 75 stopped by a signal, 130 Ctrl-C.
     """
     from regard.verbs.train import main
 

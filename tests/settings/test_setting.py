@@ -34,7 +34,7 @@ from wording import says
     ("train.learning_rate=1e400", "train.learning_rate: … number, got '1e400', which is not finite"),
     ("train.learning_rate=0", "train.learning_rate: … number above 0, got 0.0"),
     ("train.grad_clip=-1", "train.grad_clip: … number above 0 or none, got -1.0"),
-    ("train.decay=1.5", "train.decay: … number of at least 0 and of at most 1, got 1.5"),
+    ("train.decay=1.5", "train.decay: … number of at least 0 and at most 1, got 1.5"),
     ("model.dropout=1", "model.dropout: … number of at least 0 and below 1, got 1.0"),
     ("tokens.joint=maybe", "tokens.joint: … true or false, got 'maybe'"),
     ("tokens.joint=1", "tokens.joint: … true or false, got '1'"),
@@ -81,7 +81,7 @@ def test_every_setting_is_described_and_its_default_can_be_written() -> None:
     assert rows["data.paths"][:2] == ("a list of texts", "none")
     assert rows["device"][:2] == ("one of auto, cpu, cuda, mps", "auto")
     assert all(kind and default and doc for kind, default, doc in rows.values())
-    assert rows["model.recurrent"][:2] == ("a section, made by model.recurrent.cell, or none", "none")
+    assert rows["model.recurrent"][:2] == ("a section, created by model.recurrent.cell, or none", "none")
     assert rows["model.recurrent.direction"][1] == "forward"
     said = {path: default for path, (_, default, _) in rows.items() if not path.startswith("model.recurrent.")}
     assert load(overrides=[f"{path}={default}" for path, default in said.items()]) == Run()

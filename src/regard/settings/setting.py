@@ -68,8 +68,8 @@ class Setting:
     @property
     def limits_in_words(self) -> str:
         words = {"least": "of at least", "most": "of at most", "above": "above", "below": "below"}
-        said = [f"{words[name]} {limit:g}" for name, limit in self.limits.items()]
-        return f" {' and '.join(said)}" if said else ""
+        limits = [f"{words[name]} {limit:g}" for name, limit in self.limits.items()]
+        return f" {' and '.join(limits)}".replace("and of", "and") if limits else ""
 
     @property
     def or_none(self) -> str:
@@ -147,7 +147,7 @@ def describe() -> Iterator[tuple[str, str, str, str]]:
             kind = found.wanted + found.limits_in_words + found.or_none
             yield found.path, kind, written(found.default), found.doc
         elif found.optional:
-            yield found.path, f"a section, made by {found.key}, or none", "none", found.doc
+            yield found.path, f"a section, created by {found.key}, or none", "none", found.doc
 
 
 # From a file's or a user's value to one of the right type.

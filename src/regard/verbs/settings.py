@@ -11,8 +11,8 @@ from regard.stdio import print_result
 
 __all__ = ["main"]
 
-OF_WHAT = ("# Defaults of a translator of your own files. Other tasks, presets and the data that is built in have some "
-           "of their own; a run's run.json holds what it has.")
+OF_WHAT = ("# Defaults of a translator on your own files. Other tasks, presets and the built-in data have others; "
+           "the settings of a run are in its run.json.")
 
 
 def main(word: str | None, as_json: bool) -> None:
