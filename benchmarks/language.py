@@ -69,7 +69,7 @@ def ours(name: str, preset: str, rows: int, *, bias: bool, clip: float | None = 
 
 
 def nanogpt(path: Path, preset: str, rows: int, *, bias: bool, clip: float | None = None) -> Step:
-    """A step of nanoGPT's bench.py, with its own model and optimiser; with a clip, of its train.py."""
+    """A step of nanoGPT's bench.py, with its own model and optimizer; with a clip, of its train.py."""
     spec = importlib.util.spec_from_file_location("nanogpt_model", path / "model.py")
     assert spec
     assert spec.loader

@@ -30,7 +30,7 @@ TINY = Tower(width=64, depth=2, heads=2, dropout=0.0)
 
 
 class Trainer:
-    """A copy of the model with its own optimiser, in one of the two worlds."""
+    """A copy of the model with its own optimizer, in one of the two worlds."""
 
     def __init__(self, dry_run: DryRun, model: nn.Module, how: Train, world: World, device: torch.device) -> None:
         precision = torch.bfloat16 if device.type == "cuda" else torch.float32

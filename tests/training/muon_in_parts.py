@@ -3,7 +3,7 @@
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=… python muon_in_parts.py FOLDER
 
 For each shape of model: its weights and averages after three steps (`saved`), at the `end`, and at the end of one that
-went on `again` from what was saved; and for each process the operations of its last step of the optimiser.
+went on `again` from what was saved; and for each process the operations of its last step of the optimizer.
 """
 
 import json

@@ -215,7 +215,7 @@ def test_sharded_muon_holds_its_share_of_the_matrices_but_no_less_than_one(prepa
     three = replace(found.parameters, block=0, parts={"encoder": 3 * size}, matrices={torch.Size((512, 512)): 3})
 
     def held(gpus: int) -> int:
-        """When the optimiser steps, for which the little else that is there leaves all room."""
+        """When the optimizer steps, for which the little else that is there leaves all room."""
         needed = memory(three, nothing, Train(optimizer="muon", fsdp=True), device="cpu", gpus=gpus)
         return needed.total - needed.weights - needed.gradients - needed.optimizer
 
@@ -251,7 +251,7 @@ def test_gradient_descent_keeps_nothing_and_with_momentum_one_number_for_each_we
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
-def test_shards_share_out_weights_gradients_and_optimiser(prepared_run: DryRun, optimizer: Any) -> None:
+def test_shards_share_out_weights_gradients_and_optimizer(prepared_run: DryRun, optimizer: Any) -> None:
     alone, shared = (estimated(prepared_run, Train(optimizer=optimizer, fsdp=gpus > 1), gpus=gpus) for gpus in (1, 3))
     for kind in ("weights", "gradients", "optimizer"):
         assert getattr(shared.memory, kind) == getattr(alone.memory, kind) // 3

@@ -72,7 +72,7 @@ def test_progress_that_is_no_usable_number_is_refused_by_name(begun: Path, tmp_p
         train(run_of(tmp_path), begun, quiet=True)
 
 
-def test_an_optimiser_whose_every_update_was_skipped_can_be_restored(tmp_path: Path) -> None:
+def test_an_optimizer_whose_every_update_was_skipped_can_be_restored(tmp_path: Path) -> None:
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.AdamW([weight], fused=True)
     optimizer.found_inf, optimizer.grad_scale = torch.ones(()), torch.ones(())  # type: ignore[attr-defined]

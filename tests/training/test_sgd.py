@@ -105,12 +105,12 @@ def test_lower_blocks_have_lower_rates_where_that_is_asked_for() -> None:
     (["train.optimizer=sgd", "train.beta1=0.8"], r"train\.beta1=0\.8: has no effect on train\.optimizer=sgd"),
     (["train.optimizer=sgd", "train.matrix_rate=0.1"], r"train\.matrix_rate=0\.1: has no effect"),
 ])
-def test_a_setting_of_another_optimiser_is_refused(settings: list[str], says: str) -> None:
+def test_a_setting_of_another_optimizer_is_refused(settings: list[str], says: str) -> None:
     with pytest.raises(UserError, match=f"^{says}"):
         load(None, settings)
 
 
-def test_settings_that_do_nothing_are_no_settings_of_another_optimiser() -> None:
+def test_settings_that_do_nothing_are_no_settings_of_another_optimizer() -> None:
     assert load(None, ["train.optimizer=sgd", "train.weight_decay=0"]).train.momentum is None
     assert load(None, ["train.optimizer=muon", "train.momentum=0.9"]).train.momentum == 0.9
 

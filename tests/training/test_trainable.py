@@ -189,7 +189,7 @@ def test_an_adapter_of_a_frozen_block_does_not_learn() -> None:
     assert [learns(name, how) for name in names] == [False, True]
 
 
-def test_the_optimiser_keeps_nothing_of_what_does_not_learn(data: Path, source: Path, tmp_path: Path) -> None:
+def test_the_optimizer_keeps_nothing_of_what_does_not_learn(data: Path, source: Path, tmp_path: Path) -> None:
     train(tuned(data, source, "train.trainable=lora"), tmp_path, quiet=True)
     newest = Checkpoint.all(tmp_path)[0]
     numbers = {key.split(".")[0] for key in newest.optimizer()}

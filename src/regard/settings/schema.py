@@ -168,7 +168,7 @@ class Train:
     accumulate: int = setting(1, "gradient accumulation: pieces of each batch, to save memory", least=1)
     activation_checkpointing: bool = setting(
         False, "recompute the activations of each block in the backward pass: less memory, about a third more work")
-    fsdp: bool = setting(False, "shard weights, gradients and optimiser state over the processes (FSDP2)")
+    fsdp: bool = setting(False, "shard weights, gradients and optimizer state over the processes (FSDP2)")
     init_from: str | None = setting(
         None, "a run or a Hugging Face directory to start from; the model takes its tokenizer and its backbone")
     trainable: Literal["all", "head", "lora"] = setting(

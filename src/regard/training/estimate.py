@@ -34,7 +34,7 @@ __all__ = [
     "seconds",
 ]
 
-FLOAT, HALF = 4, 2  # bytes of a number: of weights, gradients and the optimiser; of the products
+FLOAT, HALF = 4, 2  # bytes of a number: of weights, gradients and the optimizer; of the products
 MOMENTS = 2  # numbers AdamW keeps for each parameter; Muon keeps one for each of its matrices
 ADAMW_PASSES = 7  # numbers it moves for each: the weight, its gradient and two moments, and all but the gradient back
 SGD_PASSES = 9  # the division by the scale, the mask and the product with the rate take two each, and the sum three

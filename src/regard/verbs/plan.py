@@ -225,7 +225,7 @@ def _stays(frozen: int, count: int) -> str:
     return "" if not frozen else "  frozen" if frozen == count else f"  {frozen:,} frozen"
 
 
-KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimiser", "copies": "cast weights",
+KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "copies": "cast weights",
          "activations": "activations", "logits": "logits", "workspace": "workspace"}
 
 
