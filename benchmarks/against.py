@@ -1,12 +1,14 @@
-"""How long another checkout of regard takes for the same work on a CPU, divided by the time that this one takes.
+"""How long another checkout of regard takes for the same work, divided by the time that this one takes.
 
     git worktree add --detach ../before COMMIT
     python benchmarks/against.py ../before
     python benchmarks/against.py ../before --only "int8, 1 row" --starts 3 --threads 1
+    python benchmarks/against.py ../before --device cuda --starts 1
 
 Both have the same random weights. Each checkout runs in processes of its own, and the two take turns: A B, B A, A B.
 What a process finds in memory can be worth a few per cent, so that each piece of work is begun several times. With one
-thread the clock is the processor's: other processes then disturb it little.
+thread the clock is the processor's: other processes then disturb it little. The work of a GPU is that of each
+checkout's own benchmarks, with GPT-2 (124M) and the base model of 2017.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,12 +73,14 @@ def decode(kind: str, rows: int, tokens: int = 64) -> Work:
 
 
 def translator() -> Any:
-    from regard.models import build, encoder_decoder
     from regard.nn.init import initialize
     from regard.settings.schema import Tower
 
     tower = Tower(width=256, depth=3, heads=8, norm_place="post", dropout=0.1)
-    made: Any = getattr(build, "translator", encoder_decoder.EncoderDecoder)  # by its name in either tree
+    try:
+        made = newest("translator", "regard.models.build")
+    except SystemExit:  # an older checkout
+        made = newest("EncoderDecoder", "regard.models.encoder_decoder")
     model = made(tower, sources=WORDS, targets=WORDS)
     initialize(model, seed=0)
     return model
@@ -131,17 +136,72 @@ WORK: dict[str, Callable[[], Work]] = {
 }
 
 
+# The work of a GPU, as the benchmarks of either checkout prepare it.
+
+
+def decode_on_gpu(rows: int, tokens: int = 256) -> Work:
+    import torch
+
+    from regard.generate.sample import Sampling
+    from regard.models.decoder import Decoder
+    from regard.nn.init import initialize
+    from regard.settings.presets import PRESETS
+
+    model = Decoder(PRESETS["gpt2"](), vocabulary=VOCABULARY)
+    initialize(model, seed=0)
+    model.requires_grad_(False).to("cuda", torch.bfloat16).eval()
+    prompt = torch.randint(VOCABULARY, (rows, PROMPT), generator=torch.Generator().manual_seed(rows)).cuda()
+    how = Sampling(end=VOCABULARY, longest=tokens, temperature=1.0, top_k=50)
+    write: Any = import_module("decode").our_way(model, how)
+    return lambda: write(prompt)
+
+
+def learn_language_on_gpu(updates: int = 10) -> Work:
+    benchmark: Any = import_module("language")
+    update = benchmark.ours("bfloat16", *benchmark.SIZES["124m"], bias=False)
+    return lambda: [update() for _ in range(updates)]
+
+
+def learn_to_translate_on_gpu(updates: int = 40) -> Work:
+    benchmark: Any = import_module("train_step")
+    update = benchmark.ours(benchmark.BASE, "cuda", "bfloat16")
+    return lambda: [update() for _ in range(updates)]
+
+
+def search_on_gpu(sentences: int = 64) -> Work:
+    import torch
+
+    benchmark: Any = import_module("beam")
+    shape = replace(benchmark.BASE, rows=sentences)
+    model, _ = benchmark.models(shape, "cuda")
+    source = torch.randint(2, shape.vocabulary, (sentences, shape.length), generator=torch.Generator().manual_seed(0))
+    forbid = benchmark.Forbid([benchmark.END], vocabulary=shape.vocabulary, device=torch.device("cuda"))
+    captures, on_device = benchmark.Captures(), source.cuda()
+    return lambda: benchmark.ours(model, on_device, forbid, captures)
+
+
+GPU_WORK: dict[str, Callable[[], Work]] = {
+    "decode bfloat16, 1 row": lambda: decode_on_gpu(1),
+    "decode bfloat16, 64 rows": lambda: decode_on_gpu(64),
+    "training step, GPT-2": learn_language_on_gpu,
+    "training step, translator": learn_to_translate_on_gpu,
+    "beam 5, 64 sentences": search_on_gpu,
+}
+ALL_WORK = {"cpu": WORK, "cuda": GPU_WORK}
+WARM = {"cpu": 1, "cuda": 4}  # a GPU compiles at first, then records graphs
+
+
 # The race.
 
 
 class Checkout:
     """A process that works with the sources of one checkout, and waits for its turn."""
 
-    def __init__(self, root: Path, name: str, threads: int) -> None:
+    def __init__(self, root: Path, name: str, threads: int, device: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": str(threads)}
         self.process = subprocess.Popen(
-            [sys.executable, __file__, str(root), "--work", name, "--threads", str(threads)], env=environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            [sys.executable, __file__, str(root), "--work", name, "--threads", str(threads), "--device", device],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def seconds(self) -> float:
         assert self.process.stdin is not None
@@ -153,7 +213,7 @@ class Checkout:
         self.process.communicate()
 
 
-def contestant(root: Path, name: str, threads: int) -> None:
+def contestant(root: Path, name: str, threads: int, device: str) -> None:
     """In the process: a line in, the work is done, its seconds out."""
     import torch
 
@@ -161,22 +221,30 @@ def contestant(root: Path, name: str, threads: int) -> None:
 
     assert Path(regard.__file__).is_relative_to(root.resolve()), f"{regard.__file__} is not of {root}"
     torch.set_num_threads(threads)
-    newest("choose_device", "regard.device", "regard.tasks.device")("cpu")
+    newest("choose_device", "regard.device", "regard.tasks.device")(device)
     torch.manual_seed(0)
-    work, clock = WORK[name](), time.process_time if threads == 1 else time.perf_counter
-    work()
+    clock = time.process_time if threads == 1 and device == "cpu" else time.perf_counter
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    sys.path.insert(0, str(root / "benchmarks"))
+    out, sys.stdout = sys.stdout, sys.stderr  # what the work prints is no time
+    work = ALL_WORK[device][name]()
+    for _ in range(WARM[device]):
+        work()
     for _ in sys.stdin:
+        wait()
         start = clock()
         work()
-        print(json.dumps(clock() - start), flush=True)
+        wait()
+        print(json.dumps(clock() - start), file=out, flush=True)
 
 
-def race(name: str, roots: tuple[Path, Path], *, starts: int, rounds: int, threads: int) -> tuple[list[float], ...]:
+def race(name: str, roots: tuple[Path, Path], *, starts: int, rounds: int, threads: int,
+         device: str) -> tuple[list[float], ...]:
     """The seconds of the one and of the other, round by round."""
     took: tuple[list[float], ...] = ([], [])
     for start in range(starts):
         order = (0, 1) if start % 2 == 0 else (1, 0)  # the first to begin has the first choice of memory
-        running = {place: Checkout(roots[place], name, threads) for place in order}
+        running = {place: Checkout(roots[place], name, threads, device) for place in order}
         for number in range(rounds):
             for place in order if number % 2 == 0 else order[::-1]:
                 took[place].append(running[place].seconds())
@@ -188,20 +256,21 @@ def race(name: str, roots: tuple[Path, Path], *, starts: int, rounds: int, threa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other", type=Path, help="the root of another checkout")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help=f"parts of names: {', '.join(WORK)}")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="parts of names, such as beam")
+    parser.add_argument("--device", choices=[*ALL_WORK], default="cpu")
     parser.add_argument("--starts", type=int, default=3, help="how often the processes of each piece of work begin")
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each in a start")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
-        contestant(args.other, args.work, args.threads)
+        contestant(args.other, args.work, args.threads, args.device)
         return
     print(f"{args.threads} threads, load {os.getloadavg()[0]:.1f}; medians of {args.starts} × {args.rounds} runs in ms")
     print(f"{'':24} {'other':>9} {'this':>9} {'other/this':>11} {'by rounds':>10} {'of the fastest':>15}")
-    for name in (name for name in WORK if any(part in name for part in args.only)):
+    for name in (name for name in ALL_WORK[args.device] if any(part in name for part in args.only)):
         other, this = race(name, (args.other.resolve(), HERE), starts=args.starts, rounds=args.rounds,
-                           threads=args.threads)
+                           threads=args.threads, device=args.device)
         pairs = statistics.median(a / b for a, b in zip(other, this, strict=True))
         print(f"{name:24} {1000 * statistics.median(other):9.1f} {1000 * statistics.median(this):9.1f} "
               f"{statistics.median(other) / statistics.median(this):11.3f} {pairs:10.3f} "
