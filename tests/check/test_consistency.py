@@ -22,7 +22,6 @@ from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.kv_cache import GrowingCache
 from regard.nn.mask import Mask
-from regard.nn.norm import Norm
 from regard.settings.schema import Tower
 
 VOCABULARY = 40
@@ -154,8 +153,8 @@ def another_scale_in_the_fused_kernel(patch: Patch) -> None:
 
 
 def norm_over_the_batch(patch: Patch) -> None:
-    sound = Norm.definition
-    patch.setattr(Norm, "definition", lambda self, x: sound(self, x - 0.01 * x.mean(0, keepdim=True)))
+    sound = functional.layer_norm  # which the decode step of a CPU calls directly, too
+    patch.setattr(functional, "layer_norm", lambda x, *others: sound(x - 0.01 * x.mean(0, keepdim=True), *others))
 
 
 def beam_that_prefers_the_second_best(patch: Patch) -> None:

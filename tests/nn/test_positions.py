@@ -161,7 +161,7 @@ def test_at_equal_widths_concatenating_doubles_the_vectors_and_quadruples_the_ma
     tower = replace(Tower(), width=16, depth=1, heads=4, bias=False)
     added = text_encoder(tower, vocabulary=50)
     beside = text_encoder(replace(tower, width=32, position_width=16), vocabulary=50)
-    assert added.tokens.table.weight.shape == beside.tokens.table.weight.shape
+    assert added.inputs.tokens.table.weight.shape == beside.inputs.tokens.table.weight.shape
     assert beside.embed(torch.tensor([[1, 2]])).shape[-1] == 2 * added.embed(torch.tensor([[1, 2]])).shape[-1]
     matrices = [[p for p in model.blocks.parameters() if p.dim() == 2] for model in (added, beside)]
     assert [4 * small.numel() for small in matrices[0]] == [large.numel() for large in matrices[1]]

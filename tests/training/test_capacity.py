@@ -27,7 +27,8 @@ CPU = torch.device("cpu")
     (["model.head_width=1000000000000"], "model.head_width=1000000000000: a model of "),
     (["model.max_positions=1000000000000", "model.positions=learned"],
      "model.max_positions=1000000000000: a model of "),
-    (["model.recurrent.cell=lstm", "model.width=1000000000"], "model.width=1000000000: a model of more than")])
+    (["model.recurrent.cell=lstm", "model.recurrent.context=output", "model.width=1000000000"],
+     "model.width=1000000000: a model of more than")])
 def test_a_model_that_cannot_fit_is_refused_at_once(tmp_path: Path, settings: list[str], named: str) -> None:
     run = load(None, ["device=cpu", *settings], base=defaults("translate", built_in=True))
     began = time.process_time()

@@ -68,7 +68,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 
 def body(folder: Path) -> dict[str, Tensor]:
     """By the names that a language model has."""
-    return {name.removeprefix("encoder."): tensor for name, tensor in tensors(folder).items()
+    return {name.removeprefix("encoder.").removeprefix("inputs."): tensor for name, tensor in tensors(folder).items()
             if not name.startswith(("encoder.over.", "head."))}
 
 
