@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.look.measure import rollout
+from regard.look.rollout import rollout
 from regard.models.build import text_encoder
 from regard.models.encoder import Encoder
 from regard.models.tower import input_positions

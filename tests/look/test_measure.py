@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer import train as train_tokenizer
 from regard.look.axes import AxisPair
-from regard.look.measure import by_head, distance, entropy, first, moved, rollout
+from regard.look.measure import by_head, distance, entropy, first, moved
 from regard.look.record import Record
 from regard.models.build import text_encoder
 from regard.models.decoder import Decoder
@@ -59,24 +59,6 @@ def test_a_head_is_measured_over_rows_however_long_their_sentences() -> None:
     found = by_head([record(short), record(long)], first)
     rows = np.concatenate([short, long], axis=1)[:, :, 0]
     assert found == {(SITE, 0): pytest.approx(rows[0].mean()), (SITE, 1): pytest.approx(rows[1].mean())}
-
-
-@given(st.integers(0, 99), st.floats(0, 1))
-def test_what_rolls_out_adds_up_to_one(seed: int, identity: float) -> None:
-    layers = [some_weights(3, 5, 5, seed=seed + n) for n in range(4)]
-    assert rollout(layers, identity=identity).sum(-1) == pytest.approx(1, abs=1e-5)
-
-
-def test_rollout_multiplies_the_means_of_the_layers() -> None:
-    one, two = some_weights(3, 5, 5, seed=1), some_weights(3, 5, 5, seed=2)
-    np.testing.assert_allclose(rollout([one, two], identity=0), two.mean(0) @ one.mean(0), rtol=1e-6)
-    half = [0.5 * layer.mean(0) + 0.5 * np.eye(5) for layer in (one, two)]
-    np.testing.assert_allclose(rollout([one, two]), half[1] @ half[0], rtol=1e-6)
-
-
-def test_nothing_rolls_out_of_the_future() -> None:
-    layers = [np.tril(some_weights(2, 6, 6, seed=n)) for n in range(3)]
-    assert np.array_equal(np.triu(rollout(layers), 1), np.zeros((6, 6)))
 
 
 @pytest.fixture(scope="module")

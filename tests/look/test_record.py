@@ -1,11 +1,12 @@
 """A record is what was watched, with its words, and comes back from the disk as it was."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from regard.look.axes import AxisPair
+from regard.look.axes import AxisPair, Grid, Mixed, axis_from_json
 from regard.look.record import Record
 from regard.settings.errors import UserError
 
@@ -26,6 +27,21 @@ def test_it_comes_back_as_it_was(record: Record, tmp_path: Path) -> None:
     assert list(back) == list(record)
     assert all(np.array_equal(back[site], record[site]) for site in record)
     assert (back.axes, back.heads) == (record.axes, record.heads)
+
+
+def test_pictures_and_mixed_axes_come_back_and_a_picture_is_written_once(tmp_path: Path) -> None:
+    grid = Grid(2, 3, before=("[CLS]",), picture="data:image/png;base64," + "A" * 1000)
+    mixed = Mixed((("<s>",), replace(grid, before=()), (" a", " cat")))
+    weights = {f"blocks.{layer}.self": np.zeros((1, 7, 9), np.float32) for layer in range(5)}
+    record = Record(weights, dict.fromkeys(weights, AxisPair(grid, mixed)), dict.fromkeys(weights, (0,)))
+    record.save(tmp_path / "record.safetensors")
+    assert Record.load(tmp_path / "record.safetensors").axes == record.axes
+    assert (tmp_path / "record.safetensors").read_bytes().count(b"A" * 1000) == 2  # with a class token, and without
+
+
+def test_a_picture_from_elsewhere_is_refused() -> None:
+    with pytest.raises(ValueError, match="data URL"):
+        axis_from_json({"grid": [1, 2], "before": [], "picture": "https://example.org/spy.png"})
 
 
 def test_the_mean_is_over_heads(record: Record) -> None:

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
-__all__ = ["Axis", "AxisPair", "Grid", "Time", "Words", "axis_from_json", "axis_to_json"]
+__all__ = ["Axis", "AxisPair", "Grid", "GridPart", "Mixed", "Time", "Words", "axis_from_json", "axis_to_json",
+           "grid_parts"]
+
+PICTURE = "data:image/"  # how the address of a picture begins that needs nothing from outside
 
 Words = tuple[str, ...]
 """Tokens, each by its text."""
@@ -44,6 +47,9 @@ class Grid(Place):
     picture: str | None = None
     """The picture itself, as a data URL."""
 
+    def __len__(self) -> int:
+        return len(self.before) + self.height * self.width
+
     def names(self) -> Words:
         return *self.before, *(f" {row},{column}" for row in range(self.height) for column in range(self.width))
 
@@ -62,7 +68,46 @@ class Time(Place):
         return tuple(f" {moment:.2f} s" for moment in self.seconds)
 
 
-Axis = Words | Grid | Time
+@dataclass(frozen=True)
+class Mixed(Place):
+    """Several axes one after the other: a sequence of patches and words.
+
+    >>> list(Mixed((("<s>",), Grid(1, 2), (" a", " cat"))))
+    ['<s>', ' 0,0', ' 0,1', ' a', ' cat']
+    """
+
+    parts: tuple[Words | Grid | Time, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def names(self) -> Words:
+        return tuple(name for part in self.parts for name in part)
+
+
+Axis = Words | Grid | Time | Mixed
+
+
+class GridPart(NamedTuple):
+    """A grid on an axis, and which places of the axis are its patches."""
+
+    grid: Grid
+    patches: slice
+
+
+def grid_parts(axis: Axis) -> tuple[GridPart, ...]:
+    """The pictures of an axis, in order.
+
+    >>> [part.patches for part in grid_parts(Mixed((("a", "b"), Grid(2, 3, before=("[CLS]",)))))]
+    [slice(3, 9, None)]
+    """
+    found, start = [], 0
+    for part in axis.parts if isinstance(axis, Mixed) else (axis,):
+        end = start + len(part)
+        if isinstance(part, Grid):
+            found.append(GridPart(part, slice(start + len(part.before), end)))
+        start = end
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -75,6 +120,16 @@ class AxisPair:
     targets: Axis
     sources: Axis
 
+    @property
+    def one_sequence(self) -> bool:
+        """Whether rows and columns are one sequence, or one moved by a token, as in a decoder.
+
+        >>> AxisPair(("a", "b"), ("<s>", "a")).one_sequence, AxisPair(("a", "b"), ("c", "d")).one_sequence
+        (True, False)
+        """
+        return self.targets == self.sources or (
+            len(self.targets) == len(self.sources) and self.targets[:-1] == self.sources[1:])
+
 
 def axis_to_json(axis: Axis) -> list[str] | dict[str, Any]:
     match axis:
@@ -82,6 +137,8 @@ def axis_to_json(axis: Axis) -> list[str] | dict[str, Any]:
             return {"grid": [axis.height, axis.width], "before": list(axis.before), "picture": axis.picture}
         case Time():
             return {"seconds": list(axis.seconds)}
+        case Mixed():
+            return {"parts": [axis_to_json(part) for part in axis.parts]}
         case _:
             return list(axis)
 
@@ -90,12 +147,19 @@ def axis_from_json(content: Sequence[str] | Mapping[str, Any]) -> Axis:
     """
     >>> axis_from_json(axis_to_json(Time((0.5,)))), axis_from_json(axis_to_json(Grid(2, 3))), axis_from_json(["a", "b"])
     (Time(seconds=(0.5,)), Grid(height=2, width=3, before=(), picture=None), ('a', 'b'))
+    >>> axis_from_json(axis_to_json(Mixed((("a",), Grid(2, 3)))))
+    Mixed(parts=(('a',), Grid(height=2, width=3, before=(), picture=None)))
     """
     match content:
         case {"grid": [int(height), int(width)], "before": [*before], "picture": str() | None as picture}:
+            if picture is not None and not picture.startswith(PICTURE):
+                raise ValueError(f"a picture is a data URL that begins with {PICTURE}")
             return Grid(height, width, tuple(map(str, before)), picture)
         case {"seconds": [*seconds]}:
             return Time(tuple(map(float, seconds)))
         case [*words] if all(isinstance(word, str) for word in words):
             return tuple(words)
-    raise ValueError("an axis is words, a grid or seconds")
+        case {"parts": [*parts]}:
+            axes = [axis_from_json(part) for part in parts]
+            return Mixed(tuple(axis for axis in axes if not isinstance(axis, Mixed)))
+    raise ValueError("an axis is words, a grid, seconds, or a list of these")

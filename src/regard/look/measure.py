@@ -1,4 +1,4 @@
-"""Numbers about attention: how spread out it is, how far it reaches, what passes through all layers of it."""
+"""Numbers about attention: how spread out it is, how far it reaches, how it moves a word."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from regard.look.record import Record
 from regard.look.wordpieces import words
 from regard.settings.errors import UserError
 
-__all__ = ["MEASURES", "by_head", "distance", "entropy", "first", "moved", "rollout"]
+__all__ = ["MEASURES", "by_head", "distance", "entropy", "first", "moved"]
 
 
 def entropy(weights: Float[np.ndarray, "*heads targets sources"]) -> Float[np.ndarray, "*heads targets"]:
@@ -49,18 +49,6 @@ def by_head(records: Sequence[Record], measure: Callable[[np.ndarray], np.ndarra
             for number, row in zip(record.heads[site], measure(weights), strict=True):
                 rows.setdefault((site, number), []).append(row)
     return {head: float(np.concatenate(its).mean()) for head, its in rows.items()}
-
-
-def rollout(layers: Sequence[Float[np.ndarray, "heads n n"]], *, identity: float = 0.5) -> Float[np.ndarray, "n n"]:
-    """How much of each input token reaches each output through all layers (Abnar and Zuidema 2020, 3).
-
-    Each layer counts with the mean of its heads; the residual path takes the share `identity` of it, and 0 leaves it
-    out. The first layer comes first: `rollout([record[site] for site in record if site.startswith("encoder")])`.
-    """
-    through = np.eye(layers[0].shape[-1])
-    for weights in layers:
-        through = ((1 - identity) * weights.mean(0) + identity * np.eye(len(through))) @ through
-    return through
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ left of a zero when the page changes the temperature.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -50,9 +50,12 @@ def page(record: Record, *, source: str = "", output: Output | None = None, abou
                   "sources": texts.setdefault(kept.axes[site].sources, len(texts)),
                   "steps": explained[site].facts if site in explained else None}
                  for site, each in zip(kept, weights, strict=True)]
+        pictures: dict[str, int] = {}  # one may be on several axes, with a class token and without
         facts = {"source": source, "about": about, "output": None if output is None else asdict(output),
                  "leftOut": left_out, "bits": bits, "sites": sites, "texts": [list(axis) for axis in texts],
-                 "axes": [None if isinstance(axis, tuple) else axis_to_json(axis) for axis in texts]}
+                 "axes": [None if isinstance(axis, tuple) else _by_number(axis_to_json(axis), pictures)
+                          for axis in texts],
+                 "pictures": list(pictures)}
         blobs = [packed("weights", each.codes) for each in weights]
         blobs += [packed("vectors", explained[site].pack()) for site in kept if site in explained]
         return document("page", script="main", style="page", title=f"{source} – regard" if source else "regard",
@@ -73,6 +76,16 @@ def page(record: Record, *, source: str = "", output: Output | None = None, abou
     if unexplained:
         left_out.append(f"the six steps of {_some(unexplained, len(vectors or ()))}")
     return Page(html(kept, bits, weights, explained, left_out), tuple(left_out))
+
+
+def _by_number(axis: Any, pictures: dict[str, int]) -> Any:
+    """An axis that names its pictures by their places in `pictures`, which gets those that it lacks."""
+    match axis:
+        case {"picture": str() as picture}:
+            return {**axis, "picture": pictures.setdefault(picture, len(pictures))}
+        case {"parts": parts}:
+            return {"parts": [_by_number(part, pictures) for part in parts]}
+    return axis
 
 
 class Packed(NamedTuple):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from regard.look.axes import AxisPair, axis_from_json, axis_to_json
+from regard.look.axes import Axis, AxisPair, axis_from_json, axis_to_json
 from regard.settings.errors import UserError
 from regard.settings.opening import refuse_irregular
 
@@ -57,25 +57,28 @@ class Record(Mapping[str, NDArray[np.float32]]):
 
     def save(self, path: str | Path) -> None:
         """Save as safetensors, with the words in its header: only data, which every tool reads."""
-        about = {site: {"targets": axis_to_json(self.axes[site].targets),
-                        "sources": axis_to_json(self.axes[site].sources),
+        axes: dict[Axis, int] = {}  # most sites share theirs, and one with a picture is large
+        about = {site: {"targets": axes.setdefault(self.axes[site].targets, len(axes)),
+                        "sources": axes.setdefault(self.axes[site].sources, len(axes)),
                         "heads": self.heads[site]} for site in self.weights}
         arrays = {site: np.ascontiguousarray(array) for site, array in self.weights.items()}
-        save_file(arrays, path, metadata={"regard": "record", "sites": json.dumps(about)})
+        save_file(arrays, path, metadata={"regard": "record", "sites": json.dumps(about),
+                                          "axes": json.dumps([axis_to_json(axis) for axis in axes])})
 
     @staticmethod
     def load(path: str | Path) -> "Record":
         try:
             refuse_irregular(Path(path))
             with safe_open(path, framework="numpy") as file:
-                about = json.loads((file.metadata() or {})["sites"])
+                metadata = file.metadata() or {}
+                about = json.loads(metadata["sites"])
+                known = [axis_from_json(axis) for axis in json.loads(metadata["axes"])]
                 weights = {site: file.get_tensor(site) for site in about}
-                axes = {site: AxisPair(axis_from_json(of["targets"]), axis_from_json(of["sources"]))
-                        for site, of in about.items()}
+                axes = {site: AxisPair(known[of["targets"]], known[of["sources"]]) for site, of in about.items()}
                 return Record(weights, axes, {site: tuple(of["heads"]) for site, of in about.items()})
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}") from error
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (SafetensorError, LookupError, TypeError, ValueError) as error:
             raise UserError(f"{path}: not a saved record: {error}") from error
 
     def _repr_html_(self) -> str:

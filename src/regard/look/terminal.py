@@ -20,8 +20,7 @@ COLOUR, PLAIN = "\033[36m", "\033[0m"  # cyan is read on a dark and on a light g
 
 def telling(record: Record) -> str:
     """The site to show when none is asked for: the last between two texts, as translation has it; else the last."""
-    facing = [site for site, axes in record.axes.items()
-              if axes.targets != axes.sources and axes.targets[:-1] != axes.sources[1:]]
+    facing = [site for site, axes in record.axes.items() if not axes.one_sequence]
     return (facing or list(record))[-1]
 
 
