@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.check.consistency import CHECKS, Check, checks
-from regard.check.probe import Probe, of_decoder, of_encoder_decoder
+from regard.check.probe import Padded, of_decoder, of_encoder, of_encoder_decoder
 from regard.generate.beam import Search
 from regard.generate.sample import Sampler
 from regard.generate.text import Pieces
@@ -44,7 +44,7 @@ def language(**settings: object) -> Decoder:
 
 def checked(model: EncoderDecoder | Decoder) -> list[Check]:
     asked = (of_decoder(model, ROWS, pad=0, end=2, decode=text_of) if isinstance(model, Decoder)
-             else of_encoder_decoder(model, ROWS, SOURCES, pad=0, end=2, decode=text_of))
+             else of_encoder_decoder(model, SOURCES, ROWS, pad=0, token_pad=0, end=2, decode=text_of))
     return list(checks(asked))
 
 
@@ -80,12 +80,22 @@ def test_of_a_model_that_writes_nothing_only_what_it_reads_is_checked() -> None:
     initialize(encoder, seed=0)
     encoder.eval()
 
-    def states(rows: Tensor, source: Tensor) -> Tensor:
-        return encoder(encoder.embed(rows), mask=Mask(keys=rows != 0))
+    def states(read: Padded) -> Tensor:
+        return encoder(encoder.embed(read.values), mask=Mask(keys=read.real))
 
-    found = list(checks(Probe(model=encoder, rows=ROWS, sources=[[]] * 3, pad=0, logits=states, blind=None)))
-    assert [check.name for check in found] == ["batch = single", "padded = unpadded", "fused = explicit"]
+    found = list(checks(of_encoder(encoder, encoder, ROWS, pad=0, logits=states)))
+    assert [check.name for check in found] == ["batch = single", "padded = unpadded", "fused = explicit",
+                                               "equivariant without positions"]
     assert all(check.holds for check in found)
+
+
+def test_inputs_of_one_size_have_no_padding_to_check() -> None:
+    encoder = text_encoder(Tower(width=32, depth=1, heads=4), vocabulary=VOCABULARY)
+    initialize(encoder, seed=0)
+    asked = of_encoder(encoder.eval(), encoder, [[4, 5, 6], [7, 8, 9]], pad=None,
+                       logits=lambda read: encoder(encoder.embed(read.values)))
+    assert [check.name for check in checks(asked) if check.holds] == ["batch = single", "fused = explicit",
+                                                                      "equivariant without positions"]
 
 
 def test_the_differences_are_those_of_rounding() -> None:

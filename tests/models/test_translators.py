@@ -405,8 +405,8 @@ def test_a_model_that_learns_is_watched_without_a_change_too(name: str) -> None:
 def test_every_check_holds(name: str) -> None:
     model = translator(name, vocabulary=64)
     rows, sources = made_up(60)[:4], made_up(60)[4:8]
-    found = list(checks(of_encoder_decoder(model, [[START, *row] for row in rows], sources, pad=0, end=END,
-                                           decode=lambda ids: " ".join(map(str, ids)))))
+    found = list(checks(of_encoder_decoder(model, sources, [[START, *row] for row in rows], pad=0, token_pad=0,
+                                           end=END, decode=lambda ids: " ".join(map(str, ids)))))
     assert [check.name for check in found if not check.holds] == []
     # They know the order without positions; and where there is no attention, none is fused.
     assert len(found) == len(CHECKS) - (1 if sites(model) else 2)

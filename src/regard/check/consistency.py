@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.check.probe import Probe, Rows
+from regard.check.probe import Padded, Probe, Rows
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.sample import Sampling, gather, sample
 from regard.generate.sampler import Drawn
@@ -79,51 +79,54 @@ def checks(asked: Probe) -> Iterator[Check]:
 
 
 def batch_is_single(asked: Probe) -> Difference:
-    read, source = asked.filled(asked.rows), asked.filled(asked.sources)
-    alone = [asked.logits(read[[row]], source[[row]]) for row in range(len(read))]
-    size, row, token = _gap(asked.logits(read, source), torch.cat(alone))
-    return Difference(size, f"row {row}, token {token}")
+    inputs, rows = asked.filled(asked.inputs), asked.filled_rows(asked.rows)
+    every = torch.arange(len(rows), device=rows.device)
+    alone = [asked.logits(inputs.pick(row), rows[row]) for row in every.split(1)]
+    size, row, place = _gap(asked.logits(inputs, rows), torch.cat(alone))
+    return Difference(size, f"row {row}, place {place}")
 
 
 def padded_is_unpadded(asked: Probe) -> Difference:
-    found, more = [], [asked.pad] * MORE_PADDING
-    for number, (row, source) in enumerate(zip(asked.rows, asked.sources, strict=True)):
-        bare = asked.logits(asked.filled([row]), asked.filled([source]))
-        padded = asked.logits(asked.filled([[*row, *more]]), asked.filled([[*source, *more]]))
-        size, _, token = _gap(padded[:, : bare.shape[1]], bare)
-        found.append(Difference(size, f"row {number}, token {token}"))
+    found = []
+    for number, (one, row) in enumerate(zip(asked.inputs, asked.rows, strict=True)):
+        bare = asked.logits(asked.filled([one]), asked.filled_rows([row]))
+        padded = asked.logits(asked.padded([one], more=MORE_PADDING),
+                              asked.padded_rows([row], more=MORE_PADDING * _writes(asked)))
+        size, _, place = _gap(padded[:, : bare.shape[1]], bare)
+        found.append(Difference(size, f"row {number}, place {place}"))
     return max(found)
 
 
 def cache_is_none(asked: Probe) -> Difference:
     """The first half of the tokens at once, the others one by one."""
-    read, source, writer = asked.padded(asked.rows), asked.padded(asked.sources), _writer(asked)
-    whole, half = asked.logits(read, source), read.shape[1] // 2
+    rows, inputs, writer = asked.padded_rows(asked.rows), asked.padded(asked.inputs), _writer(asked)
+    whole, half = asked.logits(inputs, rows), rows.shape[1] // 2
     found = []
     for kind in CACHES:
-        state = _begin(asked, read, source, kind)
-        parts = [read[:, :half], *read[:, half:].split(1, dim=1)]
+        state = _begin(asked, rows, inputs, kind)
+        parts = [rows[:, :half], *rows[:, half:].split(1, dim=1)]
         stepped = torch.cat([writer.step(tokens, state) for tokens in parts], dim=1)
-        size, row, token = _gap(writer.logits(stepped), whole, real=read != asked.pad)
+        size, row, token = _gap(writer.logits(stepped), whole, real=rows != asked.token_pad)
         found.append(Difference(size, f"row {row}, token {token}, {kind} cache"))
     return max(found)
 
 
 def reordered_is_fresh(asked: Probe) -> Difference:
     """Two beams for each row, which swap places half-way: each continues the other's past."""
-    read, source, writer = asked.filled(asked.rows), asked.filled(asked.sources), _writer(asked)
-    beams = torch.stack([read, read.roll(1, 0)], dim=1).flatten(0, 1)
+    rows, inputs, writer = asked.filled_rows(asked.rows), asked.filled(asked.inputs), _writer(asked)
+    beams = torch.stack([rows, rows.roll(1, 0)], dim=1).flatten(0, 1)
     swapped = torch.arange(len(beams), device=beams.device) ^ 1
+    twice = torch.arange(len(rows), device=rows.device).repeat_interleave(2)
     half = beams.shape[1] // 2
     mixed = torch.cat([beams[swapped, :half], beams[:, half:]], dim=1)
-    fresh = asked.logits(mixed, source.repeat_interleave(2, 0))[:, half:]
+    fresh = asked.logits(inputs.pick(twice), mixed)[:, half:]
     found = []
     for kind, together in product(CACHES, (False, True)):
-        state = _begin(asked, read, source, kind)
+        state = _begin(asked, rows, inputs, kind)
         if together:
             state.fan_out(2)
         else:
-            state.reorder(torch.arange(len(read), device=read.device).repeat_interleave(2))
+            state.reorder(twice)
         writer.step(beams[:, :half], state)
         state.reorder(swapped)
         stepped = torch.cat([writer.step(tokens, state) for tokens in beams[:, half:].split(1, dim=1)], dim=1)
@@ -133,30 +136,31 @@ def reordered_is_fresh(asked: Probe) -> Difference:
 
 
 def beam_of_one_is_greedy(asked: Probe) -> Difference:
-    prompts, source, end = [row[:1] for row in asked.rows], asked.padded(asked.sources), _end(asked)
-    longest = 2 * max(map(len, (*asked.sources, *asked.rows)))
-    searched = beam(_writer(asked), asked.filled(prompts), memory=asked.remember(source),
+    prompts, inputs, end = [row[:1] for row in asked.rows], asked.padded(asked.inputs), _end(asked)
+    longest = 2 * max(map(len, (*asked.inputs, *asked.rows)))
+    searched = beam(_writer(asked), asked.filled_rows(prompts), memory=asked.remember(inputs),
                     how=Beam(end=end, longest=longest, size=1))
     if not all(searched):
         return Difference(math.inf, f"row {searched.index([])}: its probabilities are not numbers")
-    greedy = gather(_greedy(asked, prompts, asked.sources, longest), end=end)
-    return _parted(asked, prompts, asked.sources, [answers[0] for answers in searched], greedy)
+    greedy = gather(_greedy(asked, prompts, asked.inputs, longest), end=end)
+    return _parted(asked, prompts, asked.inputs, [answers[0] for answers in searched], greedy)
 
 
 def alone_is_together(asked: Probe) -> Difference:
     """Greedy answers to prompts of many lengths: each row, and the first half of it."""
-    prompts, sources = [part for row in asked.rows for part in (row, row[: -(-len(row) // 2)])], _twice(asked.sources)
-    together = gather(_greedy(asked, prompts, sources), end=_end(asked))
-    alone = [gather(_greedy(asked, [prompt], [source]), end=_end(asked))[0]
-             for prompt, source in zip(prompts, sources, strict=True)]
-    return _parted(asked, prompts, sources, together, alone)
+    prompts = [part for row in asked.rows for part in (row, row[: -(-len(row) // 2)])]
+    inputs = [one for one in asked.inputs for _ in range(2)]
+    together = gather(_greedy(asked, prompts, inputs), end=_end(asked))
+    alone = [gather(_greedy(asked, [prompt], [one]), end=_end(asked))[0]
+             for prompt, one in zip(prompts, inputs, strict=True)]
+    return _parted(asked, prompts, inputs, together, alone)
 
 
 def streamed_is_whole(asked: Probe) -> Difference:
     """The text of greedy answers, piece by piece."""
     decode, end = asked.decode, _end(asked)
     assert decode is not None
-    drawn = list(_greedy(asked, asked.rows, asked.sources))
+    drawn = list(_greedy(asked, asked.rows, asked.inputs))
     written = [Writing(decode, end=end, longest=len(drawn)) for _ in asked.rows]
     for _ in follow(drawn, written, enough=set()):
         pass
@@ -195,25 +199,26 @@ def fused_is_explicit(asked: Probe) -> Difference:
 def future_is_unseen(asked: Probe) -> Difference:
     """After each token in turn, all that follow are changed for others."""
     found = []
-    for number, (row, source) in enumerate(zip(asked.rows, asked.sources, strict=True)):
+    for number, (row, one) in enumerate(zip(asked.rows, asked.inputs, strict=True)):
         length = len(row)
-        same, sources = asked.filled([row] * length), asked.filled([source] * length)
+        same, inputs = asked.filled_rows([row] * length), asked.filled([one] * length)
         past = torch.ones(length, length, dtype=torch.bool, device=same.device).tril()
-        before = asked.logits(same, sources)
-        after = asked.logits(same.where(past, (same + 1) % before.shape[2]), sources)
+        before = asked.logits(inputs, same)
+        after = asked.logits(inputs, same.where(past, (same + 1) % before.shape[2]))
         size, _, token = _gap(after, before, real=past)
         found.append(Difference(size, f"row {number}, token {token}"))
     return max(found)
 
 
 def shuffled_is_shuffled(asked: Probe) -> Difference:
-    """All tokens see one another, and all get position 0."""
-    blind, tokens = asked.blind, asked.filled(asked.sources if any(asked.sources) else asked.rows)
+    """All places see one another, and all are at position 0."""
+    blind = asked.blind
     assert blind is not None
-    nowhere = torch.zeros_like(tokens[:1])
-    order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(0)).to(tokens.device)
-    size, row, token = _gap(blind(tokens[:, order], nowhere), blind(tokens, nowhere)[:, order])
-    return Difference(size, f"row {row}, token {int(order[token])}")
+    inputs = asked.filled(asked.inputs).values if _reads(asked) else asked.filled_rows(asked.rows)
+    states = blind(inputs, None)
+    order = torch.randperm(states.shape[1], generator=torch.Generator().manual_seed(0)).to(states.device)
+    size, row, place = _gap(blind(inputs, order), states[:, order])
+    return Difference(size, f"row {row}, place {int(order[place])}")
 
 
 def _always(asked: Probe) -> bool:
@@ -222,6 +227,14 @@ def _always(asked: Probe) -> bool:
 
 def _writes(asked: Probe) -> bool:
     return asked.writer is not None
+
+
+def _reads(asked: Probe) -> bool:
+    return any(map(len, asked.inputs))
+
+
+def _has_padding(asked: Probe) -> bool:
+    return _writes(asked) or asked.pad is not None
 
 
 def _speaks(asked: Probe) -> bool:
@@ -238,7 +251,7 @@ def _can_be_blind(asked: Probe) -> bool:
 
 CHECKS: tuple[tuple[str, str, float, Callable[[Probe], Difference], Callable[[Probe], bool]], ...] = (
     ("batch = single", "what a row gets depends on the others in its batch", NEAR, batch_is_single, _always),
-    ("padded = unpadded", "padding is seen", NEAR, padded_is_unpadded, _always),
+    ("padded = unpadded", "padding is seen", NEAR, padded_is_unpadded, _has_padding),
     ("cache = none", "token by token the model says something else than at once", NEAR, cache_is_none, _writes),
     ("reordered = fresh", "a beam that changes places goes on from another's past", NEAR, reordered_is_fresh, _writes),
     ("beam 1 = greedy", "a beam search of size 1 does not take the likeliest token", NEAR, beam_of_one_is_greedy,
@@ -247,7 +260,7 @@ CHECKS: tuple[tuple[str, str, float, Callable[[Probe], Difference], Callable[[Pr
     ("streamed = whole", "text that comes piece by piece is another", EXACT, streamed_is_whole, _speaks),
     ("fused = explicit", "the fast attention is not the one that is defined", NEAR, fused_is_explicit, _attends),
     ("no look into the future", "a token's output depends on later tokens", EXACT, future_is_unseen, _writes),
-    ("equivariant without positions", "shuffled words give other states", NEAR, shuffled_is_shuffled, _can_be_blind),
+    ("equivariant without positions", "shuffled places give other states", NEAR, shuffled_is_shuffled, _can_be_blind),
 )
 
 
@@ -259,9 +272,9 @@ def _writer(asked: Probe) -> Steps:
     return asked.writer
 
 
-def _begin(asked: Probe, read: Int[Tensor, "rows length"], source: Int[Tensor, "rows source"], kind: str) -> State:
-    capacity = read.shape[1] if kind == "fixed" else None
-    state: State = _writer(asked).begin(len(read), asked.remember(source), capacity=capacity)
+def _begin(asked: Probe, rows: Int[Tensor, "rows length"], inputs: Padded, kind: str) -> State:
+    capacity = rows.shape[1] if kind == "fixed" else None
+    state: State = _writer(asked).begin(len(rows), asked.remember(inputs), capacity=capacity)
     return state
 
 
@@ -270,17 +283,13 @@ def _end(asked: Probe) -> int:
     return asked.end
 
 
-def _twice(sources: Rows) -> list[Sequence[int]]:
-    return [source for source in sources for _ in range(2)]
-
-
-def _greedy(asked: Probe, prompts: Rows, sources: Rows, longest: int = WRITTEN) -> Iterator[Drawn]:
+def _greedy(asked: Probe, prompts: Rows, inputs: Sequence[Tensor], longest: int = WRITTEN) -> Iterator[Drawn]:
     how = Sampling(end=_end(asked), longest=longest, temperature=0.0)
-    return sample(_writer(asked), asked.padded(prompts), lengths=[len(prompt) for prompt in prompts], how=how,
-                  memory=asked.remember(asked.padded(sources)))
+    return sample(_writer(asked), asked.padded_rows(prompts), lengths=[len(prompt) for prompt in prompts], how=how,
+                  memory=asked.remember(asked.padded(inputs)))
 
 
-def _parted(asked: Probe, prompts: Rows, sources: Rows, found: Sequence[Hypothesis],
+def _parted(asked: Probe, prompts: Rows, inputs: Sequence[Tensor], found: Sequence[Hypothesis],
             wanted: Sequence[Hypothesis]) -> Difference:
     """Where two answers part, it counts by how much the one's next token is likelier than the other's."""
     gaps, parted = [], 0
@@ -289,8 +298,8 @@ def _parted(asked: Probe, prompts: Rows, sources: Rows, found: Sequence[Hypothes
         place = f"row {row}, log-probability of the answer"
         if parting := _parting(one.tokens, other.tokens, end=_end(asked)):
             token, choices = parting
-            read, source = asked.filled([[*prompts[row], *other.tokens[:token]]]), asked.filled([sources[row]])
-            gap = float(asked.logits(read, source)[0, -1, list(choices)].diff().abs())
+            rows, read = asked.filled_rows([[*prompts[row], *other.tokens[:token]]]), asked.filled([inputs[row]])
+            gap = float(asked.logits(read, rows)[0, -1, list(choices)].diff().abs())
             place, parted = f"row {row}, token {token}", parted + 1
         gaps.append(Difference(math.inf if math.isnan(gap) else gap, place))
     note = f"{out_of(parted, len(gaps), 'answer', 'parts', 'part')}, between tokens as likely" if parted else ""

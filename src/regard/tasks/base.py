@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.check.probe import MAX_PROBE_ROWS, Probe
+from regard.check.probe import Probe
 from regard.data.batch import Batch
 from regard.data.dataset import Dataset, Example, Sizes
 from regard.data.notes import Notes
@@ -27,8 +27,7 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Run, Search, Tower
 from regard.settings.setting import of, written
 
-__all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token",
-           "of_all_lengths"]
+__all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token"]
 
 Input = TypeVar("Input")
 B = TypeVar("B", bound=Batch)
@@ -255,10 +254,3 @@ def _refuse_encoder_settings(run: Run) -> None:
         if (value := of(tower, name)) != of(plain, name):
             raise UserError(f"model.{name}={written(value)}: only an encoder uses this, and {run.task} "
                             "trains none; remove it")
-
-
-def of_all_lengths(examples: Sequence[Example[str]]) -> list[Example[str]]:
-    """A few of them, from the shortest to the longest."""
-    whole = [example for example in examples if example.input.strip() and example.wanted.strip()]
-    by_length = sorted(whole, key=lambda example: len(example.input))
-    return by_length[:: max(1, len(by_length) // MAX_PROBE_ROWS)][:MAX_PROBE_ROWS]

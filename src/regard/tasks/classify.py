@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder
+from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_all_lengths, of_encoder
 from regard.data.labelled import Columns, Sample, read_corpus, read_file, some
 from regard.data.reader import TextReader
 from regard.data.splits import find_splits, find_tests
@@ -28,7 +28,7 @@ from regard.models.build import text_encoder
 from regard.models.classifier import Classifier
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Data, Run, Search
-from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term, of_all_lengths
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["Classify"]
 
@@ -225,11 +225,11 @@ class Classify(Task[str, LabelBatch]):
     def probe(self, model: nn.Module) -> Probe:
         """A probe from examples of all lengths of the validation set, or from made-up ones if the run has no data."""
         split, classifier = next(iter(self.data.samples), None), cast(Classifier, model)
-        chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
-        texts = [example.input for example in chosen]
+        examples = [] if split is None else self.data.examples(split, PROBE_CANDIDATES)
+        texts = of_all_lengths([one.input for one in examples if one.input.strip()], length=len)
         rows = [[*row[: MAX_PROBE_LENGTH - 1], self.data.tokens.end] for row in self.data.rows(texts)]
         return of_encoder(model, classifier.encoder, rows or made_up(len(self.data.tokens)), pad=self.data.tokens.pad,
-                          logits=lambda read: self._logits(model, read)[:, None])
+                          logits=lambda read: self._logits(model, read.values)[:, None])
 
 
 def _of_one(logits: Float[Tensor, "rows labels"], targets: Int[Tensor, "rows 1"], *,

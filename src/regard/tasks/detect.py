@@ -246,7 +246,7 @@ class Detect(Task[str, MaskedBatch]):
     def probe(self, model: nn.Module) -> Probe:
         detector = cast(Detector, model)
         return of_encoder(model, detector.encoder, excerpts(self.data), pad=self.data.tokens.pad,
-                          logits=lambda read: self._logits(detector, read)[..., None])
+                          logits=lambda read: self._logits(detector, read.values)[..., None])
 
 
 def drawn(features: Float[Tensor, "places vectors"], output: nn.Linear,

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.check.probe import Probe, made_up, of_encoder
+from regard.check.probe import Padded, Probe, made_up, of_encoder
 from regard.data.batch import Batch, BatchSpec
 from regard.data.dataset import Dataset, Example, no_such_split
 from regard.data.reader import TextReader
@@ -99,8 +99,8 @@ class Encode(Task[str, Batch]):
         """A probe from made-up rows, with states in place of logits."""
         bare, tokens = cast(EncoderOnly, model), self.data.tokens
 
-        def states(read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
-            return bare(read, mask=encoder_mask(read, pad=tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
+        def states(read: Padded) -> Float[Tensor, "rows length width"]:
+            return bare(read.values, mask=encoder_mask(read.values, pad=tokens.pad, window=self.run.model.window))  # type: ignore[no-any-return]
 
         rows = [[tokens.start, *row, tokens.end] for row in made_up(len(tokens))]
         return of_encoder(bare, bare.encoder, rows, pad=tokens.pad, logits=states)

@@ -278,4 +278,5 @@ class Fill(Task[str, MaskedBatch]):
     def probe(self, model: nn.Module) -> Probe:
         masked = cast(MaskedLM, model)
         return of_encoder(model, masked.encoder, excerpts(self.data), pad=self.data.tokens.pad,
-                          logits=lambda read: masked.logits(self._states(masked, read, self._segments(read))))
+                          logits=lambda read: masked.logits(
+                              self._states(masked, read.values, self._segments(read.values))))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder
+from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_all_lengths, of_encoder
 from regard.checkpoint import read_json, write_json
 from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, read_treebank
 from regard.data.dataset import MAX_FIRST_EXAMPLE
@@ -31,7 +31,7 @@ from regard.models.build import text_encoder
 from regard.models.classifier import Tagger, telling
 from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Data, Run, Search
-from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term, of_all_lengths
+from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["Tag"]
 
@@ -334,14 +334,15 @@ class Tag(Task[str, LabelBatch]):
     def probe(self, model: nn.Module) -> Probe:
         """A probe from examples of all lengths of the validation set, or from made-up ones if the run has no data."""
         split = next(iter(self.data.samples), None)
-        chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
+        examples = [] if split is None else self.data.examples(split, PROBE_CANDIDATES)
+        texts = of_all_lengths([one.input for one in examples if one.input.strip()], length=len)
         start, end = self.data.tokens.start, self.data.tokens.end
-        found = self.data.word_rows([one.input.split(" ") for one in chosen])
+        found = self.data.word_rows([text.split(" ") for text in texts])
         rows = [[*row[: MAX_PROBE_LENGTH - 1], end] for row in found]
         tagger = cast(Tagger, model)
         return of_encoder(tagger, tagger.encoder, pad=self.data.tokens.pad,
-                          logits=lambda read: self._logits(tagger, read),
-                          rows=rows or [[start, *row, end] for row in made_up(len(self.data.tokens))])
+                          logits=lambda read: self._logits(tagger, read.values),
+                          inputs=rows or [[start, *row, end] for row in made_up(len(self.data.tokens))])
 
 
 def _samples(sentences: Iterable[Tagged]) -> list[Sample]:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_encoder_decoder
+from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_all_lengths, of_encoder_decoder
 from regard.data.reader import TextReader
 from regard.data.text.parallel_corpus import ParallelBatch, ParallelCorpus, round_up
 from regard.generate.beam import Beam, Hypothesis, beam
@@ -32,7 +32,7 @@ from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite
 from regard.settings.schema import Run, Search
-from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term, of_all_lengths
+from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term
 
 __all__ = ["Translate"]
 
@@ -210,15 +210,17 @@ class Translate(Task[str, ParallelBatch]):
     def probe(self, model: nn.Module) -> Probe:
         """A probe from examples of all lengths of the validation set, or from made-up ones if the run has no data."""
         split = next(iter(self.data.pairs), None)
-        chosen = of_all_lengths([] if split is None else self.data.examples(split, PROBE_CANDIDATES))
+        examples = [] if split is None else self.data.examples(split, PROBE_CANDIDATES)
+        chosen = of_all_lengths([one for one in examples if one.input.strip() and one.wanted.strip()],
+                                length=lambda one: len(one.input))
         sources = self.data.source_tokens.encode([example.input for example in chosen])
         targets = self.data.target_tokens.encode([example.wanted for example in chosen])
         start, end = self.data.target_tokens.start, self.data.target_tokens.end
         return of_encoder_decoder(
-            cast(EncoderDecoder, model), pad=self.data.source_tokens.pad, end=end,
-            decode=lambda ids: self.data.target_tokens.decode([ids])[0],
-            rows=[[start, *row[:MAX_PROBE_LENGTH]] for row in targets or made_up(len(self.data.target_tokens))],
-            sources=[[*row[:MAX_PROBE_LENGTH], end] for row in sources or made_up(len(self.data.source_tokens))])
+            cast(EncoderDecoder, model), end=end, pad=self.data.source_tokens.pad,
+            token_pad=self.data.target_tokens.pad, decode=lambda ids: self.data.target_tokens.decode([ids])[0],
+            inputs=[[*row[:MAX_PROBE_LENGTH], end] for row in sources or made_up(len(self.data.source_tokens))],
+            rows=[[start, *row[:MAX_PROBE_LENGTH]] for row in targets or made_up(len(self.data.target_tokens))])
 
 
 def _pad(rows: Sequence[NDArray[np.int32]], pad: int) -> Int[Tensor, "rows length"]:
