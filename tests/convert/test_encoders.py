@@ -417,7 +417,8 @@ def test_a_published_classifier_is_measured_on_files_by_its_own_order_of_labels(
     assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"labels": list(names.values())}
     [wanted] = predictor.task.data.examples("val", 1)
     [batch] = predictor.task.batches([wanted.input], predictor.predict([wanted.input]))
-    assert predictor.task.matches_greedy(predictor.model, batch).all()
+    on_device = batch.to(next(predictor.model.parameters()).device)
+    assert predictor.task.matches_greedy(predictor.model, on_device).all()
 
 
 def test_a_published_classifier_without_data_of_its_own_says_how_it_is_measured(

@@ -14,7 +14,7 @@ SOURCES, VOCABULARY = 7, 2_500
 STATE = ("tokens", "totals", "ended_tokens", "ended_scores", "ended_totals", "done", "length")
 
 
-class Nothing:
+class Nothing(torch.nn.Module):
     """A model that is never asked."""
 
     def begin(self, rows: int, memory: object = None, *, capacity: int | None = None) -> Any:
@@ -22,6 +22,12 @@ class Nothing:
 
     def fan_out(self, size: int) -> None:
         pass
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        raise NotImplementedError
+
+    def logits(self, states: Tensor) -> Tensor:
+        raise NotImplementedError
 
 
 def search(how: Beam, device: str) -> Search:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import jaxtyping
@@ -17,7 +18,8 @@ from regard.data.labelled import Sample
 from regard.data.text.labelled_text import LabelBatch
 from regard.look.metrics import ClassificationMetrics, f1
 from regard.mistakes import mistakes
-from regard.predictor import Predictor, load
+from regard.predictor import Predictor
+from regard.predictor import load as load_anywhere
 from regard.settings.errors import UserError
 from regard.settings.load import load as settings
 from regard.settings.schema import Run
@@ -57,6 +59,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "".join(json.dumps({"text": text, "labels": named}) + "\n" for text, named in texts))
     train(run_of(folder / "colours.jsonl", "data.multi_label=true", "train.steps=80"), folder / "run", quiet=True)
     return folder / "run"
+
+
+load = partial(load_anywhere, device="cpu")  # where the batches of these tests lie
 
 
 # Learning.

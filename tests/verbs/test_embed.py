@@ -51,7 +51,8 @@ def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
 
 def test_a_numpy_file_has_a_row_for_each_input(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "vectors.npy"
-    assert run("predict", "--run", str(folder), "--embed", str(place), *TEXTS)[:2] == (0, f"{place}\n")
+    embed = ["predict", "--run", str(folder), "--device", "cpu", "--embed", str(place)]
+    assert run(*embed, *TEXTS)[:2] == (0, f"{place}\n")
     found = np.load(place)
     assert (found.dtype, found.shape) == (np.float32, (5, 12))
     assert np.allclose(found, regard.load(folder, device="cpu").embed(TEXTS), rtol=1e-5, atol=1e-6)

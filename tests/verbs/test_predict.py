@@ -10,6 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+import torch
 
 import regard
 from regard.settings.errors import Failure, UserError
@@ -76,6 +77,7 @@ def test_all_of_stdin_is_one_prompt_where_a_dash_stands_for_it(run: Path, monkey
     assert [json.loads(line)["input"] for line in lines] == ["the dog", "and the cat"]
 
 
+@torch.no_grad()
 def test_a_space_at_the_end_of_a_prompt_begins_the_next_word(run: Path) -> None:
     predictor = regard.load(run)
     texts = ["the dog ", "the dog", "a cat, a ", "the cat  ", " "]

@@ -47,7 +47,7 @@ TASKS = ["tag", "classify", "mask", "language"]
 @pytest.mark.parametrize("task", TASKS)
 def test_what_must_hold_of_every_model_holds_of_recurrent_ones(runs: Path, task: str) -> None:
     code, said, _ = regard_says("check", "--run", runs / task, "--json")
-    assert code == 0
+    assert code == 0, said
     names = [each["name"] for each in json.loads(said)["checks"]]
     assert "padded = unpadded" in names
     assert "fused = explicit" not in names

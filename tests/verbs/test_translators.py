@@ -58,7 +58,7 @@ def test_it_translates_is_scored_and_its_mistakes_are_listed(run: Path) -> None:
 
 def test_it_passes_every_check(run: Path) -> None:
     code, said, _ = regard_says("check", "--run", run)
-    assert code == 0
+    assert code == 0, said
     assert "beam 1 = greedy" in said
     assert ("fused = explicit" in said) == attends(run)
 

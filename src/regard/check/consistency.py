@@ -333,9 +333,11 @@ def _exact_products() -> Iterator[None]:
     torch knows one precision for all threads: one check at a time sets it and puts it back.
     """
     with _PRECISION:
-        before = torch.get_float32_matmul_precision()
+        products, recurrent = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False  # of cuDNN's recurrent cells and convolutions
         try:
             yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision(products)
+            torch.backends.cudnn.allow_tf32 = recurrent

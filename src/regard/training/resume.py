@@ -90,7 +90,7 @@ def resume(folder: Path, run: Run, model: nn.Module, optimizer: torch.optim.Opti
         _take_threads(state)
     try:
         _refuse_kinds(state["progress"], place)
-        progress, changes = Progress(**state["progress"]), _changes(state, world)
+        progress, changes = Progress(**state["progress"]), _changes(state, world, on_cpu=on_cpu)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # undamaged, but of another format
         raise UserError(f"{place}: written by another version of regard ({error}); start a new run with --out "
                         "DIR") from error
@@ -199,11 +199,11 @@ def _surroundings(world: World) -> dict[str, Any]:
     return {"versions": versions(), "threads": torch.get_num_threads(), "processes": world.size}
 
 
-def _changes(state: Mapping[str, Any], world: World) -> list[str]:
+def _changes(state: Mapping[str, Any], world: World, *, on_cpu: bool) -> list[str]:
     """Changes that prevent the run from being bit for bit that of an uninterrupted one."""
     now = _surroundings(world)
     sentences = []
-    if state["threads"] != now["threads"] and not torch.cuda.is_available():
+    if state["threads"] != now["threads"] and on_cpu:
         sentences.append(f"the number of threads was {state['threads']} and is now {now['threads']}: sums on a CPU "
                          "differ in their last bits (OMP_NUM_THREADS sets the number)")
     if state["processes"] != now["processes"]:
