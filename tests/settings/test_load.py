@@ -89,11 +89,16 @@ def runs(draw: st.DrawFn) -> Run:
     if recurrent is not None:
         recurrent = replace(recurrent, input_feeding=recurrent.input_feeding and recurrent.context == "output",
                             bptt=None if recurrent.direction == "bilm" else recurrent.bptt)
+    image = run.model.image
+    if image is not None:
+        numbers = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=1).map(tuple)
+        patch = draw(st.integers(1, 64))
+        image = replace(image, mean=draw(numbers), std=draw(numbers), patch=patch, size=patch * draw(st.integers(1, 9)))
     one_width = is_recurrent or kv_heads != heads or run.model.qk_norm or run.model.positions == "rotary"
     head_widths = () if one_width else draw(st.sampled_from([(), tuple(range(3, 3 + heads))]))
     return replace(run, train=train, model=replace(
         run.model,
-        recurrent=recurrent,
+        recurrent=recurrent, image=image,
         window=None if is_recurrent else run.model.window,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),
         width=width, heads=heads,
@@ -280,7 +285,7 @@ def test_settings_that_fit_each_other_are_taken(overrides: list[str]) -> None:
     ("[modle]\nwidth = 8", "modle.width: no such setting; did you mean model.width? (in "),
     ("[modle]", "modle: no such setting; did you mean model? (in "),
     ("[model.recurrent]", "model.recurrent: is empty; set model.recurrent.cell, or remove the section (in "),
-    ("model = 8", "model: is a section, not a setting; it has preset, recurrent.cell, "),
+    ("model = 8", "model: is a section, not a setting; it has preset, recurrent.*, "),
     ("width = 8", "width: no such setting; did you mean model.width? (in "),
     ("[model]\nwidth = 'abc'", "model.width: … whole number, got 'abc' (in "),
     ("[model]\nwidth = true", "model.width: … whole number, got true (in "),

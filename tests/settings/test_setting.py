@@ -9,7 +9,7 @@ import pytest
 
 from regard.settings.errors import UserError
 from regard.settings.load import load
-from regard.settings.schema import Recurrence, Run, Tower
+from regard.settings.schema import Image, Recurrence, Run, Tower
 from regard.settings.setting import SECTIONS, SETTINGS, describe, of
 from wording import says
 
@@ -83,11 +83,15 @@ def test_every_setting_is_described_and_its_default_can_be_written() -> None:
     assert all(kind and default and doc for kind, default, doc in rows.values())
     assert rows["model.recurrent"][:2] == ("a section, created by model.recurrent.cell, or none", "none")
     assert rows["model.recurrent.direction"][1] == "forward"
-    said = {path: default for path, (_, default, _) in rows.items() if not path.startswith("model.recurrent.")}
+    assert rows["model.image"][:2] == ("a section, created by model.image.size, or none", "none")
+    optional = ("model.recurrent.", "model.image.")
+    said = {path: default for path, (_, default, _) in rows.items() if not path.startswith(optional)}
     assert load(overrides=[f"{path}={default}" for path, default in said.items()]) == Run()
-    made = [*(f"{path}={default}" for path, (_, default, _) in rows.items()), "model.recurrent.cell=gru"]
-    assert load(overrides=[one for one in made if one != "model.recurrent.cell=none"]) == replace(
-        Run(), model=Tower(recurrent=Recurrence(cell="gru")))
+    made = [*(f"{path}={default}" for path, (_, default, _) in rows.items()), "model.recurrent.cell=gru",
+            "model.image.size=32"]
+    unmade = ("model.recurrent.cell=none", "model.image.size=none")
+    assert load(overrides=[one for one in made if one not in unmade]) == replace(
+        Run(), model=Tower(recurrent=Recurrence(cell="gru"), image=Image(size=32)))
 
 
 def test_the_schema_lets_no_setting_be_infinite() -> None:
@@ -99,4 +103,17 @@ def test_the_schema_lets_no_setting_be_infinite() -> None:
 def test_no_setting_comes_or_goes_without_a_decision() -> None:
     """paths.txt lists them all. Recipes and saved runs name settings, so a change of the list breaks some of them."""
     assert list(SETTINGS) == (Path(__file__).parent / "paths.txt").read_text(encoding="utf-8").split()
-    assert [path for path, section in SECTIONS.items() if section.optional] == ["model.recurrent"]
+    assert [path for path, section in SECTIONS.items() if section.optional] == ["model.recurrent", "model.image"]
+
+
+@pytest.mark.parametrize(("overrides", "wrong", "way_out"), [
+    (["model.image.size=30"], "model.image.patch=16", "a patch of 15, or a size of 32"),
+    (["model.image.size=32", "model.image.mean=0.5, 0.4"], "model.image.mean=0.5, 0.4", "one number, or 3"),
+    (["model.image.size=32", "model.image.grey=true", "model.image.std=1, 1"], "model.image.std", "one number, or 1"),
+])
+def test_an_image_needs_whole_patches_and_a_number_for_each_channel(
+        overrides: list[str], wrong: str, way_out: str) -> None:
+    with pytest.raises(UserError, match=r"model\.image") as refused:
+        load(overrides=overrides)
+    assert wrong in str(refused.value)
+    assert way_out in str(refused.value)

@@ -7,7 +7,7 @@ from regard.settings.errors import UserError, count
 from regard.settings.schema import Run, Tower, Train
 from regard.settings.setting import SETTINGS, written
 
-__all__ = ["check_heads", "check_positions", "refuse_contradictions", "refuse_ignored"]
+__all__ = ["check_heads", "check_image", "check_positions", "refuse_contradictions", "refuse_ignored"]
 
 HEAD = ("model.head.hidden", "model.head.pool", "model.head.normalize")
 UNREAD = {"translate": HEAD, "language": HEAD, "mask": HEAD[:1], "detect": HEAD[:1]}
@@ -19,6 +19,7 @@ def refuse_contradictions(run: Run) -> None:
     check_recurrent(run.model)
     check_heads(run.model)
     check_positions(run.model)
+    check_image(run.model)
     check_optimizer(run.train)
     check_tuning(run)
 
@@ -35,6 +36,21 @@ def check_head(run: Run, given: Mapping[str, Any]) -> None:
     for path in UNREAD.get(run.task, ()):
         if path in given and given[path] != SETTINGS[path].default:
             raise UserError(f"{path}={written(given[path])}: has no effect on {run.task}; remove it")
+
+
+def check_image(model: Tower) -> None:
+    image = model.image
+    if image is None:
+        return
+    channels = 1 if image.grey else 3
+    for name, numbers in (("mean", image.mean), ("std", image.std)):
+        if len(numbers) not in (1, channels):
+            raise UserError(f"model.image.{name}={written(numbers)}: must be one number, or {channels}: one for each "
+                            "channel")
+    if image.stem == "patches" and image.size % image.patch:
+        size = max(1, round(image.size / image.patch)) * image.patch
+        raise UserError(f"model.image.patch={image.patch}: does not divide model.image.size={image.size}; take a patch "
+                        f"of {divisor(image.size, near=image.patch)}, or a size of {size}")
 
 
 def check_heads(model: Tower) -> None:

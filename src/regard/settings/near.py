@@ -17,7 +17,7 @@ def unknown(path: str) -> UserError:
     section = path
     while section not in SECTIONS and "." in section:
         section = section.rpartition(".")[0]
-    inside = ", ".join(setting.removeprefix(f"{section}.") for setting in SETTINGS if setting.startswith(f"{section}."))
+    inside = ", ".join(_inside(section))
     if path in SECTIONS:
         removal = f"; {name}=none removes it" if SECTIONS[path].optional else ""
         return UserError(f"{name}: is a section, not a setting; it has {inside}{removal}")
@@ -28,6 +28,16 @@ def unknown(path: str) -> UserError:
     outside = ", ".join(setting for setting in SETTINGS if "." not in setting)
     sections = [section for section in SECTIONS if "." not in section]
     return UserError(f"{name}: no such setting; there are {outside} and the sections {', '.join(sections)}")
+
+
+def _inside(section: str) -> list[str]:
+    """The settings of a section, and each section in it as one.
+
+    >>> [name for name in _inside("model") if "*" in name]
+    ['recurrent.*', 'image.*', 'embedding.*', 'head.*']
+    """
+    names = (path.removeprefix(f"{section}.") for path in SETTINGS if path.startswith(f"{section}."))
+    return list(dict.fromkeys(f"{name.partition('.')[0]}.*" if "." in name else name for name in names))
 
 
 def nearest(path: str) -> list[str]:

@@ -8,7 +8,21 @@ that a model may lack.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Data", "Embedding", "Head", "Lora", "Masking", "Recurrence", "Run", "Search", "Tokens", "Tower", "Train"]
+__all__ = [
+    "Augment",
+    "Data",
+    "Embedding",
+    "Head",
+    "Image",
+    "Lora",
+    "Masking",
+    "Recurrence",
+    "Run",
+    "Search",
+    "Tokens",
+    "Tower",
+    "Train",
+]
 
 
 def setting(default: Any, doc: str, *, least: float | None = None, most: float | None = None,
@@ -18,9 +32,9 @@ def setting(default: Any, doc: str, *, least: float | None = None, most: float |
     return field(default=default, metadata={"doc": doc, **{k: v for k, v in limits.items() if v is not None}})
 
 
-def key_setting(doc: str) -> Any:
+def key_setting(doc: str, **limits: float) -> Any:
     """The setting that makes its section: it has no default, so the section is whole or absent."""
-    return field(metadata={"doc": doc})
+    return field(metadata={"doc": doc, **limits})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +108,29 @@ class Head:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Image:
+    """How images become the vectors that an encoder reads."""
+
+    size: int = key_setting("height and width of an image in pixels, after scaling", least=1, most=16_384)
+    grey: bool = setting(False, "one channel of grey instead of red, green and blue")
+    fit: Literal["crop", "stretch"] = setting(
+        "crop", "crop: scale the shorter side and cut the middle out; stretch: scale both sides")
+    resize: int | None = setting(
+        None, "pixels of the shorter side before the middle is cut out; absent: size", least=1)
+    resample: Literal["nearest", "bilinear", "bicubic"] = setting("bilinear", "how pixels are interpolated")
+    mean: tuple[float, ...] = setting(
+        (0.5,), "subtracted from the pixels, which are from 0 to 1: one number, or one for each channel",
+        least=0, most=1)
+    std: tuple[float, ...] = setting(
+        (0.5,), "the pixels are divided by this: one number, or one for each channel", above=0)
+    stem: Literal["patches", "convolutions", "resnet"] = setting(
+        "patches", "how pixels become vectors. patches: one matrix for every patch (ViT); convolutions: a few "
+                   "convolutions and poolings (CCT); resnet: a residual network, without transformer blocks")
+    patch: int = setting(16, "height and width of a patch in pixels", least=1)
+    class_token: bool = setting(True, "put a learned vector before the patches, from which labels can be read")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tower:
     """A stack of blocks. An encoder-decoder is two towers of these settings."""
 
@@ -101,6 +138,8 @@ class Tower:
         None, "a named model shape, such as transformer-base; sets the defaults of the other model settings")
     recurrent: Recurrence | None = field(
         default=None, metadata={"doc": "recurrent blocks; absent: transformer blocks"})
+    image: Image | None = field(
+        default=None, metadata={"doc": "the encoder reads images; absent: it reads text"})
     width: int = setting(256, "width of the token vectors between blocks", least=1)
     depth: int = setting(3, "number of blocks", least=1)
     decoder_depth: int | None = setting(None, "number of decoder blocks; absent: as many as depth", least=1)
@@ -158,6 +197,21 @@ class Lora:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Augment:
+    """How training images are changed at random: each depends only on the seed, the step and the example."""
+
+    flip: bool = setting(False, "mirror every second image")
+    crop: int = setting(0, "shift images by up to this many pixels", least=0)
+    colour: float = setting(0.0, "change brightness, contrast and saturation by up to this share", least=0, most=1)
+    shear: float = setting(0.0, "shear images by up to this share of their height or width", least=0, most=1)
+    cutout: int = setting(0, "height and width of a square that is replaced by the mean colour; 0: none", least=0)
+    mixup: float = setting(
+        0.0, "α of mixup: add a second image, weighted by a draw from Beta(α, α), and mix the labels; 0: off", least=0)
+    cutmix: float = setting(
+        0.0, "α of cutmix: paste a part of a second image, and mix the labels by its area; 0: off", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """How the model learns."""
 
@@ -174,6 +228,7 @@ class Train:
     trainable: Literal["all", "head", "lora"] = setting(
         "all", "the weights that learn: all; only the head; or the head and low-rank adapters of the blocks")
     lora: Lora = field(default_factory=Lora)
+    augment: Augment = field(default_factory=Augment)
     freeze_layers: int = setting(0, "number of lowest blocks to freeze, together with the embeddings", least=0)
     layer_decay: float = setting(
         1.0, "each block's learning rate is this times that of the block above; 1: the same for all", above=0, most=1)

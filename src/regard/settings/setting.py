@@ -62,7 +62,7 @@ class Setting:
         if choices := self.choices:
             return f"{'a list of' if self.is_list else 'one of'} {', '.join(choices)}"
         if self.is_list:
-            return {int: "a list of whole numbers", str: "a list of texts"}[self.type]
+            return {int: "a list of whole numbers", float: "a list of numbers", str: "a list of texts"}[self.type]
         return {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.type]
 
     @property
