@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from regard.data.prepared import prepare
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
 
-__all__ = ["MAX_FIRST_EXAMPLE", "Dataset", "Example", "Links", "Sizes", "no_such_split"]
+__all__ = ["MAX_FIRST_EXAMPLE", "Box", "Dataset", "Example", "Links", "Regions", "Sizes", "no_such_split"]
 
 MAX_FIRST_EXAMPLE = 500  # characters of the first example that are kept: more than a terminal's line has
 
@@ -27,6 +27,19 @@ Sizes = Mapping[str, int]
 
 Links = frozenset[tuple[int, int]]
 """Which words of two texts belong together: pairs (source word, target word), both counted from 0."""
+
+
+class Box(NamedTuple):
+    """A rectangle in a picture, in shares of the picture's height and width from its upper left corner."""
+
+    top: float
+    left: float
+    bottom: float
+    right: float
+
+
+Regions = Mapping[int, Sequence[Box]]
+"""The parts of a picture that words of its answer are about, by the word's number from 0. Other words are left out."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +105,10 @@ class Dataset(ABC, Generic[Input, B]):
 
     def alignments(self, split: str, limit: int) -> list[Links] | None:
         """Which places of those examples and of their answers belong together, where that is known."""
+        return None
+
+    def regions(self, split: str, limit: int) -> list[Regions] | None:
+        """The parts of those examples' pictures that the words of their answers are about, where they are known."""
         return None
 
     def add_test_data(self, paths: Sequence[Path], *, source: str | None = None,

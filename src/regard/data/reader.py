@@ -28,6 +28,10 @@ class Reader(ABC, Generic[Input]):
     def show(self, given: Input) -> str:
         """The input on one line or as it was typed."""
 
+    def picture(self, given: Input) -> str | None:
+        """A small picture of the input as a data URL, if the input is an image."""
+        return None
+
 
 class TextReader(Reader[str]):
     """A text is read as it is typed."""
