@@ -74,7 +74,7 @@ def test_every_verb_does_its_work_with_closed_streams(verb: str, outcomes: dict[
 def test_a_closed_stdin_that_is_needed_is_a_mistake_of_one_sentence(verb: str, outcomes: dict[str, Any]) -> None:
     code, said = outcomes[verb]
     assert code == 2
-    assert said == "regard: stdin is closed and there is no text: give one as an argument, or a file with < FILE\n"
+    assert said == "regard: stdin is closed and there is no input: give one as an argument, or a file with < FILE\n"
 
 
 # A training whose stderr breaks, in processes of their own.

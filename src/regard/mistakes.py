@@ -35,9 +35,10 @@ def mistakes(task: Task[Any, Any], model: nn.Module, split: str, *, limit: int |
 
 
 def _mistake(task: Task[Any, Any], model: nn.Module, loss: float, example: Example[Any], answer: str) -> Mistake:
-    source = task.inputs.show(example.input)
+    source, picture = task.inputs.show(example.input), task.inputs.picture(example.input)
     if not sites(model):
-        return Mistake(source, example.wanted, answer, loss, len(source.split()), None)
+        words = len(source.split()) if isinstance(example.input, str) else None
+        return Mistake(source, example.wanted, answer, loss, words, None, picture)
     [record] = task.look(model, [example.input], [answer], only=task.focus)
     [batch] = task.batches([example.input], [answer])
     axes = max(record.axes.values(), key=lambda each: len(each.targets))
@@ -47,4 +48,4 @@ def _mistake(task: Task[Any, Any], model: nn.Module, loss: float, example: Examp
         weights[: each.shape[1]] += each.mean(0)  # a global token's own attention has only the first rows
     weights /= sum(each.shape[1] == len(weights) for each in record.values())
     rows = AxisPair(tuple(axes.targets[row] for row in said), axes.sources)
-    return Mistake(source, example.wanted, answer, loss, len(axes.sources), Attention(rows, weights[said]))
+    return Mistake(source, example.wanted, answer, loss, len(axes.sources), Attention(rows, weights[said]), picture)

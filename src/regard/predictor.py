@@ -137,9 +137,9 @@ class Predictor:
 
     def _checked(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs, if they can be read."""
-        if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
-            raise TypeError("must be a list of texts, as in predict([text])")
         reader = self.task.inputs
+        if isinstance(inputs, str):  # it is a sequence of texts, too: of its letters
+            raise TypeError(f"must be a list of {reader.noun}s, as in predict([{reader.noun}])")
         return [reader.check(given, origin=f"input {number}") for number, given in enumerate(inputs, 1)]
 
     def _settled(self, given: Mapping[str, object]) -> Search:

@@ -93,6 +93,16 @@ def test_a_model_without_attention_has_its_mistakes_shown_without_a_picture() ->
     assert "1.00 loss 2 words" in seen.text
 
 
+def test_a_source_that_is_an_image_is_shown_and_may_be() -> None:
+    pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAAC"
+    content = page([Mistake("cat.png", "cat", "dog", 1.0, None, None, pixel)], title="t", summary="s")
+    assert [image["src"] for image in Seen(content).all("img")] == [pixel]
+    assert "img-src data:" in content
+    assert "1.00 loss" in Seen(content).text
+    assert "words" not in Seen(content).text
+    assert "img-src" not in page([mistake()], title="t", summary="s")
+
+
 def test_the_words_that_differ_are_marked() -> None:
     content = page([mistake(answer="the big cat")], title="t", summary="s")
     assert "the <mark>big</mark> cat" in content

@@ -63,17 +63,17 @@ def test_a_numpy_file_has_a_row_for_each_input(folder: Path, tmp_path: Path) -> 
 def test_lines_come_as_lines_and_as_rows_whatever_the_size_of_a_chunk(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    monkeypatch.setattr("regard.verbs.embed.MAX_TEXTS_AT_ONCE", together)
+    monkeypatch.setattr("regard.verbs.embed.MAX_INPUTS_AT_ONCE", together)
     lines = "".join(f"{text}\n" for text in TEXTS).encode()
     options = ("predict", "--run", str(folder), "--embed")
     _, out, _ = run(*options, "-", stdin=lines)
     run(*options, str(tmp_path / "vectors.jsonl"), stdin=lines)
     _, said, _ = run(*options, str(tmp_path / "vectors.npy"), "--json", stdin=lines)
     rows = [json.loads(line) for line in out.splitlines()]
-    assert [row["text"] for row in rows] == TEXTS
+    assert [row["input"] for row in rows] == TEXTS
     assert (tmp_path / "vectors.jsonl").read_text(encoding="utf-8") == out
     assert np.allclose([row["vector"] for row in rows], np.load(tmp_path / "vectors.npy"), atol=1e-5)
-    assert json.loads(said) == {"file": str(tmp_path / "vectors.npy"), "texts": 5, "width": 12}
+    assert json.loads(said) == {"file": str(tmp_path / "vectors.npy"), "inputs": 5, "width": 12}
 
 
 def test_nothing_in_is_an_empty_array(folder: Path, tmp_path: Path) -> None:

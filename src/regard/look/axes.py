@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
 __all__ = ["Axis", "AxisPair", "Grid", "GridPart", "Mixed", "Time", "Words", "axis_from_json", "axis_to_json",
-           "grid_parts"]
+           "grid_parts", "unit"]
 
 PICTURE = "data:image/"  # how the address of a picture begins that needs nothing from outside
 
@@ -86,6 +86,23 @@ class Mixed(Place):
 
 
 Axis = Words | Grid | Time | Mixed
+
+
+def unit(axis: Axis) -> str:
+    """The word for the places of an axis.
+
+    >>> unit(("a", "b")), unit(Grid(2, 3)), unit(Time((0.0, 0.1)))
+    ('tokens', 'patches', 'moments')
+    """
+    match axis:
+        case Grid():
+            return "patches"
+        case Time():
+            return "moments"
+        case Mixed():
+            return "places"
+        case _:
+            return "tokens"
 
 
 class GridPart(NamedTuple):

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
-from regard.look.axes import AxisPair
+from regard.look.axes import AxisPair, unit
 from regard.look.document import document
 
 __all__ = ["Attention", "Mistake", "page", "spread"]
@@ -37,9 +37,11 @@ class Mistake:
     answer: str
     loss: float
     """Of the reference, per token."""
-    length: int
-    """Tokens of the source; its words, where the model has no attention."""
+    length: int | None
+    """Places of the source, such as tokens; the words of a text, where the model has no attention."""
     attention: Attention | None
+    picture: str | None = None
+    """The source as an image, as a data URL."""
 
     @property
     def spread(self) -> float | None:
@@ -60,21 +62,23 @@ def page(mistakes: Sequence[Mistake], *, title: str, summary: str) -> str:
     """All of it, the highest loss first."""
     ordered = sorted(mistakes, key=lambda mistake: -mistake.loss)
     return document("gallery", script="gallery", style="gallery", title=title, summary=escape(summary),
+                    pictures=any(mistake.picture is not None for mistake in mistakes),
                     cards="".join(map(_card, ordered)))
 
 
 def _card(mistake: Mistake) -> str:
     reference, answer = _compared(mistake.reference, mistake.answer)
-    keys = f'data-loss="{mistake.loss:.6f}" data-length="{mistake.length}" data-spread="{mistake.spread or 0:.6f}"'
-    length, figure = f"<b>{mistake.length}</b> words", ""
+    keys = f'data-loss="{mistake.loss:.6f}" data-length="{mistake.length or 0}" data-spread="{mistake.spread or 0:.6f}"'
+    length, figure = "" if mistake.length is None else f"<b>{mistake.length}</b> words", ""
+    picture = "" if mistake.picture is None else f'<br><img alt="" src="{escape(mistake.picture)}">'
     if mistake.attention is not None:
-        length = f"<b>{mistake.length}</b> tokens <b>{mistake.spread:.1f}</b> spread"
-        figure = ('<figure tabindex="0" aria-label="attention, from the answer\'s tokens to the source\'s">'
+        length = f"<b>{mistake.length}</b> {unit(mistake.attention.axes.sources)} <b>{mistake.spread:.1f}</b> spread"
+        figure = ('<figure tabindex="0" aria-label="attention, from the answer to the source">'
                   f"{_map(mistake.attention)}</figure>\n")
     return f"""<article {keys}>
 <div>
 <dl>
-<dt>source</dt><dd dir="auto">{escape(mistake.source)}</dd>
+<dt>source</dt><dd dir="auto">{escape(mistake.source)}{picture}</dd>
 <dt>reference</dt><dd dir="auto">{reference}</dd>
 <dt>answer</dt><dd dir="auto">{answer}</dd>
 </dl>

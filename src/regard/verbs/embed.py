@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import remove, to_write
 from regard.stdio import escape_controls, print_message, print_result
-from regard.verbs.predict import batched, check_stdin, texts_of
+from regard.verbs.predict import batched, check_stdin, read_inputs
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 STDOUT = "-"
-MAX_TEXTS_AT_ONCE = 4_096  # texts: enough to find many of one length, and a few megabytes of vectors
+MAX_INPUTS_AT_ONCE = 4_096  # enough to find many of one length, and a few megabytes of vectors
 
 
 class Sink(Protocol):
     """A writer of vectors."""
 
-    def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None: ...
+    def write(self, inputs: Sequence[str], vectors: "Float[np.ndarray, 'inputs width']") -> None: ...
 
 
 def main(inputs: Sequence[str], run: Path | None, where: str, device: str, precision: str, quantize: str | None,
@@ -44,15 +44,16 @@ def main(inputs: Sequence[str], run: Path | None, where: str, device: str, preci
 
     predictor = load(folder, device=device, precision=precision, quantize=quantize, verify=verify,
                      input_tokens=input_tokens)
-    width, count = len(predictor.embed([""])[0]), 0  # a run without vectors fails here, before a file exists
+    width, count = predictor.embed([]).shape[1], 0  # a run without vectors fails here, before a file exists
     with _lines(sys.stdout.buffer) if where == STDOUT else _file(place, width) as sink:
-        for some in batched(texts_of(inputs), MAX_TEXTS_AT_ONCE):
-            sink.write(some, predictor.embed(some))
+        reader = predictor.task.inputs
+        for some in batched(read_inputs(inputs, reader), MAX_INPUTS_AT_ONCE):
+            sink.write(list(map(reader.show, some)), predictor.embed(some))
             count += len(some)
     for note in predictor.task.notes.take():
         print_message(f"note: {note}")
     if where != STDOUT:
-        print_result(jsons.dumps({"file": where, "texts": count, "width": width}) if json else where)
+        print_result(jsons.dumps({"file": where, "inputs": count, "width": width}) if json else where)
 
 
 @contextmanager
@@ -74,12 +75,12 @@ def _file(place: Path, width: int) -> Iterator[Sink]:
 @contextmanager
 def _lines(file: BinaryIO | BufferedIOBase) -> Iterator[Sink]:
     class Lines:
-        def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None:
-            for text, vector in zip(texts, vectors, strict=True):
+        def write(self, inputs: Sequence[str], vectors: "Float[np.ndarray, 'inputs width']") -> None:
+            for shown, vector in zip(inputs, vectors, strict=True):
                 numbers = ", ".join(f"{number:.6g}" for number in vector.tolist())  # float32 has hardly more digits
-                quoted = jsons.dumps(text, ensure_ascii=False)
+                quoted = jsons.dumps(shown, ensure_ascii=False)
                 quoted = escape_controls(quoted) if file.isatty() else quoted
-                file.write(f'{{"text": {quoted}, "vector": [{numbers}]}}\n'.encode())
+                file.write(f'{{"input": {quoted}, "vector": [{numbers}]}}\n'.encode())
             file.flush()
 
     yield Lines()
@@ -98,9 +99,9 @@ def _array(file: BinaryIO | BufferedIOBase, width: int) -> Iterator[Sink]:
     class Array:
         rows = 0
 
-        def write(self, texts: Sequence[str], vectors: "Float[np.ndarray, 'texts width']") -> None:
+        def write(self, inputs: Sequence[str], vectors: "Float[np.ndarray, 'inputs width']") -> None:
             file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
-            self.rows += len(texts)
+            self.rows += len(inputs)
 
     array = Array()
     header(0)

@@ -54,26 +54,29 @@ def _example() -> Explained:
     return Explained("two words whose scores are 102 and 99; d_k = 3", ["first", "second"], example(), None, {})
 
 
-def _of_run(text: str, folder: Path, site: str | None, head: int, word: str, device: str,
+def _of_run(argument: str, folder: Path, site: str | None, head: int, word: str, device: str,
             verify: bool) -> Explained:
     from regard.look.explain import catch
     from regard.look.watch import matching, sites
     from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
+    reader = predictor.task.inputs
+    given = reader.parse(argument, origin="INPUT")
     where = site or matching(sites(predictor.model), predictor.task.acting)[-1]
     # An answer is found step by step; the newest call is that of the one pass over all of it.
     with catch(predictor.model, where) as caught:
-        axes = predictor.look(text, only=where, heads=[head]).axes[where]
+        axes = predictor.look(given, only=where, heads=[head]).axes[where]
     row = place(word, axes.targets)
     steps, heads = caught.steps(head=head, row=row), caught.attend.heads
     is_read = axes.targets == axes.sources
     act = "read" if is_read else "written"
-    answer = "" if is_read else f" → {predictor.choices(text, best=1).text}"
-    title = (f"{' '.join(f'{text}{answer}'.split())}\n"
+    answer = "" if is_read else f" → {predictor.choices(given, best=1).text}"
+    title = (f"{' '.join(f'{reader.show(given)}{answer}'.split())}\n"
              f"{where}, head {head} of 0 to {heads - 1}, {steps.score}, d_k = {len(steps.query)}\n"
              f"as {axes.targets[row].strip()!r} is {act} (word {row})")
-    about = {"run": str(folder), "text": text, "site": where, "head": head, "row": row, "word": axes.targets[row]}
+    about = {"run": str(folder), "input": reader.show(given), "site": where, "head": head, "row": row,
+             "word": axes.targets[row]}
     return Explained(title, axes.sources, steps, caught.context(head=head, row=row), about)
 
 

@@ -15,39 +15,42 @@ from regard.verbs.runs import chosen, page_file
 __all__ = ["main"]
 
 
-def main(text: str, run: Path | None, output: str | None, only: str, out: Path | None, show: bool, device: str,
+def main(argument: str, run: Path | None, output: str | None, only: str, out: Path | None, show: bool, device: str,
          json: bool, *, head: int | None = None, terminal: bool = False, verify: bool = True) -> None:
     file = page_file(out or Path("look.html"))
     folder = chosen(run)
-    if not text.strip():
-        raise UserError("the text is empty: there is nothing to look at")
+    if not argument.strip():
+        raise UserError("the input is empty: there is nothing to look at")
     if terminal:
         if unused := "--out" if out is not None else "--json" if json else None:
             raise UserError(f"{unused}: has no effect with --terminal, which only prints a heat map; remove it")
-        _print(text, folder, output, only, head, device, verify)
+        _print(argument, folder, output, only, head, device, verify)
     else:
-        _page(text, folder, output, only, head, file, show, verify, device, json)
+        _page(argument, folder, output, only, head, file, show, verify, device, json)
 
 
-def _page(text: str, folder: Path, output: str | None, only: str, head: int | None, out: Path, show: bool, verify: bool,
-          device: str, json: bool) -> None:
+def _page(argument: str, folder: Path, output: str | None, only: str, head: int | None, out: Path, show: bool,
+          verify: bool, device: str, json: bool) -> None:
     from regard.look.explain import catch_all
     from regard.look.page import page
     from regard.look.vectors import vectors
     from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
-    told = predictor.choices(text, output)
+    reader = predictor.task.inputs
+    given = reader.parse(argument, origin="INPUT")
+    shown = reader.show(given)
+    told = predictor.choices(given, output)
     # An answer is found step by step; the newest call of each is that of the one watched pass over all of it.
     with catch_all(predictor.model, only) as caught:
-        record = predictor.look(text, output, only=only, heads=None if head is None else [head])
-    made = page(record, source=text, output=told if told.choices else None, vectors=vectors(caught, record),
+        record = predictor.look(given, output, only=only, heads=None if head is None else [head])
+    made = page(record, source=shown, output=told if told.choices else None, vectors=vectors(caught, record),
                 about=f"{folder.resolve().name}: answered at full speed; the attention is recorded in one more pass")
     _write(out, made.html)
     for note in (*predictor.task.notes.take(), *(f"left out: {part}" for part in made.left_out)):
         print_message(f"note: {note}")
     if json:
-        print_result(jsons.dumps({"page": str(out), "input": text, "output": told.text, "bytes": out.stat().st_size,
+        print_result(jsons.dumps({"page": str(out), "input": shown, "output": told.text, "bytes": out.stat().st_size,
                                   "left_out": made.left_out}, ensure_ascii=False))
     else:
         print_result(out)
@@ -55,14 +58,15 @@ def _page(text: str, folder: Path, output: str | None, only: str, head: int | No
         webbrowser.open(out.resolve().as_uri())
 
 
-def _print(text: str, folder: Path, output: str | None, only: str, head: int | None, device: str,
+def _print(argument: str, folder: Path, output: str | None, only: str, head: int | None, device: str,
            verify: bool) -> None:
     """Heat maps in the terminal's width: of the selected attention, or of the most informative one."""
     from regard.look.terminal import draw, telling
     from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
-    record = predictor.look(text, output, only=only, heads=None if head is None else [head])
+    given = predictor.task.inputs.parse(argument, origin="INPUT")
+    record = predictor.look(given, output, only=only, heads=None if head is None else [head])
     for note in predictor.task.notes.take():
         print_message(f"note: {note}")
     shown = record if head is not None else record.mean()

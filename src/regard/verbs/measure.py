@@ -34,7 +34,7 @@ class Examples(NamedTuple):
     gold: "list[Links] | None"
 
     @property
-    def inputs(self) -> list[str]:
+    def inputs(self) -> list[Any]:
         return [example.input for example in self.examples]
 
     @property

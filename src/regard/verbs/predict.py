@@ -23,11 +23,12 @@ from regard.tasks.traits import traits_of
 from regard.verbs.runs import chosen
 
 if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
+    from regard.data.reader import Reader
     from regard.look.choices import Choice
     from regard.predictor import Predictor
     from regard.tasks.base import Answer
 
-__all__ = ["batched", "check_stdin", "main", "texts_of"]
+__all__ = ["batched", "check_stdin", "main", "read_inputs"]
 
 ALL_OF_STDIN = "-"
 SHOWN = 60  # characters at the end of an input, by which its answers are headed
@@ -56,7 +57,7 @@ def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop
     # Answer typed lines one at a time; process a file in batches.
     is_typed = not inputs and sys.stdin.isatty()
     is_single = is_typed or len(inputs) == 1
-    for some in batched(texts_of(inputs), 1 if is_typed else search.batch * 8):
+    for some in batched(read_inputs(inputs, predictor.task.inputs), 1 if is_typed else search.batch * 8):
         with _within_memory(search):
             if score:
                 _score(predictor, some, json)
@@ -91,42 +92,43 @@ def _within_memory(search: Search) -> Iterator[None]:
 
 
 def check_stdin(inputs: Sequence[str]) -> None:
-    """Refuse a closed stdin if texts should come from it."""
+    """Refuse a closed stdin if inputs should come from it."""
     if sys.stdin is None and (not inputs or ALL_OF_STDIN in inputs):
-        raise UserError("stdin is closed and there is no text: give one as an argument, or a file with < FILE")
+        raise UserError("stdin is closed and there is no input: give one as an argument, or a file with < FILE")
 
 
-def texts_of(inputs: Sequence[str]) -> Iterator[str]:
-    from regard.data.lines import read_lines, read_text
-    from regard.data.tokenizer import checked_length
+def read_inputs(words: Sequence[str], reader: "Reader[Any]") -> Iterator[Any]:
+    """The inputs that these arguments describe, or without any the lines of stdin."""
+    from regard.data.lines import read_lines
 
-    if not inputs:
+    if not words:
         for number, line in enumerate(read_lines(sys.stdin.buffer, "stdin"), 1):
-            yield checked_length(line, f"stdin:{number}")
-    for text in inputs:
-        if text != ALL_OF_STDIN:
-            if os.path.isfile(text):
-                print_message(f"note: {text} is read as a text, although it is the name of a file; to read the file, "
-                              f"put < before it: < {shlex.quote(text)}")
-            yield text
-        elif whole := "".join(read_text(sys.stdin.buffer, "stdin")):  # empty stdin: no input
-            yield checked_length(whole, "stdin")
+            yield reader.parse(line, origin=f"stdin:{number}")
+    for number, word in enumerate(words, 1):
+        if word != ALL_OF_STDIN:
+            if not reader.reads_files and os.path.isfile(word):
+                print_message(f"note: {word} is read as a {reader.noun}, although it is the name of a file; to read "
+                              f"the file, put < before it: < {shlex.quote(word)}")
+            yield reader.parse(word, origin=f"input {number}")
+        elif (whole := reader.read(sys.stdin.buffer, origin="stdin")) is not None:
+            yield whole
 
 
-def _stream(predictor: "Predictor", text: str, search: dict[str, Any]) -> None:
+def _stream(predictor: "Predictor", given: Any, search: dict[str, Any]) -> None:
     """Print each piece at once, unchanged: to a terminal or a pipe."""
-    for _, piece in predictor.stream(text, **search):
+    for _, piece in predictor.stream(given, **search):
         print_result(piece, end="", flush=True)
     print_result("")
 
 
-def _answer(predictor: "Predictor", texts: Sequence[str], search: dict[str, Any], json: bool,
+def _answer(predictor: "Predictor", inputs: Sequence[Any], search: dict[str, Any], json: bool,
             is_single: bool) -> None:
-    for text, answer in zip(texts, predictor.answers(texts, **search), strict=True):
+    show = predictor.task.inputs.show
+    for given, answer in zip(inputs, predictor.answers(inputs, **search), strict=True):
         if json:
-            print_result(jsons.dumps({"input": text, **_record(answer)}, ensure_ascii=False))
+            print_result(jsons.dumps({"input": show(given), **_record(answer)}, ensure_ascii=False))
         elif predictor.task.streams and sys.stdout.isatty():
-            _show(None if is_single else text, [answer, *answer.others])
+            _show(None if is_single else show(given), [answer, *answer.others])
         else:
             lines = [*(_line(each.text) for each in (answer, *answer.others)), *_places(answer, search["best"])]
             # Below each other to a person; to a program, an input is a line.
@@ -183,7 +185,7 @@ def _line(text: str) -> str:
     return re.sub(r"[\t\n\r]", " ", text)
 
 
-def batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(texts)
+def batched(inputs: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    iterator = iter(inputs)
     while some := list(islice(iterator, size)):
         yield some
