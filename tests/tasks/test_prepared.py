@@ -11,7 +11,8 @@ import pytest
 from killing import Killed
 from regard.settings.load import load
 from regard.tasks import make
-from regard.tasks.classify import Classify, Texts
+from regard.tasks.classify import Classify
+from regard.tasks.classify.texts import Texts
 
 
 def task_of(folder: Path) -> Classify:

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Batch", "BatchSampler", "BatchSpec"]
+__all__ = ["IGNORED", "Batch", "BatchSampler", "BatchSpec"]
 
+IGNORED = -1  # a target that counts nothing
 MOST_LENGTHS = 512  # different lengths that the dynamic program considers
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.checkpoint import read_labels, write_json
 from regard.data import tokenizer as tokenizers
-from regard.data.batch import Batch, BatchSpec
+from regard.data.batch import IGNORED, Batch, BatchSpec
 from regard.data.dataset import MAX_FIRST_EXAMPLE, Dataset, Example, Sizes, no_such_split
 from regard.data.labelled import Sample, some
 from regard.data.perturb import shifted
@@ -30,7 +30,6 @@ from regard.settings.schema import Data, Run
 __all__ = ["IGNORED", "LabelBatch", "LabelledText", "Sample"]
 
 LABELS = "labels.json"
-IGNORED = -1  # a target that counts nothing
 BUILT_IN_EXAMPLES = 100  # enough to contain every label
 
 
