@@ -73,8 +73,9 @@ def runs(draw: st.DrawFn) -> Run:
     run: Run = draw(sections(Run))
     kv_heads = draw(st.integers(1, 8))
     heads = kv_heads * draw(st.integers(1, 8))
-    width = 2 * heads * draw(st.integers(1, 64))
-    concatenated = run.model.positions in ("sinusoidal", "fourier", "learned") and width > 2
+    even = 2 if run.model.image is None else 4  # for rows and columns
+    width = even * heads * draw(st.integers(1, 64))
+    concatenated = run.model.positions in ("sinusoidal", "fourier", "learned") and width > even
     trainable = "all" if run.train.init_from is None else run.train.trainable
     is_plain = trainable == "all" and run.train.layer_decay == 1
     optimizer = run.train.optimizer if is_plain else "adamw"
@@ -94,18 +95,21 @@ def runs(draw: st.DrawFn) -> Run:
         numbers = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=1).map(tuple)
         patch = draw(st.integers(1, 64))
         image = replace(image, mean=draw(numbers), std=draw(numbers), patch=patch, size=patch * draw(st.integers(1, 9)))
+    embedding = run.model.embedding if image is None else replace(run.model.embedding, width=None, segments=0)
+    head = replace(run.model.head, pool=draw(st.sampled_from(["first", "mean"])))
     one_width = is_recurrent or kv_heads != heads or run.model.qk_norm or run.model.positions == "rotary"
     head_widths = () if one_width else draw(st.sampled_from([(), tuple(range(3, 3 + heads))]))
     return replace(run, train=train, model=replace(
         run.model,
-        recurrent=recurrent, image=image,
-        window=None if is_recurrent else run.model.window,
+        recurrent=recurrent, image=image, embedding=embedding, head=head,
+        window=None if is_recurrent or image is not None else run.model.window,
+        global_projections=run.model.global_projections and image is None,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),
         width=width, heads=heads,
         kv_heads=draw(st.sampled_from([None, kv_heads])),
-        head_width=None if head_widths else draw(st.sampled_from([None, 2 * draw(st.integers(1, 64))])),
+        head_width=None if head_widths else draw(st.sampled_from([None, even * draw(st.integers(1, 64))])),
         head_widths=head_widths,
-        position_width=draw(st.none() | st.integers(1, width // 2 - 1).map(lambda half: 2 * half))
+        position_width=draw(st.none() | st.integers(1, width // even - 1).map(lambda part: even * part))
         if concatenated and not is_recurrent else None))
 
 

@@ -1,18 +1,20 @@
 """Models by their settings: which encoder, which decoder, and both together."""
 
+from dataclasses import replace
+
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.decoder import Decoder
 from regard.models.elmo import ElmoDecoder, ElmoEncoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.inputs import TokenInputs
+from regard.models.inputs import PatchInputs, TokenInputs
 from regard.models.luong import LuongDecoder
 from regard.models.rnn import RecurrentDecoder
 from regard.models.sutskever import FixedDecoder, FixedEncoder
 from regard.models.writes import Writes
 from regard.settings.schema import Tower
 
-__all__ = ["decoder", "reads_what_it_writes", "text_encoder", "translator"]
+__all__ = ["decoder", "image_encoder", "reads_what_it_writes", "text_encoder", "translator"]
 
 
 def text_encoder(tower: Tower, *, vocabulary: int) -> Encoder:
@@ -21,6 +23,14 @@ def text_encoder(tower: Tower, *, vocabulary: int) -> Encoder:
     if recurrent is not None and recurrent.direction == "bilm":
         return ElmoEncoder(tower, vocabulary=vocabulary)
     return Encoder(tower, TokenInputs(tower, vocabulary=vocabulary))
+
+
+def image_encoder(tower: Tower) -> Encoder:
+    """An encoder of normalized pixels, (batch, channels, height, width).
+
+    Recurrent blocks read lines: those of a tower are its decoder's.
+    """
+    return Encoder(replace(tower, recurrent=None), PatchInputs(tower))
 
 
 def translator(tower: Tower, *, sources: int, targets: int) -> EncoderDecoder:

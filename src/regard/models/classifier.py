@@ -1,11 +1,11 @@
 """Classifier, Tagger: an encoder and the labels of a whole sequence, or of each place in it."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.models.encoder import Encoder
-from regard.nn.head import Labels, pooled
+from regard.nn.head import Labels, Pool
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
@@ -18,12 +18,15 @@ def telling(tower: Tower) -> int:
 
 
 class Classifier(nn.Module):
-    """A sequence to one vector to its labels (Devlin et al. 2019, figure 4 b)."""
+    """A sequence to one vector to its labels (Devlin et al. 2019, figure 4 b; Dosovitskiy et al. 2021, figure 1).
+
+    A class token is the first state, y = LN(z⁰_L); it is not in the mean, nor in a learned pooling.
+    """
 
     def __init__(self, encoder: Encoder, tower: Tower, *, labels: int) -> None:
         super().__init__()
-        self.pool = tower.head.pool
         self.encoder = encoder
+        self.pool = Pool(tower.head.pool, tower.width)
         self.head = Labels(tower.width, labels, hidden=tower.head.hidden, dropout=tower.dropout)
 
     def forward(
@@ -32,7 +35,14 @@ class Classifier(nn.Module):
     ) -> Float[Tensor, "rows labels"]:
         states = self.encoder(self.encoder.embed(inputs, segments=segments), mask=mask)
         real = torch.ones_like(states[..., 0], dtype=torch.bool) if mask.keys is None else mask.keys
-        return self.head(pooled(states, real, how=self.pool))  # type: ignore[no-any-return]
+        return self.head(self.pool(*self.counted(states, real)))  # type: ignore[no-any-return]
+
+    def counted(
+        self, states: Float[Tensor, "rows length width"], real: Bool[Tensor, "rows length"]
+    ) -> tuple[Float[Tensor, "rows counted width"], Bool[Tensor, "rows counted"]]:
+        """The states that are pooled: without those that are not of the input, but for the first as it is."""
+        before = 0 if self.pool.how == "first" else self.encoder.before
+        return states[:, before:], real[:, before:]
 
 
 class Tagger(nn.Module):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.models.inputs import Inputs
 from regard.models.tower import blocks
 from regard.nn.attention import Memory
 from regard.nn.block import norm
@@ -17,15 +18,17 @@ __all__ = ["Encoder"]
 class Encoder(nn.Module):
     """Vectors to states, all at once (Vaswani et al. 2017, figure 1, left).
 
-    It does not know what it reads: `inputs` makes vectors of tokens, or of anything else that comes in sequence.
+    It does not know what it reads: `inputs` makes vectors of tokens, or of anything else that comes in sequence or on a
+    grid.
     Recurrent blocks read one place after the other: they know the order without being told (`ordered`).
     """
 
-    def __init__(self, tower: Tower, inputs: nn.Module) -> None:
+    def __init__(self, tower: Tower, inputs: Inputs) -> None:
         super().__init__()
         self.window, self.width, self.ordered = tower.window, tower.width, tower.recurrent is not None
         self.inputs = inputs
-        self.blocks = blocks(tower, tower.depth, causal=False)
+        self.before = 0 if inputs.layout is None else inputs.layout.before
+        self.blocks = blocks(tower, tower.depth, causal=False, grid=inputs.layout)
         # Post-norm blocks end in a norm of their own.
         self.norm = norm(tower) if tower.norm_place == "pre" and tower.recurrent is None else nn.Identity()
 

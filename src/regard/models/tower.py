@@ -5,10 +5,11 @@ from torch import nn
 from regard.models.recurrent import Recurrent
 from regard.nn.block import Block, PostNormBlock
 from regard.nn.embed import Tokens
+from regard.nn.grid import GridAlibi, GridRelativeBias, GridRotary, GridTable, PatchGrid
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
 from regard.settings.schema import Tower
 
-__all__ = ["blocks", "input_positions", "input_width", "tokens"]
+__all__ = ["blocks", "grid_positions", "input_positions", "input_width", "tokens"]
 
 
 def tokens(tower: Tower, vocabulary: int) -> Tokens:
@@ -37,11 +38,27 @@ def input_positions(tower: Tower) -> Positions:
             return Positions()
 
 
+def grid_positions(tower: Tower, grid: PatchGrid) -> Positions:
+    """The positions of patches that act once, on the input. A learned table has a vector for each place (ViT's)."""
+    size, concatenate = tower.position_width or input_width(tower), tower.position_width is not None
+    match tower.positions:
+        case "sinusoidal":
+            axis = Sinusoidal(size // 2, base=tower.position_base)
+            return GridTable(grid, rows=axis, columns=axis, concatenate=concatenate)
+        case "fourier":
+            waves = Fourier(size // 2, longest=max(grid.height, grid.width))
+            return GridTable(grid, rows=waves, columns=waves, concatenate=concatenate)
+        case "learned":
+            return Learned(size, longest=grid.places, concatenate=concatenate)
+        case _:
+            return Positions()
+
+
 def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None = None,
-           inputs: int | None = None) -> nn.ModuleList:
+           inputs: int | None = None, grid: PatchGrid | None = None) -> nn.ModuleList:
     """`depth` blocks, with the positions that act inside each attention; or layers of a recurrent cell.
 
-    The first of these may have `inputs` of another width. Causal ones read forward.
+    The first of these may have `inputs` of another width. Causal ones read forward. Places may lie on a `grid`.
     """
     if (recurrent := tower.recurrent) is not None:
         direction = "forward" if causal else recurrent.direction
@@ -50,6 +67,8 @@ def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None =
                       dropout=tower.dropout) for place in range(depth))
 
     def inner() -> Positions:
+        if grid is not None:
+            return on_grid(grid)
         match tower.positions:
             case "rotary":
                 return Rotary(max(tower.widths_of_heads), base=tower.position_base)
@@ -57,6 +76,17 @@ def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None =
                 return RelativeBias(tower.heads, causal=causal)
             case "alibi":
                 return Alibi(tower.heads)
+            case _:
+                return Positions()
+
+    def on_grid(grid: PatchGrid) -> Positions:
+        match tower.positions:
+            case "rotary":
+                return GridRotary(grid, max(tower.widths_of_heads), base=tower.position_base)
+            case "relative":
+                return GridRelativeBias(grid, tower.heads)
+            case "alibi":
+                return GridAlibi(grid, tower.heads)
             case _:
                 return Positions()
 

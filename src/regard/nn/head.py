@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.nn.dropout import Dropout
 from regard.nn.norm import Norm
 
-__all__ = ["Labels", "Words", "pooled"]
+__all__ = ["Labels", "Pool", "Words", "pooled"]
 
 HIDDEN: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
@@ -48,9 +48,31 @@ class Labels(nn.Module):
         return self.output(self.dropout(x))  # type: ignore[no-any-return]
 
 
+class Pool(nn.Module):
+    """The states of a row to one vector: the first, the mean, or by attention of one learned query.
+
+    The last is softmax(x·g) x, "sequence pooling" (Hassani et al. 2021, 3.2, eq. 3).
+    """
+
+    def __init__(self, how: str, width: int) -> None:
+        super().__init__()
+        self.how = how
+        self.query = nn.Parameter(torch.empty(width)) if how == "learned" else None
+
+    def forward(
+        self, states: Float[Tensor, "rows length width"], real: Bool[Tensor, "rows length"]
+    ) -> Float[Tensor, "rows width"]:
+        if self.query is None:
+            return pooled(states, real, how=self.how)
+        scores = (states @ self.query.to(states.dtype)).float()
+        weights = scores.masked_fill(~real, torch.finfo(scores.dtype).min).softmax(-1)
+        return (weights[:, None].to(states.dtype) @ states)[:, 0]
+
+
 def pooled(states: Float[Tensor, "rows length width"], real: Bool[Tensor, "rows length"], *,
            how: str) -> Float[Tensor, "rows width"]:
     """One vector for each row: its first token's, or the mean of those that are real."""
+    assert how != "learned", "a learned query belongs to a Pool"
     if how == "first":
         return states[:, 0]
     kept = real[..., None].to(states.dtype)

@@ -46,7 +46,8 @@ def initialize(model: nn.Module, *, seed: int) -> None:
 def _std(name: str, parameter: torch.Tensor) -> float:
     if name.endswith("table.weight"):  # tokens: √width times this is 1, and tied logits begin near 0
         return float(parameter.shape[1] ** -0.5)
-    if name.endswith(("table", "head.output.weight")):  # positions, segments; and labels, equally likely at first
+    if name.endswith(("table", "class_token", "pool.query", "head.output.weight")):
+        # Positions, segments; attention that pools evenly, and labels that are equally likely, at first.
         return 0.02
     if "attend." in name:  # a score's own weights multiply from the left: (heads, in, out)
         return float(parameter.shape[-2] ** -0.5)

@@ -5,13 +5,16 @@ from typing import Any
 
 from regard.settings.errors import UserError, count
 from regard.settings.schema import Run, Tower, Train
-from regard.settings.setting import SETTINGS, written
+from regard.settings.setting import SETTINGS, of, written
 
 __all__ = ["check_heads", "check_image", "check_positions", "refuse_contradictions", "refuse_ignored"]
 
 HEAD = ("model.head.hidden", "model.head.pool", "model.head.normalize")
 UNREAD = {"translate": HEAD, "language": HEAD, "mask": HEAD[:1], "detect": HEAD[:1]}
 """Of the head, what a task does not read. Those of an encoder make a vector of a text, for `regard embed`."""
+
+LEARNED_POOL = ("classify",)
+"""The tasks that learn from one vector of an input."""
 
 
 def refuse_contradictions(run: Run) -> None:
@@ -20,6 +23,7 @@ def refuse_contradictions(run: Run) -> None:
     check_heads(run.model)
     check_positions(run.model)
     check_image(run.model)
+    check_pool(run)
     check_optimizer(run.train)
     check_tuning(run)
 
@@ -47,15 +51,41 @@ def check_image(model: Tower) -> None:
         if len(numbers) not in (1, channels):
             raise UserError(f"model.image.{name}={written(numbers)}: must be one number, or {channels}: one for each "
                             "channel")
+    check_grid(model)
     if image.stem == "patches" and image.size % image.patch:
         size = max(1, round(image.size / image.patch)) * image.patch
         raise UserError(f"model.image.patch={image.patch}: does not divide model.image.size={image.size}; take a patch "
                         f"of {divisor(image.size, near=image.patch)}, or a size of {size}")
 
 
+def check_grid(model: Tower) -> None:
+    """Refuse what needs places in a line, and numbers that do not come in halves for rows and columns."""
+    for name in ("window", "global_projections", "embedding.segments"):
+        if value := of(model, name):
+            raise UserError(f"model.{name}={written(value)}: has no effect on images; remove it")
+    kind, width = model.positions, model.position_width or model.embedding.width or model.width
+    if kind in ("sinusoidal", "fourier") and width % 4:
+        raise UserError(f"model.width: {kind} positions of rows and columns need a multiple of 4, got {width}; take "
+                        f"{width + -width % 4}, or other model.positions")
+    if kind == "rotary" and (head_width := max(model.widths_of_heads)) % 4:
+        raise UserError(f"model.heads: rotary positions of rows and columns need heads whose width is a multiple of 4, "
+                        f"got {head_width}; change model.heads, model.width or model.head_width, or take other "
+                        "model.positions")
+
+
+def check_pool(run: Run) -> None:
+    """Refuse a pooling for which there is nothing to learn, or nothing to read."""
+    image, pool = run.model.image, run.model.head.pool
+    if pool == "learned" and run.task not in LEARNED_POOL:
+        raise UserError(f"model.head.pool=learned: {run.task} has no labels to learn it by; take first or mean")
+    if pool == "first" and run.task in LEARNED_POOL and image is not None and not image.class_token:
+        raise UserError("model.head.pool=first: reads the class token, which model.image.class_token=false removes; "
+                        "take model.head.pool=mean or learned")
+
+
 def check_heads(model: Tower) -> None:
     width, heads, kv_heads = model.width, model.heads, model.kv_heads
-    if model.recurrent is not None:  # attention to a source has one head there
+    if model.recurrent is not None and model.image is None:  # attention to a source has one head there
         return
     if model.head_widths:
         check_head_widths(model)

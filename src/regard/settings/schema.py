@@ -102,8 +102,9 @@ class Head:
 
     hidden: Literal["none", "tanh", "gelu", "relu"] = setting(
         "none", "activation of a hidden layer before the output layer for labels; none: no hidden layer")
-    pool: Literal["first", "mean"] = setting(
-        "first", "the vector of a whole text: the state of its first token, or the mean of all states")
+    pool: Literal["first", "mean", "learned"] = setting(
+        "first", "the vector of a whole input: the state of its first place, the mean of all (of an image: of its "
+                 "patches), or their mean weighted by a learned query")
     normalize: bool = setting(False, "scale text vectors to length 1, so that their dot product is the cosine")
 
 

@@ -1,0 +1,166 @@
+"""Encoders of images."""
+
+from dataclasses import replace
+from typing import get_args, get_type_hints
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.models.build import image_encoder
+from regard.models.classifier import Classifier
+from regard.models.encoder import Encoder
+from regard.models.inputs import PatchInputs
+from regard.nn.init import initialize
+from regard.nn.norm import Norm
+from regard.settings.schema import Embedding, Head, Image, Recurrence, Tower
+
+POSITIONS = get_args(get_type_hints(Tower)["positions"])
+TOWER = Tower(width=16, depth=2, heads=2, ffn_width=24, positions="learned", dropout=0.0,
+              image=Image(size=12, patch=4))
+
+
+def changed(**image: object) -> Tower:
+    assert TOWER.image is not None
+    return replace(TOWER, image=replace(TOWER.image, **image))
+
+
+def ready(model: nn.Module) -> nn.Module:
+    initialize(model, seed=0)
+    return model.eval()
+
+
+def encoder(tower: Tower) -> Encoder:
+    return ready(image_encoder(tower))
+
+
+def classifier(tower: Tower, labels: int = 5) -> Classifier:
+    return ready(Classifier(image_encoder(tower), tower, labels=labels))
+
+
+def pixels(rows: int = 2, size: int = 12, channels: int = 3) -> Tensor:
+    return torch.randn(rows, channels, size, size)
+
+
+def moved(images: Tensor, order: Tensor, patch: int = 4) -> Tensor:
+    """The same patches at other places, by a loop."""
+    side = images.shape[-1] // patch
+    found = torch.empty_like(images)
+    for place, source in enumerate(order.tolist()):
+        (row, column), (old_row, old_column) = divmod(place, side), divmod(source, side)
+        found[..., row * patch : (row + 1) * patch, column * patch : (column + 1) * patch] = images[
+            ..., old_row * patch : (old_row + 1) * patch, old_column * patch : (old_column + 1) * patch]
+    return found
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("class_token", [True, False])
+def test_every_patch_gets_a_state(positions: str, class_token: bool) -> None:
+    model = encoder(replace(changed(class_token=class_token), positions=positions))
+    states = model(model.embed(pixels()))
+    assert states.shape == (2, 9 + class_token, 16)
+    assert isinstance(model.inputs, PatchInputs)
+    assert (model.inputs.grid, model.inputs.before, model.before) == ((3, 3), class_token, class_token)
+    assert model.memory(model.embed(pixels())).states.shape == states.shape
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_only_without_positions_is_an_image_a_set_of_patches(positions: str) -> None:
+    model, images, order = encoder(replace(TOWER, positions=positions)), pixels(), torch.randperm(9)
+    for name, parameter in model.named_parameters():  # a table of zeros would tell no place
+        if name.endswith("table"):
+            nn.init.normal_(parameter)
+    states, others = model(model.embed(images)), model(model.embed(moved(images, order)))
+    told = states[:, [0, *(1 + order).tolist()]]
+    assert torch.allclose(others, told, atol=1e-5) == (positions == "none")
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "fourier", "rotary", "relative", "alibi"])
+def test_an_image_turned_over_its_diagonal_is_another_image(positions: str) -> None:
+    """Rows are told from columns wherever an offset has two numbers; a distance has only one."""
+    model, images = encoder(replace(TOWER, positions=positions)), torch.randn(1, 3, 3, 3)
+    for name, parameter in model.named_parameters():
+        if name.endswith("table"):
+            nn.init.normal_(parameter)
+    images = images.repeat_interleave(4, 2).repeat_interleave(4, 3)  # patches of one colour
+    across = torch.arange(9).view(3, 3).T.flatten()
+    states, others = model(model.embed(images)), model(model.embed(images.mT))
+    assert torch.allclose(others[:, 1:][:, across], states[:, 1:], atol=1e-5) == (positions == "alibi")
+
+
+def test_the_vision_transformer_is_the_paper_s_equations() -> None:
+    """Dosovitskiy et al. 2021, eq. 1 to 4, written out."""
+    model, images = classifier(TOWER), pixels(1)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    weights = dict(model.encoder.named_parameters())
+
+    def matrix(x: Tensor, name: str) -> Tensor:
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+        return x * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    squares = [images[0, :, row : row + 4, column : column + 4].flatten() for row in (0, 4, 8) for column in (0, 4, 8)]
+    z = torch.stack([weights["inputs.class_token"], *(matrix(x, "inputs.patches.matrix") for x in squares)])
+    z = z + weights["inputs.positions.table"]
+    for block in range(2):
+        here = f"blocks.{block}"
+        q, k, v = matrix(norm(z, f"{here}.self_norm"), f"{here}.self.qkv").split(16, dim=-1)
+        heads = [(q[:, part] @ k[:, part].T / 8**0.5).softmax(-1) @ v[:, part] for part in (slice(8), slice(8, 16))]
+        z = z + matrix(torch.cat(heads, -1), f"{here}.self.out")
+        hidden = matrix(norm(z, f"{here}.feed_forward_norm"), f"{here}.feed_forward.up").relu()
+        z = z + matrix(hidden, f"{here}.feed_forward.down")
+    y = norm(z, "norm")[0]
+    torch.testing.assert_close(model(images)[0], model.head.output(y), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("class_token", [True, False])
+def test_the_mean_is_that_of_the_patches(class_token: bool) -> None:
+    model, images = classifier(replace(changed(class_token=class_token), head=Head(pool="mean"))), pixels()
+    states = model.encoder(model.encoder.embed(images))
+    torch.testing.assert_close(model(images), model.head(states[:, int(class_token):].mean(1)))
+
+
+def test_a_learned_query_weighs_the_patches() -> None:
+    """Sequence pooling (Hassani et al. 2021, eq. 3): softmax(g(x))ᵀ x."""
+    model, images = classifier(replace(TOWER, head=Head(pool="learned"))), pixels()
+    assert model.pool.query is not None
+    nn.init.normal_(model.pool.query)
+    states = model.encoder(model.encoder.embed(images))[:, 1:]
+    for row, logits in zip(states, model(images), strict=True):
+        exp = [(state @ model.pool.query).exp() for state in row]
+        mean = sum(weight * state for weight, state in zip(exp, row, strict=True)) / sum(exp)
+        torch.testing.assert_close(logits, model.head(mean), rtol=1e-4, atol=1e-5)
+
+
+def test_a_learned_query_gives_nothing_to_padding() -> None:
+    model = classifier(replace(TOWER, head=Head(pool="learned")))
+    states, real = torch.randn(2, 6, 16), torch.tensor([[True] * 4 + [False] * 2, [True] * 6])
+    torch.testing.assert_close(model.pool(states, real)[0], model.pool(states[:1, :4], real[:1, :4])[0])
+
+
+def test_clip_s_sum_of_patches_and_positions_has_a_norm_and_no_bias() -> None:
+    model = encoder(replace(TOWER, embedding=Embedding(scaled=False, norm=True)))
+    assert isinstance(model.inputs, PatchInputs)
+    assert isinstance(model.inputs.norm, Norm)
+    assert model.inputs.patches.matrix.bias is None
+    torch.testing.assert_close(model.embed(pixels()).mean(-1), torch.zeros(2, 10), rtol=0, atol=1e-5)
+
+
+def test_grey_images_have_one_channel() -> None:
+    model = encoder(changed(grey=True))
+    assert model(model.embed(pixels(channels=1))).shape == (2, 10, 16)
+
+
+def test_positions_may_stand_beside_the_patch_s_vector() -> None:
+    for positions in ("learned", "sinusoidal"):
+        model = encoder(replace(TOWER, positions=positions, position_width=4))
+        assert model(model.embed(pixels())).shape == (2, 10, 16)
+
+
+def test_a_recurrent_decoder_s_encoder_of_images_has_blocks_of_attention() -> None:
+    model = encoder(replace(TOWER, recurrent=Recurrence(cell="lstm")))
+    assert model(model.embed(pixels())).shape == (2, 10, 16)
+    assert not model.ordered
