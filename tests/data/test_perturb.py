@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.perturb import SHIFTS, shifted, shifts
+from regard.data.perturb import SHIFTS, chosen_shifts, shifted
 from regard.settings.errors import UserError
 
 SENTENCE = "the acting is wonderful and the plot is clever from the first scene to the last"
@@ -51,8 +51,8 @@ def test_length_is_the_first_half() -> None:
 
 
 def test_an_unknown_shift_is_answered_with_the_near_one() -> None:
-    assert shifts("typos,case, typos") == ["typos", "case"]
+    assert chosen_shifts("typos,case, typos", SHIFTS) == ["typos", "case"]
     with pytest.raises(UserError, match="--shift typo: no such shift; did you mean typos"):
-        shifts("case,typo")
+        chosen_shifts("case,typo", SHIFTS)
     with pytest.raises(UserError, match="there are typos, case, length"):
-        shifts("noise")
+        chosen_shifts("noise", SHIFTS)

@@ -24,8 +24,8 @@ class Backbone:
     task: str
     """Its task; `encode` if unknown."""
     tower: Tower
-    tokens: Path
-    """Where `Tokenizer.load` finds the tokenizer."""
+    tokens: Path | None
+    """Where `Tokenizer.load` finds the tokenizer, if the model reads text."""
     longest: int
     """The most tokens of a text that it reads."""
     weights: Mapping[str, Tensor]
@@ -47,4 +47,5 @@ def backbone_of(place: Path) -> Backbone:
     if not (place / "config.json").is_file():
         raise UserError(f"{place}: the run has not ended yet (it has no config.json); start the same `regard train` "
                         "again to go on with it")
-    return Backbone(run.task, run.model, place / "tokenizer.json", run.data.max_tokens, saved(place, run)[1])
+    tokens = place / "tokenizer.json" if (place / "tokenizer.json").is_file() else None
+    return Backbone(run.task, run.model, tokens, run.data.max_tokens, saved(place, run)[1])

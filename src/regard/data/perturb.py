@@ -1,13 +1,13 @@
 """Perturbed texts: with typos, in another case, or shorter."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from random import Random
 
 from regard.settings.errors import UserError
 
-__all__ = ["SHIFTS", "shifted", "shifts"]
+__all__ = ["SHIFTS", "chosen_shifts", "shifted"]
 
 MISTYPED = 0.2  # of the words
 MIN_TYPO_LETTERS = 3  # letters of a word that is mistyped: a shorter one could not be recognized
@@ -56,15 +56,15 @@ def length(text: str, chance: Chance) -> str:
 SHIFTS: dict[str, Callable[[str, Chance], str]] = {"typos": typos, "case": case, "length": length}
 
 
-def shifts(names: str) -> list[str]:
+def chosen_shifts(names: str, there: Collection[str]) -> list[str]:
     """
-    >>> shifts("case, typos"), shifts("")
+    >>> chosen_shifts("case, typos", SHIFTS), chosen_shifts("", SHIFTS)
     (['case', 'typos'], [])
     """
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     for name in chosen:
-        if name not in SHIFTS:
-            near = get_close_matches(name, SHIFTS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SHIFTS)}"
+        if name not in there:
+            near = get_close_matches(name, there, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
             raise UserError(f"--shift {name}: no such shift; {hint}")
     return list(dict.fromkeys(chosen))

@@ -21,8 +21,8 @@ from regard.settings.presets import FAMILIES, KINDS, PRESETS, shaped
 from regard.settings.schema import Run, Tower
 from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, checked, none_if_said, of, shown, typed, written
 
-__all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "task_of", "text_of",
-           "to_json"]
+__all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "sections_of", "task_of",
+           "text_of", "to_json"]
 
 FORMAT = 2  # of run.json; raised when a file of one version would be misread by another
 
@@ -72,6 +72,12 @@ def said_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()
         value = value.get(word) if isinstance(value, dict) else None
     named = [none_if_said(SETTINGS[path], value), *(value for name, value in map(override, overrides) if name == path)]
     return named[-1]
+
+
+def sections_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> set[str]:
+    """The optional sections that they give settings of."""
+    return {path for path, section in SECTIONS.items() if section.key is not None
+            and said_of(section.key, recipe, overrides) is not None}
 
 
 def to_json(run: Run) -> dict[str, Any]:

@@ -117,7 +117,8 @@ class Task(ABC, Generic[Input, B]):
         elif (bptt := of(run, "model.recurrent.bptt")) is not None:
             raise UserError(f"model.recurrent.bptt={bptt}: only a language model uses this, and {run.task} "
                             "trains none; remove it")
-        if run.model.positions == "learned" and run.model.max_positions < run.data.max_tokens:
+        is_text = run.model.image is None
+        if is_text and run.model.positions == "learned" and run.model.max_positions < run.data.max_tokens:
             raise UserError(f"model.max_positions={run.model.max_positions}: a learned table of positions must reach "
                             f"data.max_tokens={run.data.max_tokens}; raise the first or lower the second")
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.settings.errors import NotFinite, UserError
+from regard.settings.load import load as load_settings
 from regard.stdio import print_message, print_result
+from regard.tasks.traits import traits_of
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
@@ -37,9 +39,12 @@ OWN_TESTS = Others()
 def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, precision: str,
          quantize: str | None, json: bool, others: Others = OWN_TESTS, plot: Path | None = None, *,
          verify: bool = True) -> None:
-    from regard.data.perturb import shifts
+    from regard.data.perturb import chosen_shifts
 
-    folder, how = chosen(run), shifts(others.shift)  # errors first: importing torch takes seconds
+    folder = chosen(run)
+    trained = load_settings(folder / "run.json")
+    # Errors first: importing torch takes seconds.
+    how = chosen_shifts(others.shift, traits_of(trained.task).shifts(trained))
     if plot is not None:
         prepare_to_draw(plot)
 

@@ -15,14 +15,15 @@ from typing import Any
 from regard import manifest
 from regard.runs.lock import PREPARED, hold
 from regard.runs.summary import read_scores
+from regard.settings.backbone import refuse_another_shape
 from regard.settings.errors import UserError, count
-from regard.settings.load import conflicts, load, refuse_another, said_of, task_of, text_of, to_json
+from regard.settings.load import conflicts, load, refuse_another, said_of, sections_of, task_of, text_of, to_json
 from regard.settings.opening import refuse_irregular, remove
 from regard.settings.schema import Data, Run
 from regard.stdio import print_message, print_result
-from regard.tasks.traits import defaults, traits_of
+from regard.tasks.traits import Known, refuse_unread, traits_of
 from regard.verbs.runs import ROOT
-from regard.verbs.train_from import begun, refuse_another_shape
+from regard.verbs.train_from import begun
 
 __all__ = ["main", "settled"]
 
@@ -70,14 +71,20 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     own_data = recipe or data or any(text.startswith("data.paths=") for text in overrides)
     _refuse_two_tasks(task, recipe, overrides)
     task = task or task_of(recipe, overrides)
-    plain = defaults(task, built_in=not own_data)
+    named = said_of("data.paths", recipe, overrides)  # unchecked
+    paths = data or [Path(path) for path in (named if isinstance(named, list | tuple) else []) if isinstance(path, str)]
+    known = Known(built_in=not own_data, paths=tuple(paths), sections=frozenset(sections_of(recipe, overrides)))
     is_whole = recipe is not None and recipe.suffix.lower() == ".json"  # a saved run says all that a source would
     start = None if is_whole else text_of("train.init_from", recipe, overrides)
-    if start is not None:
-        plain = begun(plain, Path(start), tune=text_of("train.trainable", recipe, overrides) or plain.train.trainable)
+    if start is None:
+        plain = traits_of(task).defaults(known)
+    else:
+        plain = begun(task, known, Path(start), tune=text_of("train.trainable", recipe, overrides))
     run = load(recipe, overrides, base=plain)
     if start is not None:
         refuse_another_shape(run.model, plain.model, Path(start))
+    if not is_whole:
+        refuse_unread(replace(run, task=task), plain)
     return replace(run, task=task, data=_data(run.data, data, source, target))
 
 

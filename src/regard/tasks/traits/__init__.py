@@ -3,15 +3,18 @@
 A package of one's own adds a task by an entry point of the group `regard.tasks` that names its `Traits`.
 """
 
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
+from regard.settings.setting import SETTINGS, of, written
 from regard.tasks.traits import classify, detect, encode, language, mask, tag, translate
-from regard.tasks.traits.base import Traits
+from regard.tasks.traits.base import Known, Traits
 
-__all__ = ["TASKS", "Traits", "defaults", "traits_of"]
+__all__ = ["TASKS", "Known", "Traits", "defaults", "refuse_images", "refuse_unread", "traits_of"]
 
 GROUP = "regard.tasks"
 
@@ -30,6 +33,23 @@ def traits_of(task: str) -> Traits:
     return TASKS[task]
 
 
-def defaults(task: str, *, built_in: bool) -> Run:
-    """The default settings of a run; `built_in`: of one on the built-in data."""
-    return traits_of(task).defaults(built_in)
+def defaults(task: str, *, built_in: bool, paths: Sequence[Path] = (), sections: Collection[str] = ()) -> Run:
+    """The default settings of a run; `built_in`: of one on the built-in data. See `Known` for the others."""
+    return traits_of(task).defaults(Known(built_in=built_in, paths=tuple(paths), sections=frozenset(sections)))
+
+
+def refuse_unread(run: Run, plain: Run) -> None:
+    """Refuse settings that differ from the plain ones and would have no effect on the run."""
+    refuse_images(run)
+    for start, why in traits_of(run.task).unread(run).items():
+        for path in SETTINGS:
+            if path.startswith(start) and (value := of(run, path)) != of(plain, path):
+                raise UserError(f"{path}={written(value)}: {why}; remove it")
+
+
+def refuse_images(run: Run) -> None:
+    """Refuse a model that reads images for a task that reads none."""
+    if run.model.image is not None and not traits_of(run.task).reads_images:
+        readers = " and ".join(name for name, traits in TASKS.items() if traits.reads_images)
+        raise UserError(f"model.image.size={run.model.image.size}: {run.task} reads text; {readers} can read images; "
+                        "remove it")

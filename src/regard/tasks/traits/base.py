@@ -1,11 +1,12 @@
 """Traits: the facts about a task that verbs need before torch is imported, which takes seconds."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from regard.settings.schema import Run
+from regard.settings.schema import Run, Tower
 
-__all__ = ["DRAWING", "SEARCHING", "Traits", "only"]
+__all__ = ["DRAWING", "OF_IMAGES", "OF_TEXT", "SEARCHING", "TEXT_SHIFTS", "Known", "Traits", "only"]
 
 SEARCHING = frozenset({"beam", "length_penalty"})
 """Settings of a beam search, which a drawn answer does not use."""
@@ -20,6 +21,24 @@ def only(*names: str) -> Callable[[Run], Collection[str]]:
 
 ONLY_BATCH = only("batch")
 
+OF_IMAGES = {"train.augment.": "changes images, and this run reads text"}
+"""Settings without effect on a run that reads text, with the reason: see `Traits.unread`."""
+OF_TEXT = dict.fromkeys(("tokens.", "data.max_tokens", "data.documents", "masking.", "model.embedding."),
+                        "is for text, and this run reads images")
+TEXT_SHIFTS = ("typos", "case", "length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The facts about a run before it has settings: its defaults may depend on them."""
+
+    built_in: bool = False
+    """Whether it is on the built-in data."""
+    paths: tuple[Path, ...] = ()
+    """The files and folders of its data."""
+    sections: frozenset[str] = frozenset()
+    """The optional sections that its settings, or the model that it starts from, have."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
@@ -28,8 +47,8 @@ class Traits:
     name: str
     code: str
     """`module:Class`, imported when a model is needed."""
-    defaults: Callable[[bool], Run]
-    """The default settings of a run; given True, of one on the built-in data."""
+    defaults: Callable[[Known], Run]
+    """The default settings of a run."""
     built_in: str | None = None
     """The name of the data that comes with regard."""
     is_trained: bool = True
@@ -45,6 +64,14 @@ class Traits:
     """Whether its inputs may be longer than `data.max_tokens`."""
     writes_unprompted: bool = False
     """Whether its model can answer an empty input, so that a sample of it can be shown after training."""
+    reads_images: bool = False
+    """Whether its inputs may be images."""
+    unread: Callable[[Run], Mapping[str, str]] = lambda run: OF_IMAGES
+    """Settings that would have no effect on a run, by the beginning of their names, with the reason."""
+    shifts: Callable[[Run], Collection[str]] = lambda run: TEXT_SHIFTS
+    """The ways in which `regard eval --shift` can change its inputs."""
+    tuning_batch: Callable[[Tower], int] = lambda model: 1_024
+    """Tokens of a batch for a run that starts from a trained model."""
     head: str | None = None
     """The kind of published head that `regard convert` has for it."""
     search: Callable[[Run], Collection[str]] = ONLY_BATCH

@@ -4,16 +4,16 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from regard.settings.schema import Run
-from regard.tasks.traits.base import Traits
+from regard.tasks.traits.base import Known, Traits
 from regard.tasks.traits.encoders import of_labels, small_encoder, smaller
 
 __all__ = ["TRAITS"]
 
 
-def defaults(built_in: bool) -> Run:
+def defaults(known: Known) -> Run:
     plain = small_encoder("classify")
     plain = replace(plain, model=replace(plain.model, head=replace(plain.model.head, pool="mean")))
-    if built_in:
+    if known.built_in:
         small = smaller(plain, steps=400)
         return replace(small, tokens=replace(small.tokens, lowercase=True))  # the phrase book has no capitals
     # A classifier's loss rises long before its errors do: where it is least, too little has been learnt.

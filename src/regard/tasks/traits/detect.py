@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 from regard.settings.schema import Run
-from regard.tasks.traits.base import Traits
+from regard.tasks.traits.base import Known, Traits
 from regard.tasks.traits.encoders import of_passages, small_encoder
 
 __all__ = ["TRAITS"]
 
 
-def defaults(built_in: bool) -> Run:
+def defaults(known: Known) -> Run:
     plain = small_encoder("detect")
     # All that is asked for is hidden (Clark et al. 2020, 3.1).
     plain = replace(plain, masking=replace(plain.masking, hidden=1.0, replaced=0.0))
-    return of_passages(plain) if built_in else plain
+    return of_passages(plain) if known.built_in else plain
 
 
 TRAITS = Traits(

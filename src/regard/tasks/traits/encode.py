@@ -1,13 +1,13 @@
 """Traits of encode: published encoders come as runs of it, and it is not trained."""
 
 from regard.settings.schema import Run
-from regard.tasks.traits.base import Traits
+from regard.tasks.traits.base import Known, Traits
 from regard.tasks.traits.encoders import small_encoder
 
 __all__ = ["TRAITS"]
 
 
-def defaults(built_in: bool) -> Run:
+def defaults(known: Known) -> Run:
     return small_encoder("encode")
 
 

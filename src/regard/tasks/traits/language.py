@@ -5,12 +5,12 @@ from dataclasses import fields, replace
 
 from regard.settings.presets import modern_small
 from regard.settings.schema import Data, Run, Search, Tokens, Train
-from regard.tasks.traits.base import SEARCHING, Traits
+from regard.tasks.traits.base import SEARCHING, Known, Traits
 
 __all__ = ["TRAITS"]
 
 
-def defaults(built_in: bool) -> Run:
+def defaults(known: Known) -> Run:
     """A small modern decoder, without label smoothing: the loss should measure the token's own probability."""
     plain = Run(
         task="language",
@@ -18,7 +18,7 @@ def defaults(built_in: bool) -> Run:
                       dropout=0.1),
         train=Train(batch_tokens=8_192, schedule="cosine", warmup=100, weight_decay=0.1, beta2=0.95, epsilon=1e-8,
                     label_smoothing=0.0))
-    if not built_in:
+    if not known.built_in:
         return plain
     return replace(  # for two cores of a CPU and less than four minutes
         plain, data=Data(held_out=0.03), tokens=Tokens(vocabulary=4_000),

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from regard.settings.schema import Run
-from regard.tasks.traits.base import Traits, only
+from regard.tasks.traits.base import Known, Traits, only
 from regard.tasks.traits.encoders import of_passages, small_encoder
 
 __all__ = ["TRAITS"]
 
 
-def defaults(built_in: bool) -> Run:
+def defaults(known: Known) -> Run:
     plain = small_encoder("mask")
     plain = replace(plain, search=replace(plain.search, best=5))  # for each blank
-    return of_passages(plain) if built_in else plain
+    return of_passages(plain) if known.built_in else plain
 
 
 TRAITS = Traits(

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from regard.settings.schema import Head, Run
-from regard.tasks.traits.base import Traits, only
+from regard.tasks.traits.base import Known, Traits, only
 from regard.tasks.traits.encoders import of_labels, small_encoder, smaller
 
 __all__ = ["TRAITS"]
 
 
-def defaults(built_in: bool) -> Run:
+def defaults(known: Known) -> Run:
     plain = small_encoder("tag")
     plain = replace(plain, model=replace(plain.model, head=Head()))
-    return smaller(plain, steps=250) if built_in else of_labels(plain)
+    return smaller(plain, steps=250) if known.built_in else of_labels(plain)
 
 
 TRAITS = Traits(

@@ -4,14 +4,14 @@ from collections.abc import Collection
 from dataclasses import fields
 
 from regard.settings.schema import Run, Search, Tokens, Tower, Train
-from regard.tasks.traits.base import DRAWING, SEARCHING, Traits
+from regard.tasks.traits.base import DRAWING, SEARCHING, Known, Traits
 
 __all__ = ["TRAITS"]
 
 
-def defaults(built_in: bool) -> Run:
+def defaults(known: Known) -> Run:
     """On the built-in pairs: small enough for two cores of a CPU and less than four minutes."""
-    if not built_in:
+    if not known.built_in:
         return Run(task="translate")
     return Run(
         task="translate", tokens=Tokens(vocabulary=4_000),
