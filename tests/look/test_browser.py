@@ -1,7 +1,6 @@
 """The page in a browser: every view, every key, nothing that runs or leaves, and no barrier for anyone."""
 
 import re
-import shutil
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from browsing import Tab
 from regard.look.axes import AxisPair
 from regard.look.choices import Choice, Output
 from regard.look.explain import Caught, Steps, catch_all
@@ -25,10 +25,7 @@ from regard.nn.mask import Mask
 from regard.nn.score import ScaledDotAttend
 from regard.settings.schema import Tower
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe: pip install '.[dev]'")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
 VIEWS = ["alignment", "heads", "matrix", "steps", "measures", "explain"]
 SOURCES = (" je", " ne", " dors", " pas", "</s>")
@@ -68,54 +65,6 @@ def written_page(targets: tuple[str, ...] = TARGETS, sources: tuple[str, ...] = 
 def told(targets: tuple[str, ...] = TARGETS) -> Output:
     return Output("".join(targets[:-1]).strip(), tuple(
         Choice(token, 0.75, ((token, 0.75), (" other", 0.125), (" <i>third</i>", 0.0625))) for token in targets))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as library:
-        opened = library.chromium.launch(executable_path=CHROMIUM)
-        yield opened
-        opened.close()
-
-
-class Tab:
-    """A page of the browser, with all that it asked for, said and did."""
-
-    def __init__(self, browser: Any, **options: Any) -> None:
-        self.context = browser.new_context(viewport={"width": 1100, "height": 760}, **options)
-        self.page = self.context.new_page()
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
-
-    def open(self, file: Path, address: str = "") -> "Tab":
-        self.page.goto("about:blank")
-        self.page.goto(f"{file.as_uri()}{address}")
-        self.settle()
-        return self
-
-    def settle(self) -> None:
-        self.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.page.keyboard.press(key)
-            self.settle()
-
-    @property
-    def address(self) -> str:
-        return str(self.page.evaluate("decodeURIComponent(location.hash)"))
-
-    @property
-    def status(self) -> str:
-        return re.sub("[\u2068\u2069]", "", self.page.locator("#status").inner_text())
-
-    def shown(self) -> list[str]:
-        panels = self.page.locator("[role=tabpanel]:visible").all()
-        return [str(panel.get_attribute("id")).removeprefix("panel-") for panel in panels]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ function ramp(stops) {
 }
 
 const SIGNED_RAMPS = { light: ramp(SIGNED.light), dark: ramp(SIGNED.dark) };
-const RAMPS = { light: ramp(STOPS.light), dark: ramp(STOPS.dark) };
+export const RAMPS = { light: ramp(STOPS.light), dark: ramp(STOPS.dark) };
 
 export const colour = (tone) => `rgb(${RAMPS[theme()][tone].join(" ")})`;
 

@@ -6,13 +6,14 @@ import { explain } from "./explain.js";
 import { heads } from "./heads.js";
 import { matrix } from "./matrix.js";
 import { measures } from "./measures.js";
+import { picture } from "./picture.js";
 import { facts, kinds, sites } from "./record.js";
 import { savePixels, saveVector } from "./save.js";
 import { change, onChange, readAddress, scale, site, state } from "./state.js";
 import { steps } from "./steps.js";
 import { vectors } from "./vectors.js";
 
-const VIEWS = { alignment, heads, matrix, steps, measures, ...(vectors.size ? { explain } : {}) };
+const VIEWS = { ...(sites.some((each) => each.hasPicture) ? { picture } : {}), alignment, heads, matrix, steps, measures, ...(vectors.size ? { explain } : {}) };
 const NAMES = { explain: "six steps" };
 
 function say(text) {
@@ -60,7 +61,7 @@ function controls() {
 let current = null;
 
 function render() {
-  if (!(state.view in shown)) state.view = "alignment";
+  if (!(state.view in shown)) [state.view] = Object.keys(VIEWS);
   if (current !== state.view) {
     shown[current]?.leave?.();
     current = state.view;

@@ -1,6 +1,7 @@
 // What was watched: sites, their words, and the weights of any row at any temperature.
 
 import { byId } from "./dom.js";
+import { gridsOf } from "./grids.js";
 
 export const facts = JSON.parse(byId("facts").textContent);
 
@@ -19,6 +20,9 @@ class Site {
     this.first = about.first; // rows before it were left out
     this.targets = facts.texts[about.targets];
     this.sources = facts.texts[about.sources];
+    this.rows = gridsOf(facts.axes[about.targets], facts.pictures); // the pictures among the rows …
+    this.columns = gridsOf(facts.axes[about.sources], facts.pictures); // … and among the columns
+    this.isOwn = about.targets === about.sources; // places that look at themselves and at each other
     this.floor = about.floor;
     this.steps = about.steps; // what is known of its vectors
     this.blob = blob;
@@ -29,6 +33,10 @@ class Site {
     this.layer = place < 0 ? 0 : Number(path[place]);
     // "decoder.blocks.3.cross" is layer 3 of "decoder cross": a number, and what it counts, name no kind.
     this.kind = (place < 0 ? path : path.filter((_, i) => i !== place && i !== place - 1)).join(" ") || "attention";
+  }
+
+  get hasPicture() {
+    return this.rows.length + this.columns.length > 0;
   }
 
   get isMean() {

@@ -4,12 +4,22 @@ import { favourite, sites } from "./record.js";
 
 const LONG = 100; // tokens from which a linear scale shows next to nothing
 
-export const state = { view: "alignment", site: favourite, head: null, row: null, column: null, temperature: 1, scale: null };
+export const state = {
+  view: sites.some((each) => each.hasPicture) ? "picture" : "alignment",
+  site: favourite, head: null, row: null, column: null, temperature: 1, scale: null,
+  map: null, strip: null, paint: null, shape: null, // of the view of pictures
+};
+// What has a name in the address; none of them is the first choice.
+const CHOICES = {
+  scale: ["linear", "log"], map: ["rollout", "product"], strip: ["words", "heads", "layers", "sites"],
+  paint: ["heat"], shape: ["patches"],
+};
 const first = { ...state };
 const listeners = [];
 
 export const site = () => sites[state.site];
-export const scale = () => state.scale ?? (site().sources.length > LONG ? "log" : "linear");
+// A map over a picture is as bright as its strongest patch: there a linear scale shows enough.
+export const scale = () => state.scale ?? (site().sources.length > LONG && state.view !== "picture" ? "log" : "linear");
 export const onChange = (listener) => listeners.push(listener);
 
 export function change(values) {
@@ -29,7 +39,7 @@ export function readAddress() {
     site: place < 0 ? first.site : place,
     row: number("row"), column: number("column"),
     temperature: Math.min(8, Math.max(1 / 8, number("temperature") || 1)),
-    scale: ["linear", "log"].includes(given.get("scale")) ? given.get("scale") : null,
+    ...Object.fromEntries(Object.entries(CHOICES).map(([name, all]) => [name, all.find((each) => each === given.get(name)) ?? null])),
   });
   const head = site().heads.indexOf(number("head"));
   state.head = head < 0 ? null : head;
@@ -47,7 +57,7 @@ function mend() {
 function address() {
   const shown = new URLSearchParams({ view: state.view, site: site().name });
   if (state.head !== null && !site().isMean) shown.set("head", site().heads[state.head]);
-  for (const name of ["row", "column", "scale"]) if (state[name] !== null) shown.set(name, state[name]);
+  for (const name of ["row", "column", ...Object.keys(CHOICES)]) if (state[name] !== null) shown.set(name, state[name]);
   if (state.temperature !== 1) shown.set("temperature", state.temperature);
   return `#${shown}`;
 }
