@@ -18,7 +18,7 @@ __all__ = ["Mistakes", "mistakes"]
 class Mistakes:
     """The worst of them, and of how many."""
 
-    sentences: int
+    examples: int
     wrong: int
     worst: list[Mistake]
 

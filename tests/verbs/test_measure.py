@@ -48,7 +48,7 @@ def measure(run: Path, *, split: str | None = None, ablate: bool = False, over: 
 def test_every_head_and_every_layer_is_measured(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measure(run)
     said = json.loads(capsys.readouterr().out)
-    assert (said["split"], said["sentences"]) == ("test", 12)
+    assert (said["split"], said["examples"]) == ("test", 12)
     assert [(row["site"], row["head"]) for row in said["heads"]] == [
         (site, head) for site in ("encoder.blocks.0.self", "decoder.blocks.0.self", "decoder.blocks.0.cross")
         for head in (0, 1, None)]

@@ -33,7 +33,7 @@ def told(run: Path, capsys: pytest.CaptureFixture[str], *, limit: int | None = N
 
 def test_it_counts_what_the_evaluation_counts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said, scores = told(run, capsys), load_predictor(run, device="cpu").evaluate("val")
-    assert said["sentences"] == scores["sentences"] == 8
+    assert said["examples"] == scores["sentences"] == 8
     assert said["wrong"] == round(8 * (1 - scores["exact"] / 100)) > 0
     assert all(each["answer"] != each["reference"] for each in said["worst"])
 

@@ -1,8 +1,10 @@
 """Dataset: the examples of a run, by split. It turns files into examples, and examples into batches."""
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -13,6 +15,7 @@ from regard.data.batch import Batch, BatchSpec
 from regard.data.notes import Notes
 from regard.data.prepared import prepare
 from regard.settings.errors import UserError
+from regard.settings.opening import to_read
 from regard.settings.schema import Run
 
 __all__ = ["MAX_FIRST_EXAMPLE", "Box", "Dataset", "Example", "Links", "Regions", "Sizes", "no_such_split"]
@@ -68,9 +71,18 @@ class Dataset(ABC, Generic[Input, B]):
         """The data in `folder`, ready to be learned from: as it was kept there, or else prepared now."""
         return prepare(self, folder)
 
-    @abstractmethod
+    def files(self) -> Iterable[Path]:
+        """All files to read, in order; none: the built-in data."""
+        return map(Path, self.run.data.paths)
+
     def fingerprint(self) -> str:
         """A digest of the data files and of the settings that say how they are read."""
+        digest = hashlib.sha256(json.dumps([asdict(self.run.data), asdict(self.run.tokens)]).encode())
+        for file in self.files():
+            digest.update(file.name.encode(errors="surrogateescape"))
+            with open(file, "rb", opener=to_read) as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+        return digest.hexdigest()
 
     @abstractmethod
     def make_data(self, folder: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from regard.look.watch import Seen, watch
 from regard.settings.errors import UserError
 from regard.settings.schema import Run, Search, Tower
 from regard.settings.setting import of, written
+from regard.tasks.traits import traits_of
 
 __all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token"]
 
@@ -86,8 +87,8 @@ class Task(ABC, Generic[Input, B]):
     """One job, for one run: its data, the model, the loss, the answers, and the axes of its attention.
 
     The verbs know no task by its name: they only call these methods. A task has its `data` and its reader of `inputs`,
-    and defines `build`, `loss`, `predict`, `score`, `batches`, `axes` and `probe`. All other methods have a default,
-    which a task overrides if it can do more.
+    and defines `build`, `loss`, `predict`, `batches` and `probe`. All other methods have a default, which a task
+    overrides if it can do more.
 
     Several threads may use one task at once. `search` holds the settings of the search; absent, the run's. It is an
     argument and never stored, so that no call sees the settings of another.
@@ -108,11 +109,8 @@ class Task(ABC, Generic[Input, B]):
     streams = False
     """Whether its answers continue their input, and are streamed."""
 
-    encoder_only = False
-    """Whether its model is an encoder, which may have more parts than the encoder of a translator."""
-
     def __init__(self, run: Run) -> None:
-        if not self.encoder_only:
+        if not traits_of(run.task).encoder_only:
             _refuse_encoder_settings(run)
         elif (bptt := of(run, "model.recurrent.bptt")) is not None:
             raise UserError(f"model.recurrent.bptt={bptt}: only a language model uses this, and {run.task} "
@@ -149,11 +147,6 @@ class Task(ABC, Generic[Input, B]):
         """An answer to each input, in order."""
 
     @abstractmethod
-    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
-              search: Search | None = None) -> Scores:
-        """The scores of the model on the (first `limit`) examples of a split."""
-
-    @abstractmethod
     def batches(self, inputs: Sequence[Input], outputs: Sequence[str]) -> Iterator[B]:
         """Inputs with given outputs, in batches of similar lengths. They count the tokens of the outputs."""
 
@@ -162,6 +155,14 @@ class Task(ABC, Generic[Input, B]):
         """The model and some of its examples, ready to be checked."""
 
     # Methods with a default.
+
+    def score(self, model: nn.Module, split: str, *, limit: int | None = None,
+              search: Search | None = None) -> Scores:
+        """The scores of the model on the (first `limit`) examples of a split: by default, the accuracy."""
+        examples = self.data.examples(split, limit)
+        answers = self.greedy_answers(model, examples, search=search)
+        right = sum(answer == example.wanted for answer, example in zip(answers, examples, strict=True))
+        return {"accuracy": right / max(1, len(examples)), "examples": len(examples)}
 
     def greedy_answers(self, model: nn.Module, examples: Sequence[Example[Input]], *,
                        search: Search | None = None) -> list[str]:

@@ -97,7 +97,6 @@ class Detect(Task[str, MaskedBatch]):
 
     inputs = TextReader()
     focus = acting = "encoder.*"
-    encoder_only = True
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

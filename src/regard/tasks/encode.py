@@ -66,7 +66,6 @@ class Encode(Task[str, Batch]):
     """Text to vector."""
 
     inputs = TextReader()
-    encoder_only = True
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

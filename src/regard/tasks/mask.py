@@ -59,7 +59,6 @@ class Fill(Task[str, MaskedBatch]):
     """Predicts the tokens of blanks (Devlin et al. 2019, 3.1; Liu et al. 2019)."""
 
     inputs = TextReader()
-    encoder_only = True
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

@@ -171,7 +171,6 @@ class Tag(Task[str, LabelBatch]):
 
     inputs = TextReader()
     counted = "words"
-    encoder_only = True
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

@@ -17,7 +17,6 @@ __all__ = ["refuse_too_large", "refuse_uncountable"]
 
 FLOAT = 4  # bytes of a number
 TRAINED = {"adamw": 3, "muon": 2, "sgd": 1}  # numbers per trainable weight, in addition to it: gradient and moments
-MIN_SIZES: Sizes = {"sources": 64, "targets": 64, "vocabulary": 64, "labels": 2}  # before the data is read
 DEEP = 64  # blocks: the parameters of more are extrapolated
 BLOCK = 30_000  # bytes of a block's Python objects, at least
 UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
@@ -27,6 +26,16 @@ GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model
           "model.max_positions": 1024, "model.embedding.width": 256, "model.embedding.segments": 2,
           "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora.rank": 8}
 BLAMED = 100  # times its usual value
+
+
+class _Least(dict[str, int]):
+    """The least that the sizes of data can be, before it is read."""
+
+    def __missing__(self, name: str) -> int:
+        return 1
+
+
+MIN_SIZES: Sizes = _Least(sources=64, targets=64, vocabulary=64, labels=2)
 
 
 def refuse_too_large(run: Run, sizes: Sizes = MIN_SIZES, *, device: torch.device, processes: int = 1) -> None:

@@ -1,4 +1,7 @@
-"""A dry run: the task, its model and a batch of the right shape, from a few built-in examples instead of the data."""
+"""A dry run: the task, its model and a batch of the right shape, from a few built-in examples instead of the data.
+
+A task without built-in data reads its own.
+"""
 
 import math
 import tempfile
@@ -17,6 +20,7 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Run
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
+from regard.tasks.traits import traits_of
 from regard.training.estimate import Parameters
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
@@ -27,7 +31,8 @@ __all__ = ["DryRun", "make_dry_run", "measure", "speed"]
 
 EXAMPLES = 60  # enough to estimate their length
 VOCABULARY = 320  # the most tokens to learn from these few examples
-ROUND = 64  # only vocabularies are rounded up to multiples of this
+VOCABULARIES = ("sources", "targets", "vocabulary")  # the sizes that settings say
+ROUND = 64  # they are rounded up to multiples of this
 WARM = {"cuda": 3}  # warm-up steps before timing: on a GPU the first is captured, the second replays cold
 STEPS = 5
 MOST_TOKENS = 2**25  # of a batch; the largest language models are trained with a tenth of that
@@ -86,12 +91,14 @@ class DryRun:
 
 
 def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
-    """`length`: tokens per example; absent: that of the built-in examples."""
+    """`length`: tokens per example; absent: that of the examples that are read."""
     if (tokens := max(run.train.batch_tokens, length or 0)) > MOST_TOKENS:
         raise UserError(f"a batch of {tokens:,} tokens (train.batch_tokens, --length) is too large to plan; "
                         f"take at most {MOST_TOKENS:,}")
-    small = replace(run, data=replace(run.data, paths=(), source=None, target=None, built_in_size=EXAMPLES),
-                    tokens=replace(run.tokens, vocabulary=VOCABULARY))
+    data = run.data
+    if traits_of(run.task).built_in is not None:
+        data = replace(data, paths=(), source=None, target=None, built_in_size=EXAMPLES)
+    small = replace(run, data=data, tokens=replace(run.tokens, vocabulary=VOCABULARY))
     task: Task[Any, Any] = make(small)
     # Windows does not delete a file that is still mapped.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -100,8 +107,9 @@ def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
     assumed = -(-run.tokens.vocabulary // ROUND) * ROUND
     # Bytes and published tokenizers have a fixed vocabulary, whatever the settings say.
     if run.tokens.kind != "bytes" and run.tokens.file is None:
-        sizes = {name: size if size % ROUND else assumed for name, size in sizes.items()}
-    exact = {name: run.tokens.vocabulary if size == assumed else size for name, size in sizes.items()}
+        sizes = {name: assumed if name in VOCABULARIES and not size % ROUND else size for name, size in sizes.items()}
+    exact = {name: run.tokens.vocabulary if name in VOCABULARIES and size == assumed else size
+             for name, size in sizes.items()}
     if length is None:
         length = 2 * math.ceil(np.median(task.data.lengths("train")) / 2)  # batches have even lengths
     tokens = run.train.batch_tokens  # a longer example is a batch of its own

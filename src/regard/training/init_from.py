@@ -77,7 +77,7 @@ def _in_encoder(name: str) -> str:
 
 def _is_longer(own: Tensor, theirs: Tensor, sizes: Sizes) -> bool:
     """Whether ours has a row for every token, and theirs lacks only the rows that round the vocabulary up."""
-    return len(own) == sizes["vocabulary"] and 0 < len(own) - len(theirs) < ROUND
+    return len(own) == sizes.get("vocabulary") and 0 < len(own) - len(theirs) < ROUND
 
 
 def _filled(table: Tensor, rows: int) -> Tensor:

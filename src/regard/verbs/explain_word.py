@@ -47,14 +47,13 @@ def _word(word: str, texts: Sequence[str], folder: Path, device: str, verify: bo
     from regard.look.encoder_states import layers
     from regard.look.word_in_context import Word
     from regard.predictor import load
-    from regard.tasks.traits import TASKS
+    from regard.tasks.traits import traits_of
 
     predictor = load(folder, device=device, verify=verify)
     task: Any = predictor.task
-    if not task.encoder_only or task.inputs.noun != "text":
-        encoders = ", ".join(name for name, traits in TASKS.items() if traits.encoder_only)
-        raise UserError(f"{folder}: the model of {predictor.run.task} is not an encoder of texts; a run of {encoders} "
-                        "shows a word in its contexts")
+    if not traits_of(predictor.run.task).encoder_only or task.inputs.noun != "text":
+        raise UserError(f"{folder}: the model of {predictor.run.task} is not an encoder of texts; only such a model "
+                        "has the vectors of a word in its contexts")
     states = []
     for number, text in enumerate(texts, 1):
         [row] = rows_of(task.data.tokens, [text], longest=predictor.run.data.max_tokens)

@@ -66,7 +66,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     val, test = _examples(predictor, "val", limit), _examples(predictor, split, limit)
     if over and test.gold is None:
         raise UserError("--over-training: needs known word alignments, as the built-in phrase book has")
-    print_message(f"measuring {folder} on {count(len(test.inputs), 'sentence')} of {split}")
+    print_message(f"measuring {folder} on {count(len(test.inputs), 'example')} of {split}")
     heads = measured(predictor, test)
     best = bests(predictor, val, heads)
     if ablate:
@@ -77,7 +77,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
         _draw(heads, steps, plot)
     if json:
         print_result(jsons.dumps(
-            {"run": str(folder), "split": split, "sentences": len(test.inputs), "heads": _rows(heads),
+            {"run": str(folder), "split": split, "examples": len(test.inputs), "heads": _rows(heads),
              "best": [asdict(each) for each in best], "over_training": [
                         {"step": step, "heads": _rows(its.heads), "best": [asdict(each) for each in its.best]}
                         for step, its in steps.items()]}, ensure_ascii=False))

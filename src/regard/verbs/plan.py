@@ -13,6 +13,7 @@ from regard.settings.errors import UserError, count
 from regard.settings.schema import Run, Train
 from regard.settings.setting import SETTINGS, of, written
 from regard.stdio import print_message, print_result
+from regard.tasks.traits import traits_of
 from regard.verbs.train import settled
 
 if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
@@ -127,6 +128,8 @@ class Planned:
 
     def assumed(self) -> list[str]:
         """The assumptions about data that was not read."""
+        if traits_of(self.run.task).built_in is None:
+            return []
         sizes = ", ".join(f"{name} {size:,}" for name, size in self.dry_run.sizes.items())
         return [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})",
                 f"{self.dry_run.shape[1]} tokens an example (--length)"]
@@ -218,7 +221,9 @@ def _table(about: dict[str, Any]) -> str:
               f"{'  ':<16}{work['petaflop_days']:>16,.4g}  petaflop/s-days",
               f"{'  attention':<16}{work['attention']:>16.3g}  FLOP (every query with every key of its row)",
               f"{'  ':<16}{work['petaflop_days_attention']:>16,.4g}  petaflop/s-days"]
-    return "\n".join([*lines, "", f"assumed, as the data was not read: {'; '.join(about['assumed'])}"])
+    if about["assumed"]:
+        lines += ["", f"assumed, as the data was not read: {'; '.join(about['assumed'])}"]
+    return "\n".join(lines)
 
 
 def _stays(frozen: int, count: int) -> str:

@@ -85,7 +85,10 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
         refuse_another_shape(run.model, plain.model, Path(start))
     if not is_whole:
         refuse_unread(replace(run, task=task), plain)
-    return replace(run, task=task, data=_data(run.data, data, source, target))
+    run = replace(run, task=task, data=_data(run.data, data, source, target))
+    if not run.data.paths and traits_of(task).built_in is None:
+        raise UserError(f"{task}: no data comes with this task; give yours with --data PATH")
+    return run
 
 
 def _refuse_two_tasks(task: str | None, recipe: Path | None, overrides: Sequence[str]) -> None:

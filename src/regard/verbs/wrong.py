@@ -28,7 +28,7 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
     predictor = load(folder, device=device, verify=verify)
     predictor.read_data()
     found = mistakes(predictor.task, predictor.model, split, limit=limit, worst=worst)
-    summary = out_of(found.wrong, found.sentences, "answer", f"of {split} is not its reference",
+    summary = out_of(found.wrong, found.examples, "answer", f"of {split} is not its reference",
                      f"of {split} are not their reference")
     if found.wrong > len(found.worst):
         summary += f"; the {len(found.worst):,} with the highest loss are here"
@@ -41,7 +41,7 @@ def main(run: Path | None, split: str, limit: int | None, worst: int, out: Path 
     else:
         out.write_text(html, encoding="utf-8")
     print_message(summary)
-    print_result(jsons.dumps({"run": str(folder), "split": split, "page": str(file), "sentences": found.sentences,
+    print_result(jsons.dumps({"run": str(folder), "split": split, "page": str(file), "examples": found.examples,
                               "wrong": found.wrong, "worst": [_record(each) for each in found.worst]},
                              ensure_ascii=False) if json else file)
 

@@ -1,10 +1,8 @@
 """LabelledText: texts and their labels become examples and batches of them."""
 
-import hashlib
-import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from regard.data.ragged import Ragged, damaged
 from regard.data.text.rows import padded, rows_of
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError, count
-from regard.settings.opening import to_read
 from regard.settings.schema import Data, Run
 
 __all__ = ["IGNORED", "LabelBatch", "LabelledText", "Sample"]
@@ -44,7 +41,7 @@ class LabelBatch(Batch):
 class LabelledText(Dataset[str, LabelBatch]):
     """Texts with labels: of the whole text, or of each word.
 
-    A subclass defines how files become samples (`read`, `files`), and samples ids (`encoded`) and batches (`collate`).
+    A subclass defines how files become samples (`read`), and samples ids (`encoded`) and batches (`collate`).
     """
 
     def __init__(self, run: Run) -> None:
@@ -52,10 +49,6 @@ class LabelledText(Dataset[str, LabelBatch]):
         self.samples: dict[str, Sequence[Sample]] = {}  # of every split but train
         self.ids: dict[str, tuple[Ragged, Ragged]] = {}
         self.labels: list[str] = []
-
-    @abstractmethod
-    def files(self) -> Iterable[Path]:
-        """All files to read, in order; none: the built-in data."""
 
     @abstractmethod
     def read(self) -> dict[str, Sequence[Sample]]:
@@ -193,14 +186,6 @@ class LabelledText(Dataset[str, LabelBatch]):
     def _sizes(self) -> Sizes:
         # Matrix units want multiples of 64; the ids beyond the real ones never occur.
         return {"vocabulary": -(-len(self.tokens) // 64) * 64, "labels": len(self.labels)}
-
-    def fingerprint(self) -> str:
-        digest = hashlib.sha256(json.dumps([asdict(self.run.data), asdict(self.run.tokens)]).encode())
-        for file in self.files():
-            digest.update(file.name.encode(errors="surrogateescape"))
-            with open(file, "rb", opener=to_read) as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-        return digest.hexdigest()
 
     # Ids -> batches
 

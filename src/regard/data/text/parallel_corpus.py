@@ -1,10 +1,8 @@
 """ParallelCorpus: pairs of texts that translate each other become examples and batches of them."""
 
-import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from regard.data.ragged import Ragged, damaged
 from regard.data.text.parallel_files import Pair, read_pairs, read_test_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError, out_of
-from regard.settings.opening import to_read
 from regard.settings.schema import Run
 
 __all__ = ["Ids", "ParallelBatch", "ParallelCorpus", "round_up"]
@@ -97,16 +94,13 @@ class ParallelCorpus(Dataset[str, ParallelBatch]):
             refuse_uneven(cache / f"{split}.source.ends.npy", len(sources), len(targets),
                           len(self.pairs.get(split, sources)))
 
-    def fingerprint(self) -> str:
-        run = self.run
-        digest = hashlib.sha256(json.dumps([asdict(run.data), asdict(run.tokens)]).encode())
-        if run.data.paths:
-            layout = find_files([Path(path) for path in run.data.paths], source=run.data.source, target=run.data.target)
-            for file in itertools.chain(*layout.files.values()):  # with the splits that lie beside those named
-                digest.update(file.name.encode(errors="surrogateescape"))
-                with open(file, "rb", opener=to_read) as content:
-                    digest.update(hashlib.file_digest(content, "sha256").digest())
-        return digest.hexdigest()
+    def files(self) -> Iterable[Path]:
+        """With the splits that lie beside those named."""
+        data = self.run.data
+        if not data.paths:
+            return []
+        layout = find_files([Path(path) for path in data.paths], source=data.source, target=data.target)
+        return itertools.chain(*layout.files.values())
 
     def splits(self) -> Sequence[str]:
         return ["train", *self.pairs] if self.ids or self.pairs else []

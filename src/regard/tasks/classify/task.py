@@ -41,7 +41,6 @@ class Classify(Task[Input, B]):
     """Input to label. Its `data` knows the kind of input."""
 
     counted = "labels"
-    encoder_only = True
     data: LabelledInputs[Input, B]
 
     def __init__(self, run: Run) -> None:
