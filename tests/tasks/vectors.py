@@ -22,6 +22,7 @@ from regard.look.axes import AxisPair, Time
 from regard.look.watch import Seen
 from regard.models.classifier import Classifier
 from regard.models.encoder import Encoder
+from regard.models.inputs import Inputs
 from regard.nn.mask import Mask
 from regard.settings.errors import UserError
 from regard.settings.schema import Run, Search
@@ -143,6 +144,6 @@ class VectorTask(Task[np.ndarray, PathBatch]):
                           logits=lambda read: model(read.values, mask=Mask(keys=read.real))[:, None])
 
 
-class Project(nn.Linear):
+class Project(nn.Linear, Inputs):
     def forward(self, paths: Tensor, positions: Tensor | None = None) -> Tensor:
         return super().forward(paths)

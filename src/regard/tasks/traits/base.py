@@ -21,8 +21,8 @@ def only(*names: str) -> Callable[[Run], Collection[str]]:
 
 ONLY_BATCH = only("batch")
 
-OF_IMAGES = {"train.augment.": "changes images, and this run reads text"}
-"""Settings without effect on a run that reads text, with the reason: see `Traits.unread`."""
+OF_IMAGES = {"train.augment.": "changes images, and this run reads none"}
+"""Settings without effect on a run that reads no images, with the reason: see `Traits.unread`."""
 OF_TEXT = dict.fromkeys(("tokens.", "data.max_tokens", "data.documents", "masking.", "model.embedding."),
                         "is for text, and this run reads images")
 TEXT_SHIFTS = ("typos", "case", "length")
