@@ -15,7 +15,8 @@ from regard.data.splits import find_splits
 from regard.data.text.parallel_files import by_checksum, shared
 from regard.settings.errors import UserError, out_of
 
-__all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "read_corpus", "read_file", "some"]
+__all__ = ["Columns", "LabelledCorpus", "LabelledFile", "Sample", "held_out", "labels_of", "read_corpus", "read_file",
+           "some"]
 
 TEXTS, LABELS = ("text", "sentence"), ("label", "labels")  # default names of columns and keys
 HELD_OUT_MOST = 10_000  # enough to measure on; more would only slow every evaluation
@@ -157,7 +158,7 @@ def _table(rows: Iterator[tuple[int, list[str]]], path: Path, columns: Columns, 
                       f" instead of two: text, {between}, label; or name the columns in the first line, and choose two "
                       "with --source and --target")
             raise UserError(f"{path}:{number}: {count}{wanted}")
-        found.append((number, cells[text], _labels(cells[label], f"{path}:{number}", columns)))
+        found.append((number, cells[text], labels_of(cells[label], f"{path}:{number}", columns)))
     return _without_names(found, path, between) if header is None else (found, ())
 
 
@@ -196,7 +197,7 @@ def _of_objects(path: Path, columns: Columns) -> Iterator[Row]:
     for number, record in read_objects(read_lines(path, str(path)), str(path)):
         place = f"{path}:{number}"
         text = text_of(record, _key(record, columns.source, TEXTS), place)
-        yield number, text, _labels(value_of(record, _key(record, columns.target, LABELS), place), place, columns)
+        yield number, text, labels_of(value_of(record, _key(record, columns.target, LABELS), place), place, columns)
 
 
 def _plain(path: Path, columns: Columns) -> Read:
@@ -211,7 +212,7 @@ def _plain(path: Path, columns: Columns) -> Read:
     for number, line in enumerate(lines, 1):
         if line.strip():
             label, *text = line.split(None, 1)
-            rows.append((number, "".join(text), _labels(label, f"{path}:{number}", columns)))
+            rows.append((number, "".join(text), labels_of(label, f"{path}:{number}", columns)))
     return rows, notes
 
 
@@ -219,7 +220,8 @@ def _key(there: Collection[str], said: str | None, usual: Sequence[str]) -> str:
     return said or next((name for name in usual if name in there), usual[0])
 
 
-def _labels(value: Any, place: str, columns: Columns) -> tuple[str, ...]:
+def labels_of(value: Any, place: str, columns: Columns) -> tuple[str, ...]:
+    """The label in a cell or under a key; or the labels, separated by commas or as a list."""
     if not columns.several:
         if isinstance(value, list):
             raise UserError(f"{place}: a list of labels; with --set data.multi_label=true a text may have several")
@@ -276,23 +278,31 @@ def _told(train: LabelledFile) -> Iterator[str]:
 
 
 def _held_out(train: LabelledFile, share: float) -> tuple[list[Sample], list[Sample]]:
-    """(training samples, held-out samples): a share of the texts of each label, so that no label is left out.
-
-    A text with several labels counts for the rarest of them.
-    """
+    """(training samples, held-out samples)"""
     samples = train.samples
-    share = min(share, HELD_OUT_MOST / len(samples))
-    often = Counter(label for sample in samples for label in sample.labels)
+    chosen = held_out([sample.text for sample in samples], [sample.labels for sample in samples], share,
+                      origin=str(train.path), thing="text")
+    return ([sample for place, sample in enumerate(samples) if place not in chosen],
+            [samples[place] for place in sorted(chosen)])
+
+
+def held_out(names: Sequence[str], labels: Sequence[tuple[str, ...]], share: float, *, origin: str,
+             thing: str) -> set[int]:
+    """The places of a share of the examples of each label, so that no label is left out; chosen by their names.
+
+    An example with several labels counts for the rarest of them.
+    """
+    share = min(share, HELD_OUT_MOST / len(names))
+    often = Counter(label for each in labels for label in each)
     alike: dict[str, list[int]] = defaultdict(list)
-    for place, sample in enumerate(samples):
-        alike[min(sample.labels, key=lambda label: often[label], default="")].append(place)
+    for place, each in enumerate(labels):
+        alike[min(each, key=lambda label: often[label], default="")].append(place)
     chosen: set[int] = set()
     for places in alike.values():
-        chosen |= {places[i] for i in by_checksum([samples[i].text for i in places], int(share * len(places)))}
+        chosen |= {places[i] for i in by_checksum([names[i] for i in places], int(share * len(places)))}
     if not chosen:  # too few of each: take one from the largest group
         most = max(alike.values(), key=len)
         if len(most) < 2:
-            raise UserError(f"{train.path}: no label has two texts, one to train on and one to measure by")
-        chosen = {most[by_checksum([samples[i].text for i in most], 1)[0]]}
-    return ([sample for place, sample in enumerate(samples) if place not in chosen],
-            [samples[place] for place in sorted(chosen)])
+            raise UserError(f"{origin}: no label has two {thing}s, one to train on and one to measure by")
+        chosen = {most[by_checksum([names[i] for i in most], 1)[0]]}
+    return chosen

@@ -10,7 +10,7 @@ from pathlib import Path
 from regard.data.layout import DOCUMENTS, SPLITS, TEST, files_in, is_directory, kind
 from regard.settings.errors import UserError
 
-__all__ = ["PART", "find_splits", "find_tests"]
+__all__ = ["PART", "find_splits", "find_tests", "like_train", "split_of"]
 
 PART = re.compile(rf"(?:^|[._-])(train|val|valid|validation|dev|{TEST}[^.]*)(?=[._-]|$)")
 
@@ -25,14 +25,14 @@ def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]
     if directories and len(paths) > 1:
         raise UserError(f"{directories[0]}: is a directory; pass one directory, or files")
     if directories:
-        return _in_order(_like_train(files_in(paths[0]), paths[0])), ()
+        return _in_order(like_train(files_in(paths[0]), paths[0])), ()
     if len(paths) > 1:
         return _in_order(_one_each([(_named(file), file) for file in paths])), ()
     part = _part(paths[0])
     if part is None or part[0] != "train":
         return {"train": paths[0]}, ()
     others = [file for file in files_in(paths[0].parent) if (its := _part(file)) and its[0] != "train"]
-    found = _in_order(_like_train([*others, paths[0]], paths[0]))
+    found = _in_order(like_train([*others, paths[0]], paths[0]))
     beside = [split for split in found if split != "train"]
     return found, (f"{', '.join(beside)} read from beside {paths[0]}",) if beside else ()
 
@@ -55,6 +55,12 @@ def find_tests(path: Path, *, kinds: Sequence[str] = ()) -> list[Path]:
     return tests
 
 
+def split_of(path: Path) -> str | None:
+    """The split in a file's name, if there is one."""
+    part = _part(path)
+    return None if part is None else part[0]
+
+
 def _part(path: Path) -> tuple[str, str] | None:
     """The split in a file's name, and the rest of the name.
 
@@ -75,7 +81,8 @@ def _named(path: Path) -> str:
     return part[0]
 
 
-def _like_train(files: Sequence[Path], origin: Path) -> dict[str, Path]:
+def like_train(files: Sequence[Path], origin: Path) -> dict[str, Path]:
+    """The file of each split, of those whose names are similar to that of train."""
     parts = [(*part, file) for file in files if (part := _part(file))]
     trains = [(around, file) for split, around, file in parts
               if split == "train" and (file == origin or kind(file) not in DOCUMENTS)]

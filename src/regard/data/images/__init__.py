@@ -1,0 +1,1 @@
+"""Image files become examples, examples become batches."""

@@ -1,0 +1,26 @@
+"""From the bytes of pixels to the numbers that a model reads."""
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from regard.settings.schema import Image
+
+__all__ = ["centred", "normalized", "per_channel"]
+
+
+def normalized(pixels: UInt8[Tensor, "rows channels height width"],
+               image: Image) -> Float[Tensor, "rows channels height width"]:
+    """(pixel / 255 − mean) / std, as in the image processors of published weights."""
+    return centred(pixels.float() / 255, image)
+
+
+def centred(shares: Float[Tensor, "rows channels height width"],
+            image: Image) -> Float[Tensor, "rows channels height width"]:
+    """The same for pixels from 0 to 1."""
+    return (shares - per_channel(image.mean, shares)) / per_channel(image.std, shares)
+
+
+def per_channel(numbers: tuple[float, ...], like: Tensor) -> Float[Tensor, "#channels 1 1"]:
+    """One number for all channels, or one for each."""
+    return torch.tensor(numbers, dtype=torch.float32, device=like.device)[:, None, None]
