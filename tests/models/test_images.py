@@ -13,6 +13,7 @@ from regard.models.encoder import Encoder
 from regard.models.inputs import PatchInputs
 from regard.nn.init import initialize
 from regard.nn.norm import Norm
+from regard.settings.presets import PRESETS
 from regard.settings.schema import Embedding, Head, Image, Recurrence, Tower
 
 POSITIONS = get_args(get_type_hints(Tower)["positions"])
@@ -164,3 +165,60 @@ def test_a_recurrent_decoder_s_encoder_of_images_has_blocks_of_attention() -> No
     model = encoder(replace(TOWER, recurrent=Recurrence(cell="lstm")))
     assert model(model.embed(pixels())).shape == (2, 10, 16)
     assert not model.ordered
+
+
+CNN = replace(TOWER, width=16, head=Head(pool="mean"),
+              image=Image(size=12, stem="resnet", patch=1, stages=(1, 2), class_token=False))
+
+
+def test_patches_may_be_made_by_convolutions() -> None:
+    model = encoder(changed(stem="convolutions", class_token=False))
+    states = model(model.embed(pixels()))
+    assert states.shape == (2, 9, 16)
+    other = pixels()[:1].repeat(2, 1, 1, 1)
+    other[1, :, 4, 4] += 1  # the first pixel of the patch in the middle
+    first, second = model.inputs.patches(other)
+    assert (first - second).abs().sum(-1).count_nonzero() > 1  # is seen by its neighbours too
+
+
+@pytest.mark.parametrize(("size", "patch", "stages", "side"), [
+    (12, 1, (1, 2), 6), (12, 4, (1,), 3), (9, 1, (1, 1, 1), 3), (37, 4, (1, 1), 5), (64, 4, (1, 1, 1, 1), 2)])
+@pytest.mark.parametrize("bottleneck", [False, True])
+def test_a_resnet_gives_a_state_for_each_cell_of_its_last_grid(
+        size: int, patch: int, stages: tuple[int, ...], side: int, bottleneck: bool) -> None:
+    tower = replace(CNN, width=32, image=Image(
+        size=size, stem="resnet", patch=patch, stages=stages, bottleneck=bottleneck))
+    model, images = encoder(tower), pixels(size=size)
+    assert model(model.embed(images)).shape == (2, side * side, 32)
+    assert (model.inputs.grid, model.before, len(model.blocks), model.width) == ((side, side), 0, 0, 32)
+    assert not model.ordered
+
+
+def test_a_resnet_may_be_wider_than_its_decoder() -> None:
+    assert CNN.image is not None
+    model = encoder(replace(CNN, image=replace(CNN.image, width=24)))
+    assert model.memory(model.embed(pixels())).states.shape == (2, 36, 24)
+
+
+def test_labels_are_read_from_the_mean_of_a_resnet_s_cells() -> None:
+    model, images = classifier(CNN), pixels()
+    torch.testing.assert_close(model(images), model.head.output(model.encoder.embed(images).mean(1)))
+    torch.testing.assert_close(model(images)[:1], model(images[:1]))
+
+
+def parameters(preset: str, labels: int) -> int:
+    tower = PRESETS[preset]()
+    with torch.device("meta"):
+        return sum(p.numel() for p in Classifier(image_encoder(tower), tower, labels=labels).parameters())
+
+
+@pytest.mark.parametrize(("preset", "published"), [
+    ("vit-tiny", 5_717_416), ("vit-small", 22_050_664), ("vit-base", 86_567_656), ("vit-large", 304_326_632),
+    ("vit-huge", 632_199_400), ("resnet-18", 11_689_512), ("resnet-50", 25_557_032)])
+def test_a_preset_has_as_many_parameters_as_the_published_model(preset: str, published: int) -> None:
+    assert parameters(preset, 1000) == published
+
+
+def test_the_compact_transformer_has_the_published_number_of_parameters() -> None:
+    """Hassani et al. 2021, as published: no biases of queries, keys and values, and one in the pooling."""
+    assert parameters("cct-7", 10) == 3_760_139 + 7 * 3 * 256 - 1

@@ -3,8 +3,11 @@
 import pytest
 
 from regard.settings.errors import UserError
-from regard.settings.load import load
+from regard.settings.load import load, sections_of
+from regard.settings.presets import KINDS
+from regard.tasks.traits import refuse_images
 
+CNN = ("model.image.stem=resnet", "model.head.pool=mean")
 IMAGE = ("task=classify", "model.image.size=32", "model.image.patch=4")
 
 
@@ -14,6 +17,12 @@ IMAGE = ("task=classify", "model.image.size=32", "model.image.patch=4")
     (["model.width=42", "model.heads=2"], "model.width: sinusoidal positions of rows and columns need a multiple of "
                                           "4, got 42; take 44"),
     (["model.width=36", "model.heads=6", "model.positions=rotary"], "need heads whose width is a multiple of 4, got 6"),
+    (["model.image.width=64"], "model.image.width=64: has no effect with model.image.stem=patches"),
+    (["model.image.stem=convolutions", "model.image.patch=6", "model.image.size=36"], "take 2, 4, 8 or 16"),
+    (["model.image.stem=resnet"], "model.head.pool=first: reads the class token, which a resnet does not have"),
+    ([*CNN, "model.image.patch=2"], "model.image.patch=2: a resnet's first convolution takes 4, or 1"),
+    ([*CNN, "model.image.stages=none"], "model.image.stages: must be at least one number"),
+    ([*CNN, "model.image.width=100"], "cannot be halved so often; take model.image.width=96"),
     (["model.image.class_token=false"], "model.head.pool=first: reads the class token"),
 ])
 def test_a_setting_that_images_cannot_have_is_refused(given: list[str], message: str) -> None:
@@ -28,6 +37,28 @@ def test_a_setting_that_images_cannot_have_is_refused(given: list[str], message:
 ])
 def test_what_goes_together_is_taken(given: list[str]) -> None:
     assert load(overrides=[*IMAGE, *given]).model.image is not None
+
+
+def test_a_resnet_s_batch_is_not_split() -> None:
+    with pytest.raises(UserError, match=r"train\.accumulate=2: the norms of a resnet need the whole batch"):
+        load(overrides=[*IMAGE, *CNN, "train.accumulate=2"])
+
+
+def test_a_preset_of_images_is_refused_where_there_is_text() -> None:
+    run = load(overrides=["task=mask", "model.preset=vit-small"])
+    with pytest.raises(UserError, match=r"model\.preset=vit-small: mask reads text"):
+        refuse_images(run)
+    assert sections_of(overrides=["model.preset=vit-small"]) == {"model.image"}
+    assert sections_of(overrides=["model.preset=bert-base"]) == set()
+
+
+@pytest.mark.parametrize("preset", KINDS["encoders of images"])
+def test_a_preset_of_images_takes_other_sizes(preset: str) -> None:
+    patch = 1 if preset.startswith("resnet") else 4
+    given = ["task=classify", f"model.preset={preset}", "model.image.size=64", f"model.image.patch={patch}"]
+    image = load(overrides=given).model.image
+    assert image is not None
+    assert (image.size, image.patch) == (64, patch)
 
 
 def test_only_labels_can_be_learned_by_a_pooling() -> None:

@@ -9,6 +9,7 @@ from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.inputs import PatchInputs, TokenInputs
 from regard.models.luong import LuongDecoder
+from regard.models.resnet import ResNet
 from regard.models.rnn import RecurrentDecoder
 from regard.models.sutskever import FixedDecoder, FixedEncoder
 from regard.models.writes import Writes
@@ -30,7 +31,10 @@ def image_encoder(tower: Tower) -> Encoder:
 
     Recurrent blocks read lines: those of a tower are its decoder's.
     """
-    return Encoder(replace(tower, recurrent=None), PatchInputs(tower))
+    tower = replace(tower, recurrent=None)
+    if tower.image is not None and tower.image.stem == "resnet":
+        return Encoder(tower, ResNet(tower), depth=0)
+    return Encoder(tower, PatchInputs(tower))
 
 
 def translator(tower: Tower, *, sources: int, targets: int) -> EncoderDecoder:

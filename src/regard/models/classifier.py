@@ -26,8 +26,8 @@ class Classifier(nn.Module):
     def __init__(self, encoder: Encoder, tower: Tower, *, labels: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.pool = Pool(tower.head.pool, tower.width)
-        self.head = Labels(tower.width, labels, hidden=tower.head.hidden, dropout=tower.dropout)
+        self.pool = Pool(tower.head.pool, encoder.width)
+        self.head = Labels(encoder.width, labels, hidden=tower.head.hidden, dropout=tower.dropout)
 
     def forward(
         self, inputs: Tensor, *, mask: Mask = Mask(),

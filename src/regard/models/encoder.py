@@ -23,14 +23,15 @@ class Encoder(nn.Module):
     Recurrent blocks read one place after the other: they know the order without being told (`ordered`).
     """
 
-    def __init__(self, tower: Tower, inputs: Inputs) -> None:
+    def __init__(self, tower: Tower, inputs: Inputs, *, depth: int | None = None) -> None:
         super().__init__()
-        self.window, self.width, self.ordered = tower.window, tower.width, tower.recurrent is not None
-        self.inputs = inputs
-        self.before = 0 if inputs.layout is None else inputs.layout.before
-        self.blocks = blocks(tower, tower.depth, causal=False, grid=inputs.layout)
+        depth = tower.depth if depth is None else depth
+        self.window, self.width, self.ordered = tower.window, inputs.width, tower.recurrent is not None
+        self.inputs, self.before = inputs, inputs.before
+        self.blocks = blocks(tower, depth, causal=False, grid=inputs.layout)
         # Post-norm blocks end in a norm of their own.
-        self.norm = norm(tower) if tower.norm_place == "pre" and tower.recurrent is None else nn.Identity()
+        has_norm = depth > 0 and tower.norm_place == "pre" and tower.recurrent is None
+        self.norm = norm(tower) if has_norm else nn.Identity()
 
     def embed(
         self, inputs: Tensor, positions: Int[Tensor, "#batch length"] | None = None,

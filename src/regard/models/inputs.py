@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.tower import grid_positions, input_positions, input_width, tokens
+from regard.nn.convolution import ConvolutionStem
 from regard.nn.dropout import Dropout
 from regard.nn.embed import PatchEmbedding, Segments
 from regard.nn.grid import PatchGrid
@@ -18,8 +19,21 @@ __all__ = ["Inputs", "PatchInputs", "TokenInputs"]
 class Inputs(nn.Module):
     """The inputs of an encoder: a subclass makes vectors of them, in sequence."""
 
+    width: int
+    """Of its vectors."""
     layout: PatchGrid | None = None
     """Where its places lie, if they are not a line."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of its places."""
+        assert self.layout is not None, "places in a line have no rows"
+        return self.layout.height, self.layout.width
+
+    @property
+    def before(self) -> int:
+        """The number of places before these, such as a class token."""
+        return 0 if self.layout is None else self.layout.before
 
     def forward(
         self, inputs: Tensor, positions: Int[Tensor, "#batch length"] | None = None
@@ -35,7 +49,7 @@ class TokenInputs(Inputs):
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__()
-        width = input_width(tower)
+        self.width, width = tower.width, input_width(tower)
         self.tokens = tokens(tower, vocabulary)
         self.positions = input_positions(tower)
         self.segments = Segments(tower.embedding.segments, width) if tower.embedding.segments else None
@@ -57,6 +71,7 @@ class TokenInputs(Inputs):
 class PatchInputs(Inputs):
     """Patches of an image, a learned vector before them, and positions (Dosovitskiy et al. 2021, eq. 1).
 
+    Its patches may overlap and be made by convolutions (Hassani et al. 2021, 3.3).
     CLIP's have a norm of the sum, and then no bias before it (as published with Radford et al. 2021).
     """
 
@@ -64,28 +79,20 @@ class PatchInputs(Inputs):
 
     def __init__(self, tower: Tower) -> None:
         super().__init__()
-        image, width = tower.image, input_width(tower)
+        image, self.width, width = tower.image, tower.width, input_width(tower)
         assert image is not None, "the size of the images is a setting"
         side = image.size // image.patch
         self.layout = PatchGrid(side, side, before=int(image.class_token))
-        narrow = width - (tower.position_width or 0)
-        self.patches = PatchEmbedding(
-            image.patch, narrow, channels=1 if image.grey else 3, bias=not tower.embedding.norm)
+        narrow, channels = width - (tower.position_width or 0), 1 if image.grey else 3
+        if image.stem == "convolutions":
+            self.patches: nn.Module = ConvolutionStem(image.patch.bit_length() - 1, narrow, channels=channels)
+        else:
+            self.patches = PatchEmbedding(image.patch, narrow, channels=channels, bias=not tower.embedding.norm)
         self.class_token = nn.Parameter(torch.empty(narrow)) if image.class_token else None
         self.positions = grid_positions(tower, self.layout)
         self.norm = _norm(tower)
         self.dropout = Dropout(tower.dropout)
         self.widen = nn.Identity() if tower.embedding.width is None else nn.Linear(width, tower.width)
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
-        return self.layout.height, self.layout.width
-
-    @property
-    def before(self) -> int:
-        """The number of places before the patches."""
-        return self.layout.before
 
     def forward(
         self, pixels: Float[Tensor, "batch channels rows columns"],

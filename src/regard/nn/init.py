@@ -49,6 +49,8 @@ def _std(name: str, parameter: torch.Tensor) -> float:
     if name.endswith(("table", "class_token", "pool.query", "head.output.weight")):
         # Positions, segments; attention that pools evenly, and labels that are equally likely, at first.
         return 0.02
+    if parameter.ndim == 4:  # a convolution, followed by a relu: (out, in, height, width) (He et al. 2015, eq. 10)
+        return float((2 / parameter[0].numel()) ** 0.5)
     if "attend." in name:  # a score's own weights multiply from the left: (heads, in, out)
         return float(parameter.shape[-2] ** -0.5)
     return float(parameter.shape[-1] ** -0.5)

@@ -13,7 +13,8 @@ __all__ = ["refuse_another_shape", "refuse_other_inputs"]
 SHAPE = ("recurrent.cell", "recurrent.direction", "width", "depth", "heads", "kv_heads", "head_widths", "head_width",
          "ffn_width", "activation", "norm", "norm_place", "bias", "score", "positions", "position_width", "qk_norm",
          "global_projections", "embedding.width", "embedding.norm", "embedding.scaled", "embedding.segments", "tied")
-OF_IMAGES = ("image.grey", "image.stem", "image.patch", "image.class_token")
+OF_IMAGES = ("image.grey", "image.stem", "image.patch", "image.class_token", "image.stages", "image.bottleneck",
+             "image.early_stride", "image.width")
 
 
 def refuse_another_shape(model: Tower, backbone: Tower, source: Path) -> None:

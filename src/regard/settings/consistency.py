@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.settings.errors import UserError, count
-from regard.settings.schema import Run, Tower, Train
+from regard.settings.schema import Image, Run, Tower, Train
 from regard.settings.setting import SETTINGS, of, written
 
 __all__ = ["check_heads", "check_image", "check_positions", "refuse_contradictions", "refuse_ignored"]
@@ -51,15 +51,24 @@ def check_image(model: Tower) -> None:
         if len(numbers) not in (1, channels):
             raise UserError(f"model.image.{name}={written(numbers)}: must be one number, or {channels}: one for each "
                             "channel")
-    check_grid(model)
-    if image.stem == "patches" and image.size % image.patch:
+    if image.stem == "resnet":
+        check_resnet(model, image)
+    else:
+        check_grid(model, image)
+    if image.stem != "resnet" and image.size % image.patch:
         size = max(1, round(image.size / image.patch)) * image.patch
         raise UserError(f"model.image.patch={image.patch}: does not divide model.image.size={image.size}; take a patch "
                         f"of {divisor(image.size, near=image.patch)}, or a size of {size}")
 
 
-def check_grid(model: Tower) -> None:
+def check_grid(model: Tower, image: Image) -> None:
     """Refuse what needs places in a line, and numbers that do not come in halves for rows and columns."""
+    if image.width is not None:
+        raise UserError(f"model.image.width={image.width}: has no effect with model.image.stem={image.stem}; set "
+                        "model.width")
+    if image.stem == "convolutions" and (image.patch < 2 or image.patch.bit_count() > 1):
+        raise UserError(f"model.image.patch={image.patch}: each of the stem's convolutions halves the image; take 2, "
+                        "4, 8 or 16")
     for name in ("window", "global_projections", "embedding.segments"):
         if value := of(model, name):
             raise UserError(f"model.{name}={written(value)}: has no effect on images; remove it")
@@ -73,14 +82,34 @@ def check_grid(model: Tower) -> None:
                         "model.positions")
 
 
+def check_resnet(model: Tower, image: Image) -> None:
+    """Refuse sizes that a resnet cannot have."""
+    if image.patch not in (1, 4):
+        raise UserError(f"model.image.patch={image.patch}: a resnet's first convolution takes 4, or 1 for small images")
+    if not image.stages:
+        raise UserError("model.image.stages: must be at least one number")
+    width, parts = image.width or model.width, 2 ** (len(image.stages) - 1) * (4 if image.bottleneck else 1)
+    if width % parts:
+        raise UserError(f"model.image.stages={written(image.stages)}: a last stage of {width} channels cannot be "
+                        f"halved so often; take model.image.width={max(parts, width - width % parts)}, or other stages")
+
+
 def check_pool(run: Run) -> None:
     """Refuse a pooling for which there is nothing to learn, or nothing to read."""
     image, pool = run.model.image, run.model.head.pool
     if pool == "learned" and run.task not in LEARNED_POOL:
         raise UserError(f"model.head.pool=learned: {run.task} has no labels to learn it by; take first or mean")
-    if pool == "first" and run.task in LEARNED_POOL and image is not None and not image.class_token:
-        raise UserError("model.head.pool=first: reads the class token, which model.image.class_token=false removes; "
-                        "take model.head.pool=mean or learned")
+    if pool == "first" and run.task in LEARNED_POOL and image is not None:
+        if image.stem == "resnet":
+            raise UserError("model.head.pool=first: reads the class token, which a resnet does not have; take "
+                            "model.head.pool=mean or learned")
+        if not image.class_token:
+            raise UserError("model.head.pool=first: reads the class token, which model.image.class_token=false "
+                            "removes; take model.head.pool=mean or learned")
+    norms_learn = run.train.trainable == "all" and not run.train.freeze_layers
+    if image is not None and image.stem == "resnet" and run.train.accumulate > 1 and norms_learn:
+        raise UserError(f"train.accumulate={run.train.accumulate}: the norms of a resnet need the whole batch; lower "
+                        "train.batch_tokens instead")
 
 
 def check_heads(model: Tower) -> None:

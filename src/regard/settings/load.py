@@ -75,9 +75,11 @@ def said_of(path: str, recipe: Path | None = None, overrides: Sequence[str] = ()
 
 
 def sections_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> set[str]:
-    """The optional sections that they give settings of."""
+    """The optional sections that they give settings of, or whose preset has them."""
+    preset = PRESETS.get(text_of("model.preset", recipe, overrides) or "")
+    model = Tower() if preset is None else preset()
     return {path for path, section in SECTIONS.items() if section.key is not None
-            and said_of(section.key, recipe, overrides) is not None}
+            and (said_of(section.key, recipe, overrides) is not None or of(Run(model=model), path) is not None)}
 
 
 def to_json(run: Run) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from regard.settings.schema import Embedding, Head, Recurrence, Tower
+from regard.settings.schema import Embedding, Head, Image, Recurrence, Tower
 
 __all__ = ["FAMILIES", "KINDS", "PRESETS", "shaped"]
 
@@ -158,6 +158,52 @@ def elmo() -> Tower:
     return replace(lstm(), preset="elmo", width=512, recurrent=Recurrence(cell="lstm", direction="bilm"))
 
 
+def vit_base() -> Tower:
+    """Dosovitskiy et al. 2021, table 1 and, for dropout, table 3; in patches of 16 pixels."""
+    return Tower(preset="vit-base", image=Image(size=224), width=768, depth=12, heads=12, activation="gelu",
+                 norm_epsilon=1e-6, positions="learned", embedding=Embedding(scaled=False))
+
+
+def vit_tiny() -> Tower:
+    """Touvron et al. 2021, table 1, as is the next."""
+    return replace(vit_base(), preset="vit-tiny", width=192, heads=3)
+
+
+def vit_small() -> Tower:
+    return replace(vit_base(), preset="vit-small", width=384, heads=6)
+
+
+def vit_large() -> Tower:
+    return replace(vit_base(), preset="vit-large", width=1024, depth=24, heads=16)
+
+
+def vit_huge() -> Tower:
+    """Theirs has patches of 14 pixels."""
+    return replace(vit_base(), preset="vit-huge", width=1280, depth=32, heads=16)
+
+
+def cct_7() -> Tower:
+    """Hassani et al. 2021, CCT-7/3×1: one convolution, for images of 32 pixels."""
+    return replace(vit_base(), preset="cct-7", width=256, depth=7, heads=4, ffn_width=512, norm_epsilon=1e-5,
+                   image=Image(size=32, stem="convolutions", patch=2, class_token=False), head=Head(pool="learned"),
+                   dropout=0.0, attention_dropout=0.1)
+
+
+def resnet_18() -> Tower:
+    """He et al. 2016, table 1. For images of 32 pixels set model.image.size=32 and model.image.patch=1."""
+    image = Image(size=224, resize=256, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), stem="resnet", patch=4,
+                  class_token=False)
+    return Tower(preset="resnet-18", image=image, width=512, positions="none", embedding=Embedding(scaled=False),
+                 head=Head(pool="mean"), dropout=0.0)
+
+
+def resnet_50() -> Tower:
+    plain = resnet_18()
+    assert plain.image is not None
+    return replace(plain, preset="resnet-50", width=2048,
+                   image=replace(plain.image, stages=(3, 4, 6, 3), bottleneck=True))
+
+
 KINDS: dict[str, dict[str, Callable[[], Tower]]] = {
     "encoder-decoders": {
         "transformer-base": transformer_base,
@@ -182,6 +228,16 @@ KINDS: dict[str, dict[str, Callable[[], Tower]]] = {
         "electra-small": electra_small,
         "electra-base": electra_base,
         "longformer-base": longformer_base,
+    },
+    "encoders of images": {
+        "vit-tiny": vit_tiny,
+        "vit-small": vit_small,
+        "vit-base": vit_base,
+        "vit-large": vit_large,
+        "vit-huge": vit_huge,
+        "cct-7": cct_7,
+        "resnet-18": resnet_18,
+        "resnet-50": resnet_50,
     },
     "recurrent": {
         "elman": elman,

@@ -127,8 +127,18 @@ class Image:
     stem: Literal["patches", "convolutions", "resnet"] = setting(
         "patches", "how pixels become vectors. patches: one matrix for every patch (ViT); convolutions: a few "
                    "convolutions and poolings (CCT); resnet: a residual network, without transformer blocks")
-    patch: int = setting(16, "height and width of a patch in pixels", least=1)
+    patch: int = setting(
+        16, "height and width of a patch in pixels; of convolutions: 2, 4, 8, …, which doubles with each layer; of a "
+            "resnet's first stage: 4, or 1 for small images", least=1)
     class_token: bool = setting(True, "put a learned vector before the patches, from which labels can be read")
+    stages: tuple[int, ...] = setting(
+        (2, 2, 2, 2), "residual blocks of each stage of a resnet; each but the first halves height and width", least=1,
+        most=1_000)
+    bottleneck: bool = setting(False, "blocks of a resnet are 1×1, 3×3 and 1×1 convolutions instead of two 3×3")
+    early_stride: bool = setting(
+        False, "a bottleneck strides in its first convolution, as in the paper, not in its 3×3")
+    width: int | None = setting(
+        None, "channels of a resnet's last stage; each stage before has half of the next; absent: model.width", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)

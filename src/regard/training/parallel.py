@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
+from regard.nn.convolution import BatchNorm
 from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Train
 from regard.training.heartbeat import Heartbeat
@@ -193,6 +194,10 @@ class Processes(World):
 
     def parallelize(self, model: nn.Module, how: Train, *, precision: torch.dtype) -> None:
         super().parallelize(model, how, precision=precision)
+        if self.size > 1:
+            for part in model.modules():
+                if isinstance(part, BatchNorm):  # the batch is that of all processes
+                    part.total = _total
         if how.fsdp:
             self.sharded = _shard(model, self.size, precision=precision)
         elif self.size > 1:
@@ -224,6 +229,13 @@ class Processes(World):
 
     def spread(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: _part(tensor, like[name]) if name in like else tensor for name, tensor in tensors.items()}
+
+
+def _total(tensor: Tensor) -> Tensor:
+    """The sum over all processes; so is its gradient."""
+    from torch.distributed.nn.functional import all_reduce
+
+    return all_reduce(tensor)  # type: ignore[no-any-return]
 
 
 def local(tensor: Tensor) -> Tensor:

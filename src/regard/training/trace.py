@@ -139,7 +139,7 @@ class StandIn(TorchFunctionMode):
             return self.device
         if kwargs.get("device") is not None:
             kwargs["device"] = "meta"
-        if function in (F.linear, torch.matmul, Tensor.matmul, torch.addmm):
+        if function in (F.linear, torch.matmul, Tensor.matmul, torch.addmm, F.conv2d):
             args, kwargs = tree_map(self.cast, (tuple(args), kwargs))
         elif function is F.scaled_dot_product_attention:
             return self.attend(*map(self.cast, args), **kwargs)

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from regard.settings.errors import UserError
+from regard.settings.presets import KINDS
 from regard.settings.schema import Run
 from regard.settings.setting import SETTINGS, of, written
 from regard.tasks.traits import classify, detect, encode, language, mask, tag, translate
@@ -51,5 +52,6 @@ def refuse_images(run: Run) -> None:
     """Refuse a model that reads images for a task that reads none."""
     if run.model.image is not None and not traits_of(run.task).reads_images:
         readers = " and ".join(name for name, traits in TASKS.items() if traits.reads_images)
-        raise UserError(f"model.image.size={run.model.image.size}: {run.task} reads text; {readers} can read images; "
-                        "remove it")
+        preset = run.model.preset in KINDS["encoders of images"]
+        given = f"model.preset={run.model.preset}" if preset else f"model.image.size={run.model.image.size}"
+        raise UserError(f"{given}: {run.task} reads text; {readers} can read images; remove it")
