@@ -16,6 +16,7 @@ from PIL import Image
 from browsing import Tab
 from regard.look.axes import Axis, AxisPair, Grid, Mixed
 from regard.look.choices import Choice, Output
+from regard.look.measure import MEASURES, by_head
 from regard.look.page import page
 from regard.look.record import Record
 from regard.look.rollout import rollout_of_record
@@ -290,6 +291,14 @@ def test_the_address_brings_back_the_map(opened: Any) -> None:
     assert again.status == tab.status
     assert [again.page.locator(f"#choose-{name}").input_value() for name in ("map", "paint", "shape")] == [
         "product", "heat", "patches"]
+
+
+def test_the_measures_of_patches_are_those_of_the_library(opened: Any) -> None:
+    record = classified()
+    tab = opened(record, "#view=measures")
+    tab.page.locator("tbody tr").last.wait_for()
+    shown = [float(row.locator("td .number").nth(1).inner_text()) for row in tab.page.locator("tbody tr").all()]
+    assert shown == pytest.approx(list(by_head([record], MEASURES["distance"]).values()), abs=0.051)
 
 
 def test_the_map_can_be_kept_as_a_picture(opened: Any, tmp_path: Path) -> None:

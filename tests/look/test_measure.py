@@ -8,10 +8,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.dataset import Box
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer import train as train_tokenizer
-from regard.look.axes import AxisPair
-from regard.look.measure import by_head, distance, entropy, first, moved
+from regard.look.axes import AxisPair, Grid, Mixed
+from regard.look.measure import (
+    MEASURES,
+    by_head,
+    distance,
+    entropy,
+    first,
+    moved,
+    patch_distance,
+    pointing,
+    points_at,
+)
 from regard.look.record import Record
 from regard.models.build import text_encoder
 from regard.models.decoder import Decoder
@@ -56,9 +67,61 @@ def test_the_share_of_the_first_token_is_its_column() -> None:
 
 def test_a_head_is_measured_over_rows_however_long_their_sentences() -> None:
     short, long = some_weights(2, 1, 4, seed=1), some_weights(2, 3, 4, seed=2)
-    found = by_head([record(short), record(long)], first)
+    found = by_head([record(short), record(long)], MEASURES["first"])
     rows = np.concatenate([short, long], axis=1)[:, :, 0]
     assert found == {(SITE, 0): pytest.approx(rows[0].mean()), (SITE, 1): pytest.approx(rows[1].mean())}
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 99))
+def test_the_distance_between_patches_is_a_straight_line(height: int, width: int, seed: int) -> None:
+    weights = some_weights(1, height * width, height * width, seed=seed)[0]
+    for place, found in enumerate(patch_distance(weights, Grid(height, width))):
+        expected = sum(float(weights[place, other]) * math.dist(divmod(place, width), divmod(other, width))
+                       for other in range(height * width))
+        assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_class_token_has_no_distance_and_takes_nothing_from_that_of_patches() -> None:
+    grid = Grid(1, 2, ("[CLS]",))
+    weights = np.array([[[0.5, 0.5, 0.0], [0.8, 0.0, 0.2], [0.5, 0.5, 0.0]]], np.float32)
+    seen = Record({SITE: weights}, {SITE: AxisPair(grid, grid)}, {SITE: (0,)})
+    assert by_head([seen], MEASURES["distance"]) == {(SITE, 0): pytest.approx(1)}
+    mixed = Mixed((grid, (" a",)))
+    wider = np.pad(weights, ((0, 0), (0, 1), (0, 1)))
+    seen = Record({SITE: wider}, {SITE: AxisPair(mixed, mixed)}, {SITE: (0,)})
+    assert by_head([seen], MEASURES["distance"]) == {(SITE, 0): pytest.approx(1)}
+
+
+TOP_LEFT, RIGHT = Box(0, 0, 0.5, 0.5), Box(0, 0.5, 1, 1)
+
+
+def test_a_word_points_at_a_region_if_its_strongest_patch_lies_there() -> None:
+    weights = np.eye(4)  # word i looks at patch i of 2 x 2
+    assert points_at(weights, Grid(2, 2), {0: [TOP_LEFT], 1: [TOP_LEFT], 3: [TOP_LEFT, RIGHT]}).tolist() == [
+        True, False, True]
+    speck = Box(0.6, 0.1, 0.62, 0.12)  # in no patch's centre, but in the patch below on the left
+    assert points_at(weights, Grid(2, 2), {0: [speck], 2: [speck], 7: [speck]}).tolist() == [False, True]
+
+
+def test_pointing_counts_words_of_the_answer_in_any_attention_that_sees_the_picture() -> None:
+    grid = Grid(2, 2)
+    crossed = AxisPair((" r", "ed", " box", "</s>"), grid)
+    head = np.zeros((4, 4), np.float32)
+    head[0, 0], head[1, 3], head[2, 1], head[3, 0] = 0.7, 0.3, 1, 1  # "red" looks at patch 0 most
+    other = np.roll(head, 1, axis=1) / 2
+    own = AxisPair(Mixed((grid, crossed.targets)), Mixed((grid, crossed.targets)))
+    inside = np.zeros((2, 8, 8), np.float32)
+    inside[:, 4:, :4] = head, other
+    seen = Record({"cross": np.stack([head, other]), "patches": np.zeros((1, 4, 4), np.float32), "mixed": inside,
+                   "text": np.zeros((1, 4, 4), np.float32)},
+                  {"cross": crossed, "patches": AxisPair(grid, grid), "mixed": own,
+                   "text": AxisPair(crossed.targets, crossed.targets)},
+                  {"cross": (0, 1), "patches": (0,), "mixed": (0, 1), "text": (0,)})
+    gold = {0: [TOP_LEFT], 1: [RIGHT]}
+    assert pointing([seen.only(["cross", "patches", "text"])], [gold], [range]) == {
+        ("cross", 0): 1.0, ("cross", 1): 0.0, ("cross", -1): 1.0}
+    assert pointing([seen.only(["mixed"])] * 2, [gold, {}], [lambda rows: range(rows - 4, rows)] * 2) == {
+        ("mixed", 0): 1.0, ("mixed", 1): 0.0, ("mixed", -1): 1.0}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.axes import AxisPair
+from regard.look.axes import Axis, AxisPair, Grid, Mixed
 from regard.look.record import Record
 from regard.look.terminal import SHADES, _columns, draw, telling
 
@@ -64,3 +64,45 @@ def test_the_last_attention_between_two_texts_tells_most() -> None:
 
 def test_weights_that_are_all_zero_are_white() -> None:
     assert "█" not in draw(record([[0.0, 0.0]], ["a"], ["b", "c"]), SITE, 5).splitlines()[1]
+
+
+def looked(weights: list[list[float]], targets: Axis, sources: Axis) -> Record:
+    return Record({SITE: np.array([weights], np.float32)}, {SITE: AxisPair(targets, sources)}, {SITE: (0,)})
+
+
+def test_each_word_has_a_small_map_of_the_patches() -> None:
+    seen = looked([[0.8, 0.2, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]], (" red", " box"), Grid(2, 2))
+    assert draw(seen, SITE, 0).splitlines() == [
+        "red     box",
+        "▕██░░▏  ▕    ▏",
+        "▕    ▏  ▕▓▓▓▓▏",
+        "",
+        "░ 0.16  ▒ 0.32  ▓ 0.48  █ 0.64"]
+    assert draw(seen, SITE, 0, 6).splitlines()[3:7] == ["", "box", "▕    ▏", "▕▓▓▓▓▏"]
+
+
+def test_a_class_token_is_drawn_and_without_one_the_mean() -> None:
+    grid = Grid(1, 2, ("[CLS]",))
+    assert draw(looked([[0.2, 0.8, 0.0], [0, 0, 1], [0, 0, 1]], grid, grid), SITE, 0).splitlines()[:2] == [
+        "[CLS]", "▕██  ▏"]
+    bare = Grid(1, 2)
+    assert draw(looked([[0, 1], [1, 0]], bare, bare), SITE, 0).splitlines()[:2] == ["all p…", "▕████▏"]
+
+
+def test_words_beside_a_picture_have_their_table() -> None:
+    axis = Mixed(((" <s>",), Grid(1, 2), (" red",)))
+    lines = draw(looked([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0.25, 0.5, 0, 0.25]], axis, axis), SITE, 0)
+    assert lines.splitlines() == [
+        "<s>     red", "▕    ▏  ▕██  ▏", "", "    <s> red", "<s> ███", "red ▒▒▒ ▒▒▒", "",
+        "░ 0.1  ▒ 0.2  ▓ 0.3  █ 0.4"]
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(8, 90), st.integers(1, 4))
+def test_a_map_fits_the_width_and_keeps_its_strongest_patch(height: int, columns: int, width: int, words: int) -> None:
+    weights = np.random.default_rng(height).dirichlet(np.ones(height * columns), words)
+    names = tuple(f" w{word}" for word in range(words))
+    drawn = draw(looked(weights.tolist(), names, Grid(height, columns)), SITE, 0, width)
+    *maps, _ = drawn.split("\n")
+    assert all(_columns(line) <= width for line in maps)
+    assert any(SHADES[-1] in line for line in maps)
+    assert all(name.strip() in drawn for name in names)

@@ -5,17 +5,24 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import regard
 from regard.checkpoint import Checkpoint
+from regard.data.dataset import Box, Example
 from regard.look.ablate import without
+from regard.look.axes import AxisPair, Grid
+from regard.look.record import Record
 from regard.look.watch import sites
 from regard.predictor import Predictor
 from regard.settings.errors import UserError
-from regard.verbs.measure import Examples, ablation, main
+from regard.verbs.measure import Best, Examples, _best_table, ablation, bests, main, measured
 
 TINY = ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=400",
         "train.batch_tokens=256", "train.warmup=2", "train.learning_rate=0.01", "search.max_tokens=8", "search.beam=1",
@@ -60,6 +67,39 @@ def test_every_head_and_every_layer_is_measured(run: Path, capsys: pytest.Captur
     head, layer = said["best"]
     assert head["aer"] == rates[head["site"], head["head"]]
     assert (layer["head"], layer["aer"]) == (None, rates[layer["site"], None])
+
+
+class Captions:
+    """A task whose model has looked at pictures: head 1 points at the region of each word, head 0 never does."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.axes = AxisPair(tuple(f" {word}" for word in words), Grid(1, len(words)))
+        self.weights = np.stack([np.roll(np.eye(len(words)), 1, axis=1), np.eye(len(words))]).astype(np.float32)
+
+    def look(self, model: object, inputs: Sequence[str], outputs: Sequence[str], *, only: str) -> list[Record]:
+        assert only == "*"
+        return [Record({"cross": self.weights}, {"cross": self.axes}, {"cross": (0, 1)}) for _ in inputs]
+
+    def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[object]:
+        return [None for _ in inputs]
+
+    def output_rows(self, batch: object, rows: int) -> range:
+        return range(rows)
+
+
+def test_heads_that_see_a_picture_are_scored_by_where_they_point() -> None:
+    predictor: Any = SimpleNamespace(task=Captions(["red", "circle", "here"]), model=None)
+    third = 1 / 3
+    regions = [{0: [Box(0, 0, 1, third)], 1: [Box(0, third, 1, 2 * third)]}]
+    examples = Examples([Example("picture.png", "red circle here")], None, regions)
+    heads = measured(predictor, examples)
+    assert {head: columns["pointing"] for head, columns in heads.items()} == {
+        ("cross", 0): 0.0, ("cross", 1): 1.0, ("cross", -1): pytest.approx(1.0)}
+    head, layer = bests(predictor, examples, heads)
+    assert head == Best("cross", 1, "pointing", 1.0, 1.0)
+    assert (layer.head, layer.measure) == (None, "pointing")
+    assert _best_table([head, layer], "test").splitlines()[0].split() == [
+        "best", "site", "head", "pointing", "val", "pointing", "test"]
 
 
 def test_the_table_holds_the_same(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

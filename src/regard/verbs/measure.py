@@ -1,9 +1,11 @@
 """`regard measure`: metrics of every head of a run, the effect of removing it, and their course over training."""
 
 import json as jsons
+import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +14,7 @@ from regard.stdio import console, is_terminal, print_message, print_result
 from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
-    from regard.data.dataset import Example, Links
+    from regard.data.dataset import Example, Links, Regions
     from regard.look.alignment import Head
     from regard.look.record import Record
     from regard.predictor import Predictor
@@ -22,16 +24,17 @@ __all__ = ["Best", "ablation", "main", "measured", "over_training"]
 Columns = dict[str, float]
 """The metrics of a head, by name."""
 
-NAMES = ("entropy", "distance", "first", "aer", "aer_mutual", "loss", "changed")
+NAMES = ("entropy", "distance", "first", "aer", "aer_mutual", "pointing", "loss", "changed")
 # The settings of a greedy search, whatever the run has.
 GREEDY: dict[str, Any] = {"temperature": 0.0, "best": 1, "no_repeat_ngram": None, "repetition_penalty": 1.0}
 
 
 class Examples(NamedTuple):
-    """Examples and, if known, the word alignment of each input with the right answer."""
+    """Examples and, if known, the word alignment of each input with the right answer, or the words' regions in it."""
 
     examples: "list[Example[Any]]"
     gold: "list[Links] | None"
+    regions: "list[Regions] | None" = None
 
     @property
     def inputs(self) -> list[Any]:
@@ -48,8 +51,10 @@ class Best:
 
     site: str
     head: int | None
+    measure: str
+    """By which it is the best: the lowest "aer" or the highest "pointing"."""
     validation: float
-    aer: float
+    score: float
 
 
 def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bool, plot: Path | None, device: str,
@@ -78,8 +83,8 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
     if json:
         print_result(jsons.dumps(
             {"run": str(folder), "split": split, "examples": len(test.inputs), "heads": _rows(heads),
-             "best": [asdict(each) for each in best], "over_training": [
-                        {"step": step, "heads": _rows(its.heads), "best": [asdict(each) for each in its.best]}
+             "best": [_best_row(each) for each in best], "over_training": [
+                        {"step": step, "heads": _rows(its.heads), "best": [_best_row(each) for each in its.best]}
                         for step, its in steps.items()]}, ensure_ascii=False))
     else:
         tables = [_heads_table(heads), _best_table(best, split), _steps_table(steps)]
@@ -89,7 +94,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
 def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
     """Every head, and the average of each site's heads: its metrics and, if known, its alignment error."""
     from regard.look.alignment import error_rates, mutual
-    from regard.look.measure import MEASURES, by_head
+    from regard.look.measure import MEASURES, by_head, pointing
 
     records = _records(predictor, examples)
     together = [*records, *(record.mean() for record in records)]
@@ -97,19 +102,28 @@ def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     if examples.gold is not None:
         columns["aer"] = error_rates(records, examples.gold)
         columns["aer_mutual"] = error_rates(records, examples.gold, link=mutual)
+    if examples.regions is not None:
+        columns["pointing"] = pointing(records, examples.regions, _answers(predictor, examples))
     heads = sorted(columns["entropy"], key=lambda head: (list(records[0]).index(head[0]), head[1] < 0, head[1]))
     return {head: {name: values[head] for name, values in columns.items() if head in values} for head in heads}
 
 
 def bests(predictor: "Predictor", val: Examples, heads: "Mapping[Head, Columns]") -> list[Best]:
-    """The head and the layer average with the lowest error on the validation set, if the alignments are known."""
+    """The head and the layer average that are the best on the validation set, if the right ones are known there."""
     from regard.look.alignment import MEAN, best, error_rates
+    from regard.look.measure import pointing
 
-    if val.gold is None:
-        return []
-    rates = error_rates(_records(predictor, val, only="*.cross"), val.gold)
-    return [Best(site, None if head == MEAN else head, rates[site, head], heads[site, head]["aer"])
-            for site, head in best(rates)]
+    found = []
+    if val.gold is not None:
+        rates = error_rates(_records(predictor, val, only="*.cross"), val.gold)
+        found += [("aer", head, rates[head]) for head in best(rates)]
+    if val.regions is not None:
+        records = _records(predictor, val)
+        shares = pointing(records, val.regions, _answers(predictor, val))
+        lacking = {head: -share for head, share in shares.items()}
+        found += [("pointing", head, shares[head]) for head in (best(lacking) if lacking else ())]
+    return [Best(site, None if head == MEAN else head, measure, validation, heads[site, head].get(measure, math.nan))
+            for measure, (site, head), validation in found]
 
 
 def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
@@ -176,7 +190,16 @@ def over_training(predictor: "Predictor", folder: Path, val: Examples, test: Exa
 
 def _examples(predictor: "Predictor", split: str, limit: int) -> Examples:
     task = predictor.task
-    return Examples(task.data.examples(split, limit), task.data.alignments(split, limit))
+    data = task.data
+    return Examples(data.examples(split, limit), data.alignments(split, limit), data.regions(split, limit))
+
+
+def _answers(predictor: "Predictor", examples: Examples) -> "list[Callable[[int], Sequence[int]]]":
+    """For each example, which rows, of how many, belong to the answer."""
+    task = predictor.task
+    batches = [batch for pair in zip(examples.inputs, examples.outputs, strict=True)
+               for batch in task.batches(*([each] for each in pair))]
+    return [partial(task.output_rows, batch) for batch in batches]
 
 
 def _records(predictor: "Predictor", examples: Examples, only: str = "*") -> "list[Record]":
@@ -190,6 +213,10 @@ def _rows(heads: "Mapping[Head, Columns]") -> list[dict[str, Any]]:
     return [{"site": site, "head": None if head < 0 else head, **columns} for (site, head), columns in heads.items()]
 
 
+def _best_row(best: Best) -> dict[str, Any]:
+    return {"site": best.site, "head": best.head, "validation": best.validation, best.measure: best.score}
+
+
 def _heads_table(heads: "Mapping[Head, Columns]") -> str:
     names = [name for name in NAMES if any(name in columns for columns in heads.values())]
     rows = [["site", "head", *(name.replace("_", " ") for name in names)]]
@@ -199,16 +226,19 @@ def _heads_table(heads: "Mapping[Head, Columns]") -> str:
 
 
 def _best_table(best: Sequence[Best], split: str) -> str:
-    rows = [["best", "site", "head", "aer val", f"aer {split}"]]
-    rows += [["layer" if each.head is None else "head", each.site, "mean" if each.head is None else str(each.head),
-              f"{each.validation:.3f}", f"{each.aer:.3f}"] for each in best]
-    return _table(rows) if best else ""
+    tables = []
+    for measure in dict.fromkeys(each.measure for each in best):
+        rows = [["best", "site", "head", f"{measure} val", f"{measure} {split}"]]
+        rows += [["layer" if each.head is None else "head", each.site, "mean" if each.head is None else str(each.head),
+                  f"{each.validation:.3f}", f"{each.score:.3f}"] for each in best if each.measure == measure]
+        tables.append(_table(rows))
+    return "\n\n".join(tables)
 
 
 def _steps_table(steps: Mapping[int, Step]) -> str:
     rows = [["step", "best head", "aer", "best layer", "aer"]]
-    rows += [[f"{step:,}", f"{head.site} {head.head}", f"{head.aer:.3f}", layer.site, f"{layer.aer:.3f}"]
-             for step, (_, (head, layer)) in steps.items()]
+    rows += [[f"{step:,}", f"{head.site} {head.head}", f"{head.score:.3f}", layer.site, f"{layer.score:.3f}"]
+             for step, (_, (head, layer, *_)) in steps.items()]
     return _table(rows) if steps else ""
 
 

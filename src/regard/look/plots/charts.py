@@ -19,8 +19,9 @@ from regard.settings.errors import count
 
 __all__ = ["by_head", "by_shots", "over_training", "taken_for"]
 
-TITLES = {"entropy": "entropy (bits)", "distance": "distance (tokens)", "first": "share of the first token",
-          "aer": "alignment error rate", "loss": "change of the loss without it",
+TITLES = {"entropy": "entropy (bits)", "distance": "distance (tokens or patches)",
+          "first": "share of the first token", "aer": "alignment error rate",
+          "pointing": "words that point at their region", "loss": "change of the loss without it",
           "changed": "answers that change without it"}
 ABSENT = "#F4F4F4"
 DARK = 0.6  # of the scale: from here on figures are white

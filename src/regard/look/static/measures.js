@@ -1,12 +1,13 @@
 // Three numbers for every head: how spread its weights are, how far they reach, how much the first token gets.
 
 import { element, FONT, ink, percent, shape } from "./dom.js";
+import { gridAt } from "./grids.js";
 import { kinds, sites } from "./record.js";
 import { change, state } from "./state.js";
 
 const COLUMNS = [
   { name: "entropy", unit: "bits", about: "bits; 0 is one token alone", text: (value) => value.toFixed(2) },
-  { name: "distance", unit: "tokens", about: "tokens, on average", text: (value) => value.toFixed(1) },
+  { name: "distance", unit: "tokens", about: `${sites.some((each) => each.hasPicture) ? "tokens or patches" : "tokens"}, on average`, text: (value) => value.toFixed(1) },
   { name: "first token", unit: "share", about: "its share", text: percent },
 ];
 
@@ -15,6 +16,8 @@ export function measured(site, head, temperature) {
   const sums = [0, 0, 0];
   let rows = 0;
   const weights = new Float32Array(site.sources.length);
+  const patches = site.isOwn && site.rows.length > 0; // between them one counts patches
+  let counted = 0;
   for (let row = 0; row < site.targets.length; row++) {
     site.row(head, row, temperature, weights);
     let [total, entropy, distance] = [0, 0, 0];
@@ -23,15 +26,30 @@ export function measured(site, head, temperature) {
       if (weight > 0) {
         total += weight;
         entropy -= weight * Math.log2(weight);
-        distance += weight * Math.abs(site.first + row - column);
+        if (!patches) distance += weight * Math.abs(site.first + row - column);
       }
     }
     if (total > 0) {
       rows++;
+      const grid = patches ? gridAt(site.rows, row) : null;
+      if (grid) distance = patchDistance(grid, row, weights);
+      if (grid || !patches) counted++;
       [entropy, distance, weights[0]].forEach((value, i) => { sums[i] += value; });
     }
   }
-  return sums.map((sum) => sum / Math.max(rows, 1));
+  return sums.map((sum, i) => sum / Math.max(i === 1 ? counted : rows, 1));
+}
+
+// As `patch_distance` of measure.py: a class token is no patch, and has no distance.
+function patchDistance(grid, place, weights) {
+  const own = grid.cellOf(place);
+  let [sum, total] = [0, 0];
+  for (let other = grid.start; other < grid.end; other++) {
+    const { row, column } = grid.cellOf(other);
+    sum += weights[other] * Math.hypot(row - own.row, column - own.column);
+    total += weights[other];
+  }
+  return total ? sum / total : 0;
 }
 
 export function measures(panel, say) {
