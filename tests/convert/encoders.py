@@ -23,11 +23,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 15, "n_layers": 2, "n_heads": 3, "hidden_dim": 21, "max_position_embeddings": 24},
     "longformer": BERT | {"attention_window": [4, 4]},
 }
-CLASSES = {"encode": "AutoModel", "mask": "AutoModelForMaskedLM", "sentences": "AutoModelForPreTraining",
-           "detect": "AutoModelForPreTraining", "classify": "AutoModelForSequenceClassification",
-           "tag": "AutoModelForTokenClassification"}
-KINDS = [(name, kind) for name in SMALL for kind in ("encode", "mask", "classify", "tag")]
-KINDS += [("bert", "sentences"), ("electra", "detect")]
+CLASSES = {"backbone": "AutoModel", "masked-lm": "AutoModelForMaskedLM", "sentences": "AutoModelForPreTraining",
+           "discriminator": "AutoModelForPreTraining", "sequence-labels": "AutoModelForSequenceClassification",
+           "token-labels": "AutoModelForTokenClassification"}
+KINDS = [(name, kind) for name in SMALL for kind in ("backbone", "masked-lm", "sequence-labels", "token-labels")]
+KINDS += [("bert", "sentences"), ("electra", "discriminator")]
 LABELS = {0: "neither", 1: "Spaß", 2: "a, b"}
 
 

@@ -39,7 +39,9 @@ from regard.verbs.evaluate import main as measure
 
 transformers.utils.logging.enable_propagation()
 every = pytest.mark.parametrize(("name", "kind"), KINDS)
-LOGITS = {"encode": "last_hidden_state", "sentences": "prediction_logits"}
+TASK = {"backbone": "encode", "masked-lm": "mask", "sentences": "mask", "sequence-labels": "classify",
+        "token-labels": "tag", "discriminator": "detect"}
+LOGITS = {"backbone": "last_hidden_state", "sentences": "prediction_logits"}
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +66,9 @@ def test_what_transformers_saved_computes_the_same_here(tmp_path: Path, tokens: 
     there = peer(name, kind)
     import_run(published(tmp_path / "in", there, tokens), tmp_path / "run")
     run = load(tmp_path / "run" / "run.json")
-    assert (run.task, run.masking.next_sentence) == ("mask" if kind == "sentences" else kind, kind == "sentences")
+    assert (run.task, run.masking.next_sentence) == (TASK[kind], kind == "sentences")
     same(opened(tmp_path / "run"), there, kind)
-    if kind in ("classify", "tag"):
+    if kind in ("sequence-labels", "token-labels"):
         assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"labels": list(LABELS.values())}
 
 
@@ -89,7 +91,7 @@ def test_files_come_back_as_they_were(tmp_path: Path, tokens: Tokenizer, name: s
     differ = {key for key in {*read[0], *read[1]} if read[0].get(key) != read[1].get(key)}
     told = {"_name_or_path", "bos_token_id", "eos_token_id", "position_embedding_type", "problem_type", "torch_dtype",
             "transformers_version"}
-    assert differ <= told | (set() if kind in ("classify", "tag") else {"id2label", "label2id"})
+    assert differ <= told | (set() if kind in ("sequence-labels", "token-labels") else {"id2label", "label2id"})
 
 
 @every
@@ -98,14 +100,13 @@ def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplo
     family = FAMILIES[name]
     there = peer(name, kind)
     tower = family.tower(there.config.to_dict(), kind, names=there.state_dict(), origin="there")
-    task = "mask" if kind == "sentences" else kind
-    run = Run(task=task, model=replace(tower, tied="all"), data=Data(max_tokens=20),
+    run = Run(task=TASK[kind], model=replace(tower, tied="all"), data=Data(max_tokens=20),
               masking=Masking(next_sentence=kind == "sentences", generator=1 / 3))
     shape = Shape.of(run, {"vocabulary": VOCABULARY, "labels": 3}, pad=tokens.pad)
     model = shaken(shape.model())
     tokens.save(tmp_path / "tokenizer.json")
     write_json(tmp_path / "run.json", to_json(run))
-    if kind in ("classify", "tag"):
+    if kind in ("sequence-labels", "token-labels"):
         write_json(tmp_path / "labels.json", {"labels": list(LABELS.values())})
     finish(tmp_path, run, {"vocabulary": VOCABULARY, "labels": 3}, named_tensors(model))
     with caplog.at_level(logging.WARNING, logger="transformers"):
@@ -130,7 +131,7 @@ def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, t
     write_json(tmp_path / "run.json", to_json(run))
     finish(tmp_path, run, {"vocabulary": VOCABULARY}, named_tensors(model))
     generator = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "generator").eval()
-    same(model.generator, generator, "mask")
+    same(model.generator, generator, "masked-lm")
     export_run(tmp_path, tmp_path / "out")
     import_run(tmp_path / "out", tmp_path / "again")
     back = opened(tmp_path / "again")
@@ -141,25 +142,26 @@ def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, t
 def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -> None:
     base = replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, ffn_width=None, max_positions=20)
     for change in ({"norm_place": "pre"}, {"positions": "rotary"}, {"head.pool": "mean"}, {"head.hidden": "none"}):
-        shape = Shape(tower=replaced(base, change), vocabulary=9, kind="classify", labels=2)
+        shape = Shape(tower=replaced(base, change), vocabulary=9, kind="sequence-labels", labels=2)
         assert family_of(shape) is None
         assert f"model.{next(iter(change))}=" in why_none(shape)
-    plain = Shape(tower=base, vocabulary=9, kind="classify", labels=2)
+    plain = Shape(tower=base, vocabulary=9, kind="sequence-labels", labels=2)
     assert family_of(plain) is FAMILIES["bert"]
     assert family_of(replace(plain, tower=replace(base, preset="roberta-large"))) is FAMILIES["roberta"]
-    assert family_of(replace(plain, kind="tag", tower=replace(base, head=Head(pool="mean")))) is FAMILIES["bert"]
-    hidden = replace(plain, kind="tag")  # whose labels transformers reads from a state by one linear layer
+    pooled = replace(plain, kind="token-labels", tower=replace(base, head=Head(pool="mean")))
+    assert family_of(pooled) is FAMILIES["bert"]
+    hidden = replace(plain, kind="token-labels")  # whose labels transformers reads from a state by one linear layer
     assert family_of(hidden) is None
     assert "model.head.hidden=tanh" in why_none(hidden)
-    assert family_of(replace(plain, kind="mask", tower=replace(base, tied="none"))) is None
-    assert "no family of models that translate" in why_none(replace(plain, kind="translate"))
+    assert family_of(replace(plain, kind="masked-lm", tower=replace(base, tied="none"))) is None
+    assert "no family of models with such a head (none)" in why_none(replace(plain, kind="none"))
 
 
 @pytest.mark.parametrize("preset", ["bert-base", "bert-large", "roberta-base", "roberta-large", "distilbert",
                                     "electra-small", "electra-base", "longformer-base"])
 def test_every_preset_of_an_encoder_is_of_its_family(preset: str) -> None:
-    for kind in ("mask", "classify", "tag"):
-        tower = shaped(preset, kind)
+    for kind in ("masked-lm", "sequence-labels", "token-labels"):
+        tower = shaped(preset, TASK[kind])
         family = family_of(Shape(tower=tower, vocabulary=99, kind=kind, labels=2))
         assert family is not None
         assert preset.startswith(family.name)
@@ -185,7 +187,7 @@ def change(file: Path, **content: Any) -> None:
 
 
 def test_old_names_of_norms_and_lists_of_numbers_are_read(tmp_path: Path, tokens: Tokenizer) -> None:
-    folder = published(tmp_path / "in", there := peer("bert", "mask"), tokens)
+    folder = published(tmp_path / "in", there := peer("bert", "masked-lm"), tokens)
     old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     rewritten(folder, lambda key: re.sub(r"LayerNorm\.\w+$", lambda found: old[found[0]], key))
     table = load_file(folder / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
@@ -195,7 +197,7 @@ def test_old_names_of_norms_and_lists_of_numbers_are_read(tmp_path: Path, tokens
                      "bert.pooler.dense.weight": torch.ones(15, 15),
                      "bert.pooler.dense.bias": torch.ones(15)})
     import_run(folder, tmp_path / "run")
-    same(opened(tmp_path / "run"), there, "mask")
+    same(opened(tmp_path / "run"), there, "masked-lm")
 
 
 def test_berts_own_files_hold_the_second_task_whatever_class_they_name(tmp_path: Path, tokens: Tokenizer) -> None:
@@ -212,11 +214,11 @@ def test_berts_own_files_hold_the_second_task_whatever_class_they_name(tmp_path:
 
 @pytest.mark.parametrize("pooler", [True, False])
 def test_a_bare_body_may_have_a_prefix_and_may_have_no_pooler(tmp_path: Path, tokens: Tokenizer, pooler: bool) -> None:
-    there = shaken(transformers.BertModel(peer("bert", "encode").config, add_pooling_layer=pooler))
+    there = shaken(transformers.BertModel(peer("bert", "backbone").config, add_pooling_layer=pooler))
     folder = published(tmp_path / "in", there, tokens)
     rewritten(folder, lambda key: f"bert.{key}")
     import_run(folder, tmp_path / "run")
-    same(opened(tmp_path / "run"), there, "encode")
+    same(opened(tmp_path / "run"), there, "backbone")
     backbone = backbone_of(folder)
     assert ("head.hidden.weight" in backbone.weights) == pooler
     if pooler:
@@ -235,7 +237,7 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
     assert one.weights.keys() == other.weights.keys()
     assert all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)
     assert Tokenizer.load(one.tokens).encode(["the"]) == Tokenizer.load(other.tokens).encode(["the"])
-    bare = Shape(tower=replace(one.tower, head=Head()), vocabulary=VOCABULARY, kind="encode").model()
+    bare = Shape(tower=replace(one.tower, head=Head()), vocabulary=VOCABULARY, kind="backbone").model()
     load_weights(bare, {key: tensor for key, tensor in one.weights.items() if key.startswith("encoder.")}, origin="")
 
 
@@ -255,7 +257,7 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
 ])
 def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as caught:
-        FAMILIES[name].tower(SMALL[name] | config, "mask", origin="config.json")
+        FAMILIES[name].tower(SMALL[name] | config, "masked-lm", origin="config.json")
     assert str(caught.value).startswith("config.json: ")
     assert said in str(caught.value)
 
@@ -269,22 +271,22 @@ def test_what_a_config_asks_for_and_we_have_not_is_refused(name: str, config: di
 def test_any_config_is_read_or_refused(name: str, key: str, value: object) -> None:
     said = ""
     try:
-        FAMILIES[name].tower(SMALL[name] | {key: value}, "mask", origin="config.json")
+        FAMILIES[name].tower(SMALL[name] | {key: value}, "masked-lm", origin="config.json")
     except UserError as error:
         said = str(error)
     assert not said or said.startswith("config.json: ")
 
 
 @pytest.mark.parametrize(("kind", "harm", "said"), [
-    ("classify", {"architectures": ["BertForQuestionAnswering"]}, "regard has BertModel, BertForMaskedLM"),
-    ("classify", {"architectures": "BertModel"}, "architectures='BertModel'"),
-    ("classify", {"problem_type": "regression"}, "problem_type='regression'"),
-    ("classify", {"id2label": {"0": "a", "1": "a", "2": "b"}}, "all different"),
-    ("classify", {"id2label": {"0": "a"}}, "each of the 3 labels"),
-    ("classify", {"id2label": ["a", "b", "c"]}, "each of the 3 labels"),
-    ("encode", {"pad_token_id": -1}, "pad_token_id=-1: must be the id of a token"),
-    ("mask", {"hidden_act": "relu"}, "activation='relu': for BertForMaskedLM regard only supports 'gelu'"),
-    ("encode", {"num_hidden_layers": 3}, "encoder.layer.2.attention.output.dense.bias: missing"),
+    ("sequence-labels", {"architectures": ["BertForQuestionAnswering"]}, "regard has BertModel, BertForMaskedLM"),
+    ("sequence-labels", {"architectures": "BertModel"}, "architectures='BertModel'"),
+    ("sequence-labels", {"problem_type": "regression"}, "problem_type='regression'"),
+    ("sequence-labels", {"id2label": {"0": "a", "1": "a", "2": "b"}}, "all different"),
+    ("sequence-labels", {"id2label": {"0": "a"}}, "each of the 3 labels"),
+    ("sequence-labels", {"id2label": ["a", "b", "c"]}, "each of the 3 labels"),
+    ("backbone", {"pad_token_id": -1}, "pad_token_id=-1: must be the id of a token"),
+    ("masked-lm", {"hidden_act": "relu"}, "activation='relu': for BertForMaskedLM regard only supports 'gelu'"),
+    ("backbone", {"num_hidden_layers": 3}, "encoder.layer.2.attention.output.dense.bias: missing"),
 ])
 def test_a_directory_that_is_wrong_is_refused(tmp_path: Path, tokens: Tokenizer, kind: str, harm: dict[str, Any],
                                               said: str) -> None:
@@ -297,16 +299,16 @@ def test_a_directory_that_is_wrong_is_refused(tmp_path: Path, tokens: Tokenizer,
 
 
 def test_words_that_are_not_the_tokens_vectors_are_refused(tmp_path: Path, tokens: Tokenizer) -> None:
-    folder = published(tmp_path / "in", peer("bert", "mask"), tokens)
+    folder = published(tmp_path / "in", peer("bert", "masked-lm"), tokens)
     added(folder, **{"cls.predictions.decoder.weight": torch.zeros(VOCABULARY, 15)})
     with pytest.raises(UserError, match=r"decoder\.weight is not bert\.embeddings\.word_embeddings\.weight"):
         import_run(folder, tmp_path / "out")
 
 
 def test_a_generator_of_another_shape_is_refused(tmp_path: Path, tokens: Tokenizer) -> None:
-    folder = published(tmp_path / "in", peer("electra", "detect"), tokens)
-    published(folder / "generator", peer("electra", "mask", hidden_size=10, num_attention_heads=2, intermediate_size=9),
-              tokens)
+    folder = published(tmp_path / "in", peer("electra", "discriminator"), tokens)
+    other = {"hidden_size": 10, "num_attention_heads": 2, "intermediate_size": 9}
+    published(folder / "generator", peer("electra", "masked-lm", **other), tokens)
     with pytest.raises(UserError, match="is no generator for the model beside it"):
         import_run(folder, tmp_path / "out")
 
@@ -330,7 +332,7 @@ def sentence_files(folder: Path, *, pool: dict[str, Any], normal: bool, parts: t
 @pytest.mark.parametrize("normal", [True, False])
 def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, tokens: Tokenizer, normal: bool,
                                                                 pool: dict[str, Any], found: str) -> None:
-    folder = published(tmp_path / "in", peer("bert", "encode"), tokens)
+    folder = published(tmp_path / "in", peer("bert", "backbone"), tokens)
     sentence_files(folder, pool=pool, normal=normal)
     import_run(folder, tmp_path / "run")
     export_run(tmp_path / "run", tmp_path / "out")
@@ -347,7 +349,7 @@ def test_how_sentences_become_vectors_is_read_and_written_again(tmp_path: Path, 
 ])
 def test_other_ways_to_a_vector_are_refused(tmp_path: Path, tokens: Tokenizer, pool: dict[str, Any],
                                             parts: tuple[str, ...], said: str) -> None:
-    folder = published(tmp_path / "in", peer("bert", "encode"), tokens)
+    folder = published(tmp_path / "in", peer("bert", "backbone"), tokens)
     sentence_files(folder, pool=pool, normal=False, parts=parts)
     with pytest.raises(UserError) as caught:
         import_run(folder, tmp_path / "out")
@@ -360,7 +362,7 @@ def test_other_ways_to_a_vector_are_refused(tmp_path: Path, tokens: Tokenizer, p
 ])
 def test_texts_that_would_be_changed_before_they_are_read_are_refused(tmp_path: Path, tokens: Tokenizer, file: str,
                                                                       about: dict[str, Any]) -> None:
-    folder = published(tmp_path, peer("bert", "encode"), tokens)
+    folder = published(tmp_path, peer("bert", "backbone"), tokens)
     sentence_files(folder, pool={"pooling_mode": "mean"}, normal=False)
     (folder / file).write_text(json.dumps(about))
     with pytest.raises(UserError, match=rf"{file}: {[*about][-1]}="):
@@ -369,11 +371,11 @@ def test_texts_that_would_be_changed_before_they_are_read_are_refused(tmp_path: 
 
 def test_a_tower_has_one_spelling_whatever_it_does_not_use() -> None:
     tower = Tower(decoder_depth=7)
-    assert Shape(tower=tower, vocabulary=9, kind="tag").canonical.depth == tower.depth
+    assert Shape(tower=tower, vocabulary=9, kind="token-labels").canonical.depth == tower.depth
 
 
 def test_a_comma_in_a_label_is_refused_where_it_stands_between_labels(tmp_path: Path, tokens: Tokenizer) -> None:
-    several = peer("bert", "classify", problem_type="multi_label_classification")
+    several = peer("bert", "sequence-labels", problem_type="multi_label_classification")
     with pytest.raises(UserError, match=r"config.json: id2label: .*a, b.* has a comma, which stands between"):
         read_directory(published(tmp_path, several, tokens))
 
@@ -381,7 +383,7 @@ def test_a_comma_in_a_label_is_refused_where_it_stands_between_labels(tmp_path: 
 # Asked
 
 
-@pytest.mark.parametrize("kind", ["mask", "sentences"])
+@pytest.mark.parametrize("kind", ["masked-lm", "sentences"])
 def test_a_published_filler_of_blanks_names_as_many_candidates_as_one_that_was_trained_here(
     tmp_path: Path, tokens: Tokenizer, kind: str
 ) -> None:
@@ -400,7 +402,7 @@ def test_a_published_classifier_is_measured_on_files_by_its_own_order_of_labels(
     tmp_path: Path, tokens: Tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = {0: "zebra", 1: "ant", 2: "mole"}
-    there = peer("bert", "classify", id2label=names, label2id={name: id for id, name in names.items()})
+    there = peer("bert", "sequence-labels", id2label=names, label2id={name: id for id, name in names.items()})
     folder, data = published(tmp_path / "in", there, tokens), tmp_path / "texts.tsv"
     import_run(folder, tmp_path / "run", data=[data])
     texts = [f"the {word} of {other}" for word in ("theory", "theme", "it") for other in ("it", "then", "the theme")]
@@ -424,7 +426,7 @@ def test_a_published_classifier_is_measured_on_files_by_its_own_order_of_labels(
 def test_a_published_classifier_without_data_of_its_own_says_how_it_is_measured(
     tmp_path: Path, tokens: Tokenizer
 ) -> None:
-    import_run(published(tmp_path / "in", peer("bert", "classify"), tokens), tmp_path / "run")
+    import_run(published(tmp_path / "in", peer("bert", "sequence-labels"), tokens), tmp_path / "run")
     with pytest.raises(UserError, match=r"the built-in data: has the labels .*; the run has .*eval --data FILE"):
         predictor_of(tmp_path / "run").read_data()
 
@@ -432,7 +434,7 @@ def test_a_published_classifier_without_data_of_its_own_says_how_it_is_measured(
 def test_a_published_tagger_is_measured_without_a_baseline(
     tmp_path: Path, tokens: Tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import_run(published(tmp_path / "in", peer("roberta", "tag"), tokens), tmp_path / "run")
+    import_run(published(tmp_path / "in", peer("roberta", "token-labels"), tokens), tmp_path / "run")
     (tmp_path / "words.tsv").write_text("the\tneither\ntheory\tSpaß\n", encoding="utf-8")
     measure(tmp_path / "run", [], None, "cpu", "float32", None, True, Others([tmp_path / "words.tsv"]))
     said = json.loads(capsys.readouterr().out)

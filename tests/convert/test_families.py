@@ -39,7 +39,7 @@ def here(theirs: nn.Module, kind: torch.dtype = torch.float32) -> Decoder:
     tower = family.tower(config, origin="config.json")
     tensors = {name: tensor.to(kind) for name, tensor in theirs.state_dict().items()}
     shape = language(tower, config["vocab_size"])
-    weights = family.weights(family.named(tensors, "language"), shape, origin="there")
+    weights = family.weights(family.named(tensors, "causal-lm"), shape, origin="there")
     model = Decoder(tower, vocabulary=config["vocab_size"]).eval()
     load_weights(model, family.table(shape).ours(weights, origin="there"), origin="there")
     return model
@@ -98,7 +98,7 @@ def test_openais_own_files_name_no_transformer_and_keep_the_mask() -> None:
     for layer in range(2):
         tensors[f"h.{layer}.attn.bias"] = torch.ones(1, 1, 17, 17).tril()
     tower = family.tower(theirs.config.to_dict(), origin="config.json")
-    weights = family.weights(family.named(tensors, "language"), language(tower), origin="there")
+    weights = family.weights(family.named(tensors, "causal-lm"), language(tower), origin="there")
     found = family.table(language(tower)).ours(weights, origin="there")
     assert torch.equal(found["tokens.table.weight"], theirs.lm_head.weight)
 

@@ -34,12 +34,14 @@ from regard.settings.setting import replaced
 
 ENCODER: dict[str, Any] = {"embedding.segments": 2, "activation": "gelu"}
 MODELS: dict[tuple[str, str], dict[str, Any]] = {
-    ("gpt2", "language"): {}, ("llama", "language"): {"kv_heads": 2, "activation": "swiglu", "tied": "none"},
-    ("qwen3", "language"): {"kv_heads": 2, "activation": "swiglu", "bias": False},
-    ("bert", "encode"): ENCODER, ("bert", "classify"): ENCODER | {"head.hidden": "tanh"}, ("roberta", "tag"): ENCODER,
-    ("longformer", "tag"): ENCODER | {"window": 4}, ("electra", "mask"): ENCODER | {"embedding.width": 8},
-    ("distilbert", "classify"): {"head.hidden": "relu", "activation": "gelu"},
+    ("gpt2", "causal-lm"): {}, ("llama", "causal-lm"): {"kv_heads": 2, "activation": "swiglu", "tied": "none"},
+    ("qwen3", "causal-lm"): {"kv_heads": 2, "activation": "swiglu", "bias": False},
+    ("bert", "backbone"): ENCODER, ("bert", "sequence-labels"): ENCODER | {"head.hidden": "tanh"},
+    ("roberta", "token-labels"): ENCODER,
+    ("longformer", "token-labels"): ENCODER | {"window": 4}, ("electra", "masked-lm"): ENCODER | {"embedding.width": 8},
+    ("distilbert", "sequence-labels"): {"head.hidden": "relu", "activation": "gelu"},
 }
+LABELLER = "bert-sequence-labels"
 ODD: list[object] = [None, True, False, 0, -1, 1.5, 1e308, float("nan"), 10**9, 2**63, 10**30, "", "x", "64", "\ud800",
                      [], [[]], [["x"]], ["a", "b"], {}, {"x": {}}]
 MORE = ("_unknown", "architectures", "id2label", "layer_types", "pad_token_id", "problem_type", "rope_scaling")
@@ -57,9 +59,9 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         family = FAMILIES[name]
         sizes = {"width": 16, "heads": 4, "depth": 1, "ffn_width": 24, "max_positions": 40}
         tower = replaced(family.keys.base, sizes | settings)
-        labels = ("a", "b", "c") if kind in ("classify", "tag") else ()
+        labels = ("a", "b", "c") if kind in ("sequence-labels", "token-labels") else ()
         shape = Shape(tower=tower, vocabulary=320, kind=kind, labels=len(labels), pad=family.pad)
-        tokens = train(["the theory"] * 3, kind="bpe", vocabulary=300, mask=kind != "language")
+        tokens = train(["the theory"] * 3, kind="bpe", vocabulary=300, mask=kind != "causal-lm")
         place = folder / f"{name}-{kind}"
         place.mkdir()
         tokens.save(place / "tokenizer.json")
@@ -128,14 +130,14 @@ def test_every_directory_with_anything_anywhere_is_read_or_refused(directories: 
 
 
 @pytest.mark.parametrize(("name", "file", "key", "odd", "said"), [
-    ("bert-classify", "config.json", "architectures", [["x"]], "config.json: architectures=a list: regard has Bert"),
-    ("bert-classify", "config.json", "type_vocab_size", 0, "type_vocab_size=0: no bert that regard knows has this"),
-    ("bert-classify", "config.json", "type_vocab_size", 10**9, "config.json: type_vocab_size=1000000000: too large"),
-    ("bert-classify", "config.json", "max_position_embeddings", 10**9, "max_position_embeddings=1000000000: too larg"),
-    ("bert-classify", "model.safetensors", "classifier.bias", TENSORS[0], "the model has 1 labels; at least two"),
-    ("llama-language", "config.json", "head_dim", 10**9 * 2, "num_attention_heads=4: too large for its files"),
-    ("llama-language", "config.json", "num_hidden_layers", 10**9, "num_hidden_layers=1000000000: its files hold"),
-    ("llama-language", "config.json", "vocab_size", 10**9, "config.json: vocab_size=1000000000: too large for its"),
+    (LABELLER, "config.json", "architectures", [["x"]], "config.json: architectures=a list: regard has Bert"),
+    (LABELLER, "config.json", "type_vocab_size", 0, "type_vocab_size=0: no bert that regard knows has this"),
+    (LABELLER, "config.json", "type_vocab_size", 10**9, "config.json: type_vocab_size=1000000000: too large"),
+    (LABELLER, "config.json", "max_position_embeddings", 10**9, "max_position_embeddings=1000000000: too larg"),
+    (LABELLER, "model.safetensors", "classifier.bias", TENSORS[0], "the model has 1 labels; at least two"),
+    ("llama-causal-lm", "config.json", "head_dim", 10**9 * 2, "num_attention_heads=4: too large for its files"),
+    ("llama-causal-lm", "config.json", "num_hidden_layers", 10**9, "num_hidden_layers=1000000000: its files hold"),
+    ("llama-causal-lm", "config.json", "vocab_size", 10**9, "config.json: vocab_size=1000000000: too large for its"),
 ])
 def test_what_does_not_fit_the_weights_is_named_by_its_file_and_key(
         directories: list[Path], tmp_path: Path, name: str, file: str, key: str, odd: object, said: str) -> None:
@@ -146,7 +148,7 @@ def test_what_does_not_fit_the_weights_is_named_by_its_file_and_key(
 
 def test_a_generator_within_a_generator_is_not_looked_for(directories: list[Path], tmp_path: Path) -> None:
     """A link that leads back would be followed until the names are too long."""
-    copy = shutil.copytree(directories[0].parent / "electra-mask", tmp_path / "electra")
+    copy = shutil.copytree(directories[0].parent / "electra-masked-lm", tmp_path / "electra")
     changed(copy, "config.json", "architectures", ["ElectraForPreTraining"])
     (copy / "generator").symlink_to(copy, target_is_directory=True)
     with (patch("regard.convert.directory.read_config", wraps=read_config) as reads,
@@ -174,7 +176,7 @@ except UserError:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted otherwise elsewhere")
 def test_a_billion_heads_are_refused_before_memory_is_taken(directories: list[Path], tmp_path: Path) -> None:
-    copy = shutil.copytree(directories[0].parent / "llama-language", tmp_path / "in")
+    copy = shutil.copytree(directories[0].parent / "llama-causal-lm", tmp_path / "in")
     for key, value in (("num_attention_heads", 10**9), ("num_key_value_heads", 10**9), ("head_dim", 2)):
         changed(copy, "config.json", key, value)
     child = subprocess.run([sys.executable, "-c", MEASURED, copy], text=True, capture_output=True, check=True,

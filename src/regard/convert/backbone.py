@@ -22,7 +22,7 @@ class Backbone:
     """A model to start from."""
 
     task: str
-    """Its task; `encode` if unknown."""
+    """The task of a run of it."""
     tower: Tower
     tokens: Path | None
     """Where `Tokenizer.load` finds the tokenizer, if the model reads text."""
@@ -39,9 +39,8 @@ def backbone_of(place: Path) -> Backbone:
         raise UserError(f"{place}: no such folder; give a run or a Hugging Face directory")
     if not (place / "run.json").is_file():
         published = read_directory(place)
-        task = "mask" if published.shape.kind == "sentences" else published.shape.kind
-        return Backbone(task, published.tower, place, published.longest or published.tower.max_positions,
-                    published.ours(origin=str(place)))
+        longest = published.longest or published.tower.max_positions
+        return Backbone(published.shape.task, published.tower, place, longest, published.ours(origin=str(place)))
     manifest.check(place, *manifest.ANSWERING)
     run = from_json(read_json(place / "run.json"))
     if not (place / "config.json").is_file():

@@ -40,7 +40,7 @@ def lacks(tower: Tower) -> list[str]:
 
 def own(shape: Shape, prefix: str) -> str:
     """How the names of the body begin: its own class leaves the prefix out."""
-    return "" if shape.kind == "encode" else prefix
+    return "" if shape.kind == "backbone" else prefix
 
 
 def body(tower: Tower, theirs: str, *, ours: str = "encoder.", unread: int = 0) -> list[Rule]:
@@ -73,11 +73,11 @@ def rules(shape: Shape) -> list[Rule]:
         Rule("words.output.bias", ("cls.predictions.bias",)),
     ]
     heads = {
-        "encode": pooler if shape.tower.head.hidden != "none" else [],
-        "mask": words,
+        "backbone": pooler if shape.tower.head.hidden != "none" else [],
+        "masked-lm": words,
         "sentences": [*words, *pooler, *linear("head.output", "cls.seq_relationship", bias=True)],
-        "classify": [*pooler, *linear("head.output", "classifier", bias=True)],
-        "tag": linear("head.output", "classifier", bias=True),
+        "sequence-labels": [*pooler, *linear("head.output", "classifier", bias=True)],
+        "token-labels": linear("head.output", "classifier", bias=True),
     }
     return [*body(shape.canonical, start), *heads[shape.kind]]
 
@@ -89,9 +89,10 @@ BERT = Family(
     name="bert", preset="bert-base", keys=KEYS, rules=rules, prefix="bert.", outside=("cls.", "classifier."),
     constants=CONSTANTS, lacks=lacks,
     heads={
-        "encode": Head("BertModel", has={"head.hidden": ("tanh", "none")}),
-        "mask": Head("BertForMaskedLM", has=GELU, copies=OUTPUT, unread=POOLER),
+        "backbone": Head("BertModel", has={"head.hidden": ("tanh", "none")}),
+        "masked-lm": Head("BertForMaskedLM", has=GELU, copies=OUTPUT, unread=POOLER),
         "sentences": Head("BertForPreTraining", has=GELU, copies=OUTPUT),
-        "classify": Head("BertForSequenceClassification", has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
-        "tag": Head("BertForTokenClassification", unread=POOLER),
+        "sequence-labels": Head(
+            "BertForSequenceClassification", has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
+        "token-labels": Head("BertForTokenClassification", unread=POOLER),
     })

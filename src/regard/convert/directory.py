@@ -79,7 +79,7 @@ def read_directory(folder: Path, tokens: Path | None = None, *, generators: bool
     names, several = labels.read(config, tensors, kind, origin=place)
     shape = Shape(tower=tower, vocabulary=vocabulary_of(config, origin=place), kind=kind, labels=len(names),
                   pad=pad_of(config, family, origin=place))
-    if generators and kind == "detect" and (folder / GENERATOR).is_dir():
+    if generators and kind == "discriminator" and (folder / GENERATOR).is_dir():
         beside = read_directory(folder / GENERATOR, tokens or folder, generators=False)
         shape = replace(shape, generator=share_of(beside.shape, tower, origin=str(folder / GENERATOR)))
         tensors |= {f"{GENERATOR}{name}": tensor for name, tensor in beside.weights.items()}
@@ -113,21 +113,21 @@ def read_llama2c(file: Path, tokens: Path | None = None) -> Published:
 def write_directory(folder: Path, published: Published) -> None:
     """Write the files that `read_directory` and transformers read, except for the tokenizer's, which exist already."""
     family, shape, specials = published.family, published.shape, published.tokens.specials
-    pad = specials.pad if shape.kind == "language" else shape.pad
+    pad = specials.pad if shape.kind == "causal-lm" else shape.pad
     ids = {"bos_token_id": specials.start, "eos_token_id": specials.end, "pad_token_id": pad}
     kind = {"torch_dtype": str(next(iter(published.weights.values())).dtype).removeprefix("torch.")}
     copies = {copy: published.weights[name] for copy, name in family.heads[shape.kind].written.items()
               if shape.generator is not None}
     weights = {**published.weights, **copies}
-    if shape.kind == "language":
+    if shape.kind == "causal-lm":
         write_json(folder / "generation_config.json", ids)
     else:
         _tell_tokenizer(folder / "tokenizer_config.json", published)
-    if shape.kind == "encode":
+    if shape.kind == "backbone":
         sentences.write(folder, shape.tower, longest=published.longest or shape.tower.max_positions)
     if shape.generator is not None:
         own_folder(folder / GENERATOR)
-        beside = replace(shape, kind="mask", tower=smaller(shape.tower, shape.generator), generator=None)
+        beside = replace(shape, kind="masked-lm", tower=smaller(shape.tower, shape.generator), generator=None)
         write_model(folder / GENERATOR, {name.removeprefix(GENERATOR): tensor for name, tensor in weights.items()
                                          if name.startswith(GENERATOR)}, {**family.config(beside), **ids, **kind})
     write_model(folder, {name: tensor for name, tensor in weights.items() if not name.startswith(GENERATOR)},
@@ -156,7 +156,7 @@ def share_of(generator: Shape, tower: Tower, *, origin: str) -> float:
     # Heads are whole, and so is the hidden width: of a share that was rounded the one or the other says more.
     for share in (there.width / here.width, (there.ffn_width or 1) / (here.ffn_width or 1)):
         narrow = replace(canonical(smaller(tower, share)), head=there.head)
-        if generator.kind == "mask" and share <= 1 and there == narrow:
+        if generator.kind == "masked-lm" and share <= 1 and there == narrow:
             return share
     raise UserError(f"{origin}: is no generator for the model beside it: regard has those that are as deep and "
                     "in all else narrower by one share")

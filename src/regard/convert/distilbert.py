@@ -42,12 +42,12 @@ def rules(shape: Shape) -> list[Rule]:
     ]
     labels = linear("head.output", "classifier", bias=True)
     heads = {
-        "encode": [],
-        "mask": [*linear("words.hidden", "vocab_transform", bias=True),
+        "backbone": [],
+        "masked-lm": [*linear("words.hidden", "vocab_transform", bias=True),
                  *norm("words.norm", "vocab_layer_norm", bias=True),
                  Rule("words.output.bias", ("vocab_projector.bias",))],
-        "classify": [*linear("head.hidden", "pre_classifier", bias=True), *labels],
-        "tag": labels,
+        "sequence-labels": [*linear("head.hidden", "pre_classifier", bias=True), *labels],
+        "token-labels": labels,
     }
     return [*inputs, *each_layer(each, tower.depth), *heads[shape.kind]]
 
@@ -56,10 +56,10 @@ DISTILBERT = Family(
     name="distilbert", preset="distilbert", keys=KEYS, rules=rules, prefix="distilbert.",
     outside=("vocab_", "pre_classifier.", "classifier."), constants=bert.CONSTANTS,
     heads={
-        "encode": Head("DistilBertModel", has={"head.hidden": ("none",)}),
-        "mask": Head("DistilBertForMaskedLM", has={"activation": ("gelu",)},
+        "backbone": Head("DistilBertModel", has={"head.hidden": ("none",)}),
+        "masked-lm": Head("DistilBertForMaskedLM", has={"activation": ("gelu",)},
                      copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}),
-        "classify": Head("DistilBertForSequenceClassification",
+        "sequence-labels": Head("DistilBertForSequenceClassification",
                          has={"head.hidden": ("relu",), "head.pool": ("first",)}),
-        "tag": Head("DistilBertForTokenClassification"),
+        "token-labels": Head("DistilBertForTokenClassification"),
     })

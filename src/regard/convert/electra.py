@@ -65,12 +65,12 @@ def generator(shape: Shape) -> list[Rule]:
 def rules(shape: Shape) -> list[Rule]:
     found = "discriminator_predictions"
     heads = {
-        "encode": [],
-        "mask": words(),
-        "classify": [*linear("head.hidden", "classifier.dense", bias=True),
+        "backbone": [],
+        "masked-lm": words(),
+        "sequence-labels": [*linear("head.hidden", "classifier.dense", bias=True),
                      *linear("head.output", "classifier.out_proj", bias=True)],
-        "tag": linear("head.output", "classifier", bias=True),
-        "detect": [*linear("head.hidden", f"{found}.dense", bias=True),
+        "token-labels": linear("head.output", "classifier", bias=True),
+        "discriminator": [*linear("head.hidden", f"{found}.dense", bias=True),
                    *linear("head.output", f"{found}.dense_prediction", bias=True), *generator(shape)],
     }
     return [*body(shape.canonical, bert.own(shape, "electra.")), *heads[shape.kind]]
@@ -82,11 +82,12 @@ ELECTRA = Family(
     outside=("generator_", "discriminator_predictions.", "classifier.", GENERATOR), constants=bert.CONSTANTS,
     plain=plain, spelled=spelled, lacks=lacks,
     heads={
-        "encode": Head("ElectraModel", has={"head.hidden": ("none",)}),
-        "mask": Head("ElectraForMaskedLM", copies={"generator_lm_head.weight": TABLE}),
-        "classify": Head("ElectraForSequenceClassification", has={"head.hidden": ("gelu",), "head.pool": ("first",)}),
-        "tag": Head("ElectraForTokenClassification"),
-        "detect": Head("ElectraForPreTraining", has={"activation": ("gelu",)},
+        "backbone": Head("ElectraModel", has={"head.hidden": ("none",)}),
+        "masked-lm": Head("ElectraForMaskedLM", copies={"generator_lm_head.weight": TABLE}),
+        "sequence-labels": Head(
+            "ElectraForSequenceClassification", has={"head.hidden": ("gelu",), "head.pool": ("first",)}),
+        "token-labels": Head("ElectraForTokenClassification"),
+        "discriminator": Head("ElectraForPreTraining", has={"activation": ("gelu",)},
                        copies={f"{GENERATOR}generator_lm_head.weight": TABLE},
                        written={f"{GENERATOR}{TABLE}": TABLE}),
     })

@@ -38,7 +38,7 @@ def family_of(shape: Shape) -> Family | None:
 def why_none(shape: Shape) -> str:
     """The reason why the model fits no family: the settings that the nearest family lacks."""
     if not (there := _with(shape.kind)):
-        return f"regard knows no family of models that {shape.kind}"
+        return f"regard knows no family of models with such a head ({shape.kind})"
     family = min(there, key=lambda family: len(family.unsaid(shape)))
     settings = [f"model.{name}={written(of(shape.tower, name))}" for name in family.unsaid(shape)]
     only_pool = family.unsaid(shape) == ["head.pool"]

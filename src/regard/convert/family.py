@@ -19,10 +19,10 @@ __all__ = ["Family", "Head"]
 
 # Settings that do not act on the tensors and logits of a kind of model: no config needs a word for them.
 IDLE = {
-    "language": ("head.hidden", "head.pool", "head.normalize"), "encode": ("tied", "head.pool", "head.normalize"),
-    "classify": ("tied", "head.normalize"), "tag": ("tied", "head.pool", "head.normalize"),
-    "detect": ("tied", "head.hidden", "head.pool", "head.normalize"),
-    "mask": ("head.hidden", "head.pool", "head.normalize"),
+    "causal-lm": ("head.hidden", "head.pool", "head.normalize"), "backbone": ("tied", "head.pool", "head.normalize"),
+    "sequence-labels": ("tied", "head.normalize"), "token-labels": ("tied", "head.pool", "head.normalize"),
+    "discriminator": ("tied", "head.hidden", "head.pool", "head.normalize"),
+    "masked-lm": ("head.hidden", "head.pool", "head.normalize"),
     "sentences": ("head.hidden", "head.pool", "head.normalize"),
 }
 # transformers once called the weight of a norm gamma, and its bias beta.
@@ -76,16 +76,16 @@ class Family:
         """Which model a file holds, by the class that it names."""
         if len(self.heads) == 1:
             return next(iter(self.heads))
-        said = config.get("architectures") or [self.heads["encode"].architecture]
+        said = config.get("architectures") or [self.heads["backbone"].architecture]
         kinds = {head.architecture: kind for kind, head in self.heads.items()}
         if not isinstance(said, list) or len(said) != 1 or not isinstance(said[0], str) or said[0] not in kinds:
             raise UserError(f"{origin}: architectures={shown(said)}: regard has {', '.join(kinds)}")
         kind = kinds[said[0]]
         # The files of BERT itself hold all that it was trained with, whatever class they name.
-        more = "sentences" if kind == "mask" and "sentences" in self.heads else kind
+        more = "sentences" if kind == "masked-lm" and "sentences" in self.heads else kind
         return more if any(name.startswith("cls.seq_relationship.") for name in names) else kind
 
-    def tower(self, config: Mapping[str, Any], kind: str = "language", *, names: Collection[str] = (),
+    def tower(self, config: Mapping[str, Any], kind: str = "causal-lm", *, names: Collection[str] = (),
               origin: str) -> Tower:
         """The shape that a config describes; `names` are those of the file's tensors."""
         idle, has = IDLE[kind], self.heads[kind].has
@@ -97,7 +97,7 @@ class Family:
             elif of(tower, name) not in values:
                 raise UserError(f"{origin}: {name}={shown(of(tower, name))}: for {self.heads[kind].architecture} "
                                 f"regard only supports {', '.join(map(shown, values))}")
-        if kind == "encode" and not any(re.search(r"(^|\.)pooler\.", name) for name in names):
+        if kind == "backbone" and not any(re.search(r"(^|\.)pooler\.", name) for name in names):
             tower = replaced(tower, {"head.hidden": "none"})
         return tower
 
@@ -105,7 +105,7 @@ class Family:
         """The content of config.json, without the labels and other special tokens."""
         about = {"architectures": [self.heads[shape.kind].architecture], "model_type": self.name,
                  "vocab_size": shape.vocabulary}
-        if shape.kind == "language":
+        if shape.kind == "causal-lm":
             return about | self.spelled(self.keys.config(shape.tower))
         own = self.keys.config(replace(shape.tower, decoder_depth=None))
         return about | self.spelled(own | {"pad_token_id": shape.pad})
@@ -148,4 +148,4 @@ class Family:
     def _whole(self, name: str, kind: str) -> str:
         stem, _, last = name.rpartition(".")
         bare = (f"{stem}.{LEGACY[last]}" if last in LEGACY else name).removeprefix(self.prefix)
-        return bare if kind == "encode" or bare.startswith(self.outside) else self.prefix + bare
+        return bare if kind == "backbone" or bare.startswith(self.outside) else self.prefix + bare

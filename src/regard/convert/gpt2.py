@@ -48,5 +48,5 @@ def rules(shape: Shape) -> list[Rule]:
 
 GPT2 = Family(
     name="gpt2", keys=KEYS, rules=rules, prefix="transformer.",
-    heads={"language": Head("GPT2LMHeadModel", copies={"lm_head.weight": "transformer.wte.weight"})},
+    heads={"causal-lm": Head("GPT2LMHeadModel", copies={"lm_head.weight": "transformer.wte.weight"})},
     constants=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)")  # the causal mask, once kept among the weights

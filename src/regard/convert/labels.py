@@ -18,7 +18,7 @@ OUTPUT = r"classifier(\.out_proj)?\.bias"  # it has a number for each label
 def read(config: Mapping[str, Any], tensors: Mapping[str, Tensor], kind: str, *,
          origin: str) -> tuple[tuple[str, ...], bool]:
     """Their names, and whether a text may have several. Where a config says none they are LABEL_0, LABEL_1 …"""
-    if kind not in ("classify", "tag"):
+    if kind not in ("sequence-labels", "token-labels"):
         return (), False
     if (problem := config.get("problem_type")) not in (None, ONE, SEVERAL):
         raise UserError(f"{origin}: problem_type={shown(problem)}: regard has {ONE} and {SEVERAL}")

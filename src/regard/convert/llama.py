@@ -65,6 +65,6 @@ def rules(shape: Shape) -> list[Rule]:
 
 COPIES = {"lm_head.weight": "model.embed_tokens.weight"}
 LLAMA = Family(
-    name="llama", keys=KEYS, rules=rules, prefix="model.", heads={"language": Head("LlamaForCausalLM", copies=COPIES)},
+    name="llama", keys=KEYS, rules=rules, prefix="model.", heads={"causal-lm": Head("LlamaForCausalLM", copies=COPIES)},
     constants=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",  # once kept among the weights
     plain=plain, spelled=spelled)

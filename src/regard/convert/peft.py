@@ -17,11 +17,12 @@ from regard.data.tokenizer import Tokenizer
 from regard.nn.lora import adapters
 from regard.settings.opening import own_folder
 from regard.settings.schema import Run
+from regard.tasks.traits import traits_of
 
 __all__ = ["FOLDER", "write_adapter"]
 
 FOLDER = "adapter"  # of a run; in the model's own folder, transformers would add them to a model that has them merged
-TASKS = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "language": "CAUSAL_LM"}
+TASK_TYPES = {"sequence-labels": "SEQ_CLS", "token-labels": "TOKEN_CLS", "causal-lm": "CAUSAL_LM"}
 PLACES = {"q": 0, "k": 1, "v": 2}  # among the products that our `qkv` is made of
 PREFIX = "base_model.model."  # of all names: PEFT wraps the model twice
 
@@ -47,7 +48,7 @@ def write_adapter(folder: Path, run: Run, sizes: Mapping[str, int], weights: Map
 
 def _rules(folder: Path, run: Run, sizes: Mapping[str, int]) -> Mapping[str, Rule]:
     """From our names to the family's; empty if PEFT does not support such a model, or no family has its shape."""
-    if run.task not in TASKS:
+    if traits_of(run.task).head not in TASK_TYPES:
         return {}
     shape = Shape.of(run, sizes, pad=Tokenizer.load(folder / "tokenizer.json").pad)
     family = family_of(shape)
@@ -55,9 +56,10 @@ def _rules(folder: Path, run: Run, sizes: Mapping[str, int]) -> Mapping[str, Rul
 
 
 def _config(run: Run, adapted: list[str], whole: list[str]) -> dict[str, Any]:
-    how = run.train
+    how, head = run.train, traits_of(run.task).head
+    assert head is not None
     return {
-        "peft_type": "LORA", "task_type": TASKS[run.task], "base_model_name_or_path": how.init_from,
+        "peft_type": "LORA", "task_type": TASK_TYPES[head], "base_model_name_or_path": how.init_from,
         "r": how.lora.rank, "lora_alpha": how.lora.alpha, "lora_dropout": 0.0, "bias": "none",
         "fan_in_fan_out": False, "inference_mode": True,
         # By their full names: just the last part, such as `dense`, may match others, too.

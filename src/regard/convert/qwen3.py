@@ -38,5 +38,5 @@ def rules(shape: Shape) -> list[Rule]:
 
 QWEN3 = Family(
     name="qwen3", keys=KEYS, rules=rules, prefix="model.",
-    heads={"language": Head("Qwen3ForCausalLM", copies=llama.COPIES)},
+    heads={"causal-lm": Head("Qwen3ForCausalLM", copies=llama.COPIES)},
     constants=llama.LLAMA.constants, plain=plain, spelled=llama.spelled)

@@ -37,11 +37,12 @@ def rules(shape: Shape, prefix: str = "roberta.") -> list[Rule]:
         Rule("words.output.bias", ("lm_head.bias",)),
     ]
     heads = {
-        "encode": linear("head.hidden", f"{start}pooler.dense", bias=True) if shape.tower.head.hidden != "none" else [],
-        "mask": words,
-        "classify": [*linear("head.hidden", "classifier.dense", bias=True),
+        "backbone": [] if shape.tower.head.hidden == "none" else linear(
+            "head.hidden", f"{start}pooler.dense", bias=True),
+        "masked-lm": words,
+        "sequence-labels": [*linear("head.hidden", "classifier.dense", bias=True),
                      *linear("head.output", "classifier.out_proj", bias=True)],
-        "tag": linear("head.output", "classifier", bias=True),
+        "token-labels": linear("head.output", "classifier", bias=True),
     }
     return [*bert.body(shape.canonical, start, unread=shape.pad + 1), *heads[shape.kind]]
 
@@ -51,11 +52,11 @@ def heads(name: str, prefix: str) -> dict[str, Head]:
     output = {"lm_head.decoder.weight": f"{prefix}.embeddings.word_embeddings.weight",
               "lm_head.decoder.bias": "lm_head.bias"}
     return {
-        "encode": Head(f"{name}Model", has={"head.hidden": ("tanh", "none")}),
-        "mask": Head(f"{name}ForMaskedLM", copies=output, unread=pooler),
-        "classify": Head(f"{name}ForSequenceClassification", unread=pooler,
+        "backbone": Head(f"{name}Model", has={"head.hidden": ("tanh", "none")}),
+        "masked-lm": Head(f"{name}ForMaskedLM", copies=output, unread=pooler),
+        "sequence-labels": Head(f"{name}ForSequenceClassification", unread=pooler,
                          has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
-        "tag": Head(f"{name}ForTokenClassification", unread=pooler),
+        "token-labels": Head(f"{name}ForTokenClassification", unread=pooler),
     }
 
 

@@ -30,13 +30,13 @@ from regard.settings.errors import UserError
 from regard.settings.load import from_json, to_json
 from regard.settings.opening import remove
 from regard.settings.schema import Data, Masking, Run, Tokens
-from regard.tasks.traits import defaults
+from regard.tasks.traits import TASKS, defaults, traits_of
 
 __all__ = ["export_run", "finish", "import_run", "saved"]
 
 NATIVE = "regard"  # the model_type of a model of no family
 LABELS = "labels.json"  # the names of the labels, in a run with labels
-KNOWN = sorted({kind for family in FAMILIES.values() for kind in family.heads} - {"sentences"})
+HEADS = {kind for family in FAMILIES.values() for kind in family.heads}
 ROW = 1_024  # tokens of a row to be evaluated: a published model may reach much further than memory does
 
 Sizes = Mapping[str, int]
@@ -48,7 +48,7 @@ def finish(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, Tensor]) 
     The vocabulary stays rounded up, as it was trained: the logits are the same everywhere, and those of ids that no
     text has are small.
     """
-    tokens = None if run.task not in KNOWN else Tokenizer.load(folder / "tokenizer.json")
+    tokens = None if traits_of(run.task).head not in HEADS else Tokenizer.load(folder / "tokenizer.json")
     shape = None if tokens is None else Shape.of(run, sizes, pad=tokens.pad)
     family = None if shape is None else family_of(shape)
     if tokens is None or shape is None or family is None:
@@ -101,7 +101,7 @@ def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Seq
 
 def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
     shape, tower = published.shape, published.tower
-    task = "mask" if shape.kind == "sentences" else shape.kind
+    task = shape.task
     longest = published.longest or min(ROW, tower.max_positions)
     return Run(
         task=task, model=tower,
@@ -116,9 +116,9 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
     if verify:
         manifest.check(source, *manifest.ANSWERING)
     run = from_json(read_json(source / "run.json"))
-    if run.task not in KNOWN:
-        raise UserError(f"{source}: is of the task {run.task}; regard only knows families of models that "
-                        f"{', '.join(KNOWN)}")
+    if traits_of(run.task).head not in HEADS:
+        known = ", ".join(name for name, traits in TASKS.items() if traits.head in HEADS)
+        raise UserError(f"{source}: is of the task {run.task}; regard only knows families of models of {known}")
     tokens, labels = Tokenizer.load(source / "tokenizer.json"), _labels(source)
     sizes, ours = saved(source, run)
     table = ours.get("encoder.inputs.tokens.table.weight", ours.get("tokens.table.weight"))

@@ -13,6 +13,7 @@ from regard.models.electra import Detector
 from regard.models.encoder_only import EncoderOnly
 from regard.models.masked_lm import MaskedLM
 from regard.settings.schema import Run, Tower
+from regard.tasks.traits import TASKS, traits_of
 
 __all__ = ["Shape"]
 
@@ -23,38 +24,45 @@ class Shape:
 
     tower: Tower
     vocabulary: int
-    kind: str = "language"
-    """The task; `sentences` is `mask` that also says whether two sentences belong together."""
+    kind: str = "causal-lm"
+    """Its head; `sentences` is `masked-lm` that also says whether two sentences belong together."""
     labels: int = 0
     pad: int = 0
     """The id of padding: some families count their positions from it."""
     generator: float | None = None
-    """Of `detect`: how narrow the model is that fills the blanks; absent: there is none."""
+    """Of a discriminator: how narrow the model is that fills the blanks; absent: there is none."""
 
     @classmethod
     def of(cls, run: Run, sizes: Mapping[str, int], *, pad: int) -> "Shape":
-        kind = "sentences" if run.task == "mask" and run.masking.next_sentence else run.task
+        head = traits_of(run.task).head or "none"
+        kind = "sentences" if head == "masked-lm" and run.masking.next_sentence else head
         return cls(tower=run.model, vocabulary=sizes["vocabulary"], kind=kind, labels=sizes.get("labels", 0), pad=pad,
-                   generator=run.masking.generator if kind == "detect" else None)
+                   generator=run.masking.generator if kind == "discriminator" else None)
+
+    @property
+    def task(self) -> str:
+        """The task of a run of such a model."""
+        head = "masked-lm" if self.kind == "sentences" else self.kind
+        return next(name for name, traits in TASKS.items() if traits.head == head)
 
     @property
     def canonical(self) -> Tower:
         """Of all spellings of this tower the same."""
-        return canonical(self.tower if self.kind == "language" else replace(self.tower, decoder_depth=None))
+        return canonical(self.tower if self.kind == "causal-lm" else replace(self.tower, decoder_depth=None))
 
     def model(self) -> nn.Module:
         """Such a model, not yet initialised."""
         tower, vocabulary = self.tower, self.vocabulary
         match self.kind:
-            case "encode":
+            case "backbone":
                 return EncoderOnly(tower, vocabulary=vocabulary)
-            case "mask" | "sentences":
+            case "masked-lm" | "sentences":
                 return MaskedLM(tower, vocabulary=vocabulary, sentences=self.kind == "sentences")
-            case "classify":
+            case "sequence-labels":
                 return Classifier(text_encoder(tower, vocabulary=vocabulary), tower, labels=self.labels)
-            case "tag":
+            case "token-labels":
                 return Tagger(text_encoder(tower, vocabulary=vocabulary), tower, labels=self.labels)
-            case "detect":
+            case "discriminator":
                 return Detector(tower, vocabulary=vocabulary, generator=self.generator)
             case _:
                 return Decoder(tower, vocabulary=vocabulary)

@@ -73,7 +73,7 @@ class Traits:
     tuning_batch: Callable[[Tower], int] = lambda model: 1_024
     """Tokens of a batch for a run that starts from a trained model."""
     head: str | None = None
-    """The kind of published head that `regard convert` has for it."""
+    """The kind of head that `regard convert` knows families of models with."""
     search: Callable[[Run], Collection[str]] = ONLY_BATCH
     """The settings of the search that act in a run."""
     why_idle: Callable[[Run], str] = lambda run: f"a run of {run.task} has nothing to search for"

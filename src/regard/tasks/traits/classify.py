@@ -26,4 +26,4 @@ def search(run: Run) -> Collection[str]:
 
 TRAITS = Traits(
     name="classify", code="regard.tasks.classify:Classify", defaults=defaults, built_in="phrasebook",
-    encoder_only=True, pools=True, head="classify", search=search)
+    encoder_only=True, pools=True, head="sequence-labels", search=search)

@@ -13,4 +13,4 @@ def defaults(known: Known) -> Run:
 
 TRAITS = Traits(
     name="encode", code="regard.tasks.encode:Encode", defaults=defaults, is_trained=False, encoder_only=True,
-    pools=True, head="encode")
+    pools=True, head="backbone")

@@ -17,4 +17,4 @@ def defaults(known: Known) -> Run:
 
 TRAITS = Traits(
     name="mask", code="regard.tasks.mask:Fill", defaults=defaults, built_in="phrasebook", encoder_only=True,
-    head="mask", search=only("best", "batch"))
+    head="masked-lm", search=only("best", "batch"))

@@ -17,4 +17,4 @@ def defaults(known: Known) -> Run:
 
 TRAITS = Traits(
     name="tag", code="regard.tasks.tag:Tag", defaults=defaults, built_in="phrasebook", encoder_only=True,
-    reads_each_token=True, head="tag", search=only("best", "batch"))
+    reads_each_token=True, head="token-labels", search=only("best", "batch"))
