@@ -50,7 +50,7 @@ def decode(kind: str, rows: int, tokens: int = 64) -> Work:
     """The likeliest tokens, by a model of GPT-2's shape (124M)."""
     import torch
 
-    from regard.generate.sample import Sampling, sample
+    from regard.generate.sampler import Sampling, sample
     from regard.models.decoder import Decoder
     from regard.nn.init import initialize
     from regard.settings.presets import PRESETS
@@ -142,7 +142,7 @@ WORK: dict[str, Callable[[], Work]] = {
 def decode_on_gpu(rows: int, tokens: int = 256) -> Work:
     import torch
 
-    from regard.generate.sample import Sampling
+    from regard.generate.sampler import Sampling
     from regard.models.decoder import Decoder
     from regard.nn.init import initialize
     from regard.settings.presets import PRESETS

@@ -24,9 +24,9 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from regard.convert.gpt2 import GPT2
-from regard.convert.shape import Shape
+from regard.convert.model_spec import Shape
 from regard.device import choose_device, large_pages
-from regard.generate.sample import Sampler, Sampling, sample
+from regard.generate.sampler import Sampler, Sampling, sample
 from regard.kernels.cuda_graphs import Captures
 from regard.kernels.quantize import quantize
 from regard.models.decoder import Decoder

@@ -27,7 +27,7 @@ from elsewhere import elsewhere
 from numpy.typing import NDArray
 
 import regard
-from regard.convert.run import import_run
+from regard.convert.import_export import import_run
 from regard.data.builtin import phrasebook
 
 COUNT = 2_000

@@ -13,7 +13,7 @@ from regard.models.decoder import Decoder
 from regard.nn.loss import cross_entropy
 from regard.settings.schema import Embedding, Tower, Train
 from regard.training.estimate import Parameters, bytes_sent, memory
-from regard.training.trace import Trace, trace
+from regard.training.meta_trace import Trace, trace
 
 GPUS = (8, 64, 512)
 TOKENS = 8_192  # on each GPU in a step

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.look.rollout import rollout
 from regard.models.build import text_encoder
 from regard.models.encoder import Encoder
-from regard.models.tower import input_positions
+from regard.models.parts import input_positions
 from regard.nn.block import Block, PostNormBlock
 from regard.nn.head import pooled
 from regard.nn.init import initialize

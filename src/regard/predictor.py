@@ -14,7 +14,7 @@ from torch import nn
 
 from regard import manifest
 from regard.checkpoint import load_weights, refuse_not_finite
-from regard.convert.run import saved
+from regard.convert.import_export import saved
 from regard.data.prepared import is_kept, restored
 from regard.device import choose_device, large_pages
 from regard.kernels.quantize import quantize as quantize_weights

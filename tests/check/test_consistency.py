@@ -10,8 +10,8 @@ from torch.nn import functional
 from regard.check.consistency import CHECKS, Check, checks
 from regard.check.probe import Padded, of_decoder, of_encoder, of_encoder_decoder
 from regard.generate.beam import Search
-from regard.generate.sample import Sampler
-from regard.generate.text import Pieces
+from regard.generate.detokenize import Pieces
+from regard.generate.sampler import Sampler
 from regard.models import build
 from regard.models.build import text_encoder
 from regard.models.decoder import Decoder, DecoderState

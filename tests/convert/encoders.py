@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from towers import shaken
 
 from regard.checkpoint import load_weights
-from regard.convert.run import saved
-from regard.convert.shape import Shape
+from regard.convert.import_export import saved
+from regard.convert.model_spec import Shape
 from regard.data.tokenizer import Tokenizer
 from regard.nn.mask import Mask
 from regard.settings.load import load

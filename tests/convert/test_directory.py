@@ -17,7 +17,7 @@ from towers import WRITERS, close, language, logits, shaken
 from regard.checkpoint import load_weights, named_tensors, write_json
 from regard.convert.directory import Published, read_directory
 from regard.convert.families import FAMILIES
-from regard.convert.run import export_run, finish, import_run, saved
+from regard.convert.import_export import export_run, finish, import_run, saved
 from regard.data.tokenizer import Tokenizer, train
 from regard.models.decoder import Decoder
 from regard.settings.errors import UserError

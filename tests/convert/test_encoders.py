@@ -23,9 +23,9 @@ from regard.checkpoint import load_weights, named_tensors, write_json
 from regard.convert.backbone import backbone_of
 from regard.convert.directory import read_directory
 from regard.convert.families import FAMILIES, family_of, why_none
+from regard.convert.import_export import export_run, finish, import_run
 from regard.convert.keys import canonical
-from regard.convert.run import export_run, finish, import_run
-from regard.convert.shape import Shape
+from regard.convert.model_spec import Shape
 from regard.data.tokenizer import Tokenizer, train
 from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError

@@ -21,8 +21,8 @@ from regard.checkpoint import named_tensors, read_json, write_json
 from regard.checkpoint.files import digest
 from regard.convert.directory import Published, read_config, read_directory, read_llama2c, write_directory
 from regard.convert.families import FAMILIES
-from regard.convert.run import saved
-from regard.convert.shape import Shape
+from regard.convert.import_export import saved
+from regard.convert.model_spec import Shape
 from regard.data.corpus import find_texts, read_corpus
 from regard.data.lines import read_lines
 from regard.data.tokenizer import Tokenizer, train

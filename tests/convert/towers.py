@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.convert.families import FAMILIES
-from regard.convert.shape import Shape
+from regard.convert.model_spec import Shape
 from regard.models.decoder import Decoder
 from regard.settings.schema import Tower
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers
 
 from regard.data.tokenizer import Tokenizer, train
-from regard.data.vocabulary import BYTES
+from regard.data.tokenizer_training import BYTES
 from regard.settings.errors import UserError
 
 GPT2 = Path(__file__).parents[3] / "shared" / "weights" / "gpt2_bpe"

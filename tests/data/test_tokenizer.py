@@ -16,7 +16,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.data.published import Specials
 from regard.data.tokenizer import KINDS, Tokenizer, train
-from regard.data.vocabulary import BYTES
+from regard.data.tokenizer_training import BYTES
 from regard.settings.errors import Failure, UserError
 
 TEXTS = [

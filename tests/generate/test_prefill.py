@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.generate.prefill import prefill
-from regard.generate.sample import Sampling, gather, sample
+from regard.generate.sampler import Sampling, gather, sample
 from regard.generate.score import compare, scores
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize

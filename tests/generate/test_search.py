@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.generate.beam import Beam, beam
 from regard.generate.filters import Forbid, ForcePrefix, NoRepeat
-from regard.generate.sample import Sampling, gather, sample
+from regard.generate.sampler import Sampling, gather, sample
 from regard.models import build
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder

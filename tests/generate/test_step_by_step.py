@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.generate.sample import Sampling, sample
+from regard.generate.sampler import Sampling, sample
 from regard.look.watch import watch
 from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.generate.filters import Filter, NoRepeat, PenalizeRepeats
-from regard.generate.sample import Sampler, Sampling, padded
-from regard.generate.sampler import draw
+from regard.generate.next_token import draw
+from regard.generate.sampler import Sampler, Sampling, padded
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.settings.schema import Tower

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kernels.proof import filled
 from regard.generate.beam import Beam, beam
-from regard.generate.sample import Sampling, sample
+from regard.generate.sampler import Sampling, sample
 from regard.kernels import decode_step, linear_onednn, table
 from regard.kernels import kernel as kernels
 from regard.kernels.calls import ActivatedLinearCall, AttentionCall, Bias, LinearCall
@@ -336,7 +336,7 @@ def test_what_a_sentence_laid_out_and_chose_is_gone_with_it(monkeypatch: pytest.
         made.extend((ref(found), ref(found.choices)))
         return found
 
-    monkeypatch.setattr("regard.generate.sample.Layouts", layouts)
+    monkeypatch.setattr("regard.generate.sampler.Layouts", layouts)
     gc.collect()
     gc.disable()
     try:

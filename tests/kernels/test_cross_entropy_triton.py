@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.kernels.cross_entropy import PIECE
+from regard.kernels.cross_entropy_chunked import PIECE
 from regard.kernels.cross_entropy_triton import errors_
 from regard.nn.loss import cross_entropy
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.generate.beam import Beam, Hypothesis, Search, beam
-from regard.generate.sample import Sampler, Sampling, gather, padded, sample
+from regard.generate.sampler import Sampler, Sampling, gather, padded, sample
 from regard.kernels.cuda_graphs import Captures
 from regard.models import build
 from regard.models.decoder import Decoder

@@ -15,7 +15,7 @@ from kernels.proof import filled
 from kernels.test_proof import test_a_kernel_runs_and_gives_what_the_definition_gives as proof
 from models import test_shared_kv_cache as shared
 from models import test_translators as translators
-from regard.kernels import cross_entropy as pieces
+from regard.kernels import cross_entropy_chunked as pieces
 from regard.kernels.quantize import QuantizedLinear
 from regard.models.decoder import Decoder
 from regard.nn.loss import cross_entropy

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.generate.beam import Beam, beam
-from regard.generate.sample import Sampling, gather, sample
+from regard.generate.sampler import Sampling, gather, sample
 from regard.kernels import quantize as quantizing
 from regard.kernels.quantize import KINDS, MAX_SHARED_ROWS, QuantizedLinear, quantize
 from regard.models.build import translator

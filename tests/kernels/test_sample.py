@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.generate.sampler import pick
+from regard.generate.next_token import pick
 from regard.kernels import sample as sample_kernel
 
 

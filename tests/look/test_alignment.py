@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regard.data.builtin.phrasebook import phrases
 from regard.data.tokenizer import train as train_tokenizer
-from regard.data.vocabulary import KINDS
+from regard.data.tokenizer_training import KINDS
 from regard.look.alignment import MEAN, Links, best, by_word, error_rate, error_rates, links, mutual
 from regard.look.axes import AxisPair
 from regard.look.record import Record

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.convert.families import FAMILIES, family_of, why_none
-from regard.convert.shape import Shape
+from regard.convert.model_spec import Shape
 from regard.models.build import text_encoder, translator
 from regard.models.classifier import Classifier
 from regard.models.decoder import Decoder
@@ -17,10 +17,10 @@ from regard.models.electra import Detector
 from regard.nn.attend import Attend
 from regard.nn.attention import Attention, CrossAttention
 from regard.nn.init import initialize
+from regard.settings.backbone import refuse_another_shape
 from regard.settings.errors import UserError
 from regard.settings.load import load
 from regard.settings.schema import Tower
-from regard.verbs.train_from import refuse_another_shape
 
 WIDTHS, VOCABULARY = (2, 5, 9), 30
 TOWER = Tower(width=12, depth=2, heads=3, head_widths=WIDTHS, dropout=0.0)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.models.build import decoder, text_encoder
-from regard.models.recurrent import Recurrent, summary, turned
-from regard.models.rnn import RecurrentDecoder
+from regard.models.recurrent_decoder import RecurrentDecoder
+from regard.models.recurrent_layer import Recurrent, summary, turned
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.settings.presets import PRESETS

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.check.consistency import CHECKS, checks
 from regard.check.probe import made_up, of_encoder_decoder
 from regard.generate.beam import Beam, beam
-from regard.generate.sample import Sampling, gather, sample
+from regard.generate.sampler import Sampling, gather, sample
 from regard.look.watch import sites, watch
 from regard.models import build
 from regard.models.build import decoder

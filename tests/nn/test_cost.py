@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from regard.models.recurrent import Recurrent
+from regard.models.recurrent_layer import Recurrent
 from regard.nn.attention import Attention
 from regard.nn.init import initialize
 from regard.nn.mask import Mask

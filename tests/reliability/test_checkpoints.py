@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from regard.checkpoint import PARTS, Checkpoint, Saver, named_tensors, newest, save_checkpoint
-from regard.checkpoint.folder import MANIFEST
+from regard.checkpoint.checkpoint import MANIFEST
 from regard.settings.errors import Failure
 
 SOURCE = Path(__file__).parents[2] / "src"

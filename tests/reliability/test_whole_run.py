@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 
 from killing import killed_at
 from regard import manifest
-from regard.checkpoint import folder as checkpoints
+from regard.checkpoint import checkpoint as checkpoints
 from regard.cli import main
 from regard.training.loop import train
 

@@ -14,7 +14,7 @@ import torch
 import regard
 from regard.check.consistency import checks
 from regard.checkpoint import named_tensors, write_json
-from regard.convert.run import finish, import_run
+from regard.convert.import_export import finish, import_run
 from regard.data.text.rows import by_length
 from regard.data.tokenizer import train
 from regard.generate.text_vectors import vectors

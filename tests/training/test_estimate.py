@@ -34,9 +34,9 @@ from regard.training.estimate import (
     outlook,
     seconds,
 )
+from regard.training.meta_trace import Ledger, Trace, trace
 from regard.training.muon import operations, orthogonal
 from regard.training.optimizer import muon_matrices
-from regard.training.trace import Ledger, Trace, trace
 
 ROOT = Path(__file__).parents[2]
 SMALL = Tower(width=32, depth=1, heads=2)

@@ -10,7 +10,7 @@ from torch import Tensor
 from killing import killed_at
 from regard.check.consistency import checks
 from regard.checkpoint import read_json
-from regard.convert.run import saved
+from regard.convert.import_export import saved
 from regard.data.batch import BatchSpec
 from regard.data.prepared import restored
 from regard.data.text.token_stream import IGNORED

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from killing import killed_at
 from regard.checkpoint import Checkpoint, average, read_json
-from regard.convert.run import saved
+from regard.convert.import_export import saved
 from regard.models.electra import Detector
 from regard.nn.lora import merged
 from regard.predictor import load as load_run

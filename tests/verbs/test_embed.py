@@ -14,7 +14,7 @@ import pytest
 import regard
 from regard.checkpoint import named_tensors, write_json
 from regard.cli import main
-from regard.convert.run import finish
+from regard.convert.import_export import finish
 from regard.data.tokenizer import train
 from regard.models.encoder_only import EncoderOnly
 from regard.nn.init import initialize

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from regard.check.probe import Padded, Probe, Rows
 from regard.generate.beam import Beam, Hypothesis, beam
-from regard.generate.sample import Sampling, gather, sample
-from regard.generate.sampler import Drawn
+from regard.generate.detokenize import UNFINISHED, Decode, Writing, follow
+from regard.generate.next_token import Drawn
+from regard.generate.sampler import Sampling, gather, sample
 from regard.generate.steps import State, Steps
-from regard.generate.text import UNFINISHED, Decode, Writing, follow
-from regard.look.hooks import in_this_thread
+from regard.look.thread_hooks import in_this_thread
 from regard.look.watch import sites
 from regard.nn.attend import Attend, Attended
 from regard.settings.errors import out_of

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.data.text.masked_text import MaskedText
+from regard.generate.detokenize import Decode
 from regard.generate.steps import Steps
-from regard.generate.text import Decode
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.writes import Writes

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.checkpoint.folder import retire, save_checkpoint
+from regard.checkpoint.checkpoint import retire, save_checkpoint
 from regard.settings.errors import Failure
 
 __all__ = ["Saver"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard import manifest
 from regard.checkpoint import read_json
 from regard.convert.directory import read_directory
-from regard.convert.run import saved
+from regard.convert.import_export import saved
 from regard.settings.errors import UserError
 from regard.settings.load import from_json
 from regard.settings.schema import Tower

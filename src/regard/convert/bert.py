@@ -2,8 +2,8 @@
 
 from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
+from regard.convert.model_spec import Shape
 from regard.convert.rules import Rule, each_layer, linear, norm
-from regard.convert.shape import Shape
 from regard.settings.schema import Embedding, Tower
 
 __all__ = ["ACTIVATIONS", "BERT", "CONSTANTS", "KEYS", "SILENT", "body", "lacks", "own"]

@@ -17,7 +17,7 @@ from regard.convert.families import family_named
 from regard.convert.family import Family
 from regard.convert.keys import canonical
 from regard.convert.llama2c import read_model, read_tokens
-from regard.convert.shape import Shape
+from regard.convert.model_spec import Shape
 from regard.data.tokenizer import Tokenizer
 from regard.models.electra import smaller
 from regard.settings.errors import UserError

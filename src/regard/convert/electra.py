@@ -11,8 +11,8 @@ from typing import Any
 from regard.convert import bert
 from regard.convert.family import Family, Head
 from regard.convert.keys import canonical
+from regard.convert.model_spec import Shape
 from regard.convert.rules import Rule, linear, norm
-from regard.convert.shape import Shape
 from regard.models.electra import smaller
 from regard.settings.schema import Tower
 

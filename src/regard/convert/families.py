@@ -9,9 +9,9 @@ from regard.convert.family import Family
 from regard.convert.gpt2 import GPT2
 from regard.convert.llama import LLAMA
 from regard.convert.longformer import LONGFORMER
+from regard.convert.model_spec import Shape
 from regard.convert.qwen3 import QWEN3
 from regard.convert.roberta import ROBERTA
-from regard.convert.shape import Shape
 from regard.settings.errors import UserError
 from regard.settings.setting import of, shown, written
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.convert.keys import Keys
+from regard.convert.model_spec import Shape
 from regard.convert.rules import Rule, Table
-from regard.convert.shape import Shape
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 from regard.settings.setting import of, replaced, shown

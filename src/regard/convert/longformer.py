@@ -6,8 +6,8 @@ from typing import Any
 
 from regard.convert import bert, roberta
 from regard.convert.family import Family
+from regard.convert.model_spec import Shape
 from regard.convert.rules import Rule, each_layer, linear
-from regard.convert.shape import Shape
 from regard.settings.schema import Tower
 
 __all__ = ["LONGFORMER"]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.checkpoint import write_json, write_tensors
 from regard.convert.families import family_of
+from regard.convert.model_spec import Shape
 from regard.convert.rules import Rule
-from regard.convert.shape import Shape
 from regard.data.tokenizer import Tokenizer
 from regard.nn.lora import adapters
 from regard.settings.opening import own_folder

@@ -6,8 +6,8 @@ from typing import Any
 
 from regard.convert import llama
 from regard.convert.family import Family, Head
+from regard.convert.model_spec import Shape
 from regard.convert.rules import Rule, each_layer, norm
-from regard.convert.shape import Shape
 
 __all__ = ["QWEN3"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from regard.convert import bert
 from regard.convert.family import Family, Head
+from regard.convert.model_spec import Shape
 from regard.convert.rules import Rule, linear, norm
-from regard.convert.shape import Shape
 
 __all__ = ["PAD", "ROBERTA", "heads", "plain", "rules", "spelled"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.checkpoint import read_json, read_list, write_json
-from regard.convert.shape import Shape
+from regard.convert.model_spec import Shape
 from regard.settings.errors import UserError
 from regard.settings.opening import own_folder
 from regard.settings.schema import Tower

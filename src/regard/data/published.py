@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from regard.data.trial import MAX_TOKENIZER_BYTES, refuse_harmful
-from regard.data.vocabulary import SPECIALS
+from regard.data.tokenizer_safety import MAX_TOKENIZER_BYTES, refuse_harmful
+from regard.data.tokenizer_training import SPECIALS
 from regard.settings.errors import UserError, amount
 from regard.settings.opening import refuse_irregular, to_read
 from regard.settings.setting import shown

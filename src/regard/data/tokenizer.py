@@ -17,7 +17,7 @@ from tokenizers import models
 from tokenizers.processors import TemplateProcessing
 
 from regard.data.published import MASKS, Specials, library_at, panicking, refusing, specials_of
-from regard.data.vocabulary import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
+from regard.data.tokenizer_training import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import replacing
 

@@ -1,119 +1,267 @@
-"""The next token from logits and one uniform number: few operations of fixed shape, on whatever device they are.
+"""Writing token by token, each drawn from the model's own probabilities or the likeliest.
 
-Sampling inverts the distribution function: a row's token depends only on its logits and its number, so
-it is the same for a single row, in a batch, and in a captured step.
+All of a step is tensors of fixed shape, so that on a GPU it is captured once and replayed, several tokens between
+two looks from the host; on a CPU prompts leave the batch as they end.
 """
 
+import hashlib
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
 
+import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.kernels import sample as sample_kernel
+from regard.generate.beam import Hypothesis
+from regard.generate.filters import Filter
+from regard.generate.next_token import Drawn, draw
+from regard.generate.prefill import prefill
+from regard.generate.steps import State, Steps
+from regard.kernels.cuda_graphs import Advance, Captures, where
+from regard.kernels.kernel import Choices, remembering
+from regard.kernels.linear_onednn import Layouts, lasting
 
-__all__ = ["Drawn", "draw", "largest", "narrow", "pick"]
+__all__ = ["Drawn", "Sampler", "Sampling", "gather", "padded", "sample"]
 
-COLUMN = 64  # numbers that are first looked at together, by their maximum or their sum
-NUCLEUS = 1024  # likeliest tokens among which a nucleus is looked for before all are sorted
-COLDEST, HOTTEST = 1e-30, 1e30  # temperatures by which float32 can divide; beyond, nothing would be drawn otherwise
-
-
-class Drawn(NamedTuple):
-    """A token for every row, and its log-probability among what the filters allow, whatever the temperature."""
-
-    tokens: Int[Tensor, " rows"]
-    log_probabilities: Float[Tensor, " rows"]
-
-
-def draw(
-    logits: Float[Tensor, "rows vocabulary"], uniform: Float[Tensor, "rows 1"], *, temperature: float = 1.0,
-    top_k: int | None = None, top_p: float | None = None, min_p: float | None = None,
-) -> Drawn:
-    """`uniform` is in [0, 1). A temperature of 0 takes the likeliest token."""
-    temperature = 0.0 if temperature < COLDEST else min(temperature, HOTTEST)
-    if logits.is_cuda and sample_kernel.serves(logits, top_p):
-        return Drawn(*sample_kernel.draw(logits, uniform, temperature=temperature, top_k=top_k, min_p=min_p))
-    chances = logits.log_softmax(-1, dtype=torch.float32)
-    if temperature == 0:
-        tokens = logits.argmax(-1, keepdim=True)
-    else:
-        weights = chances.exp() if temperature == 1 else (chances / temperature).softmax(-1)
-        tokens = pick(narrow(weights, top_k=top_k, top_p=top_p, min_p=min_p), uniform)
-    return Drawn(tokens[:, 0], chances.gather(1, tokens)[:, 0])
+AHEAD = 8  # tokens that a GPU writes between two copies to the host; as many again are queued while the host reads
+CAPACITY_MULTIPLE = 64  # of a captured step, so that prompts of like lengths share one recording
+RECORDED = 1 << 13  # tokens of a cache: where it has room for more, the reading of a prompt is not recorded
+LAID_OUT = 8  # tokens after which a CPU packs its weights: packing takes as long as a few tokens
+LEAVE = 4  # on a CPU, finished prompts leave when they are one in four: each time copies the cache
+BELOW_ONE = 1 - 2**-24  # the largest uniform number, so that in float32 too it is less than 1
 
 
-def narrow(
-    weights: Float[Tensor, "rows vocabulary"], *, top_k: int | None = None, top_p: float | None = None,
-    min_p: float | None = None,
-) -> Float[Tensor, "rows vocabulary"]:
-    """The probabilities after top-k, top-p and min-p, up to a factor; the others become 0. The highest always stays.
+Recorder = Callable[[Callable[[Tensor], State], Tensor, int], tuple[State, bool]]
+"""Takes a function that reads prompts, the prompts and their capacity; returns the state; `Captures.begin`."""
 
-    The rules apply one after the other: `top_p` is a share of the mass that `top_k` left (Holtzman et al. 2020, 3.1),
-    `min_p` a share of the highest probability (Nguyen et al. 2024).
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How a token is drawn. The defaults draw from the model's distribution as it is."""
+
+    end: int
+    """The id that finishes a row; the row then continues with this id."""
+    longest: int
+    """The most new tokens."""
+    samples: int = 1
+    """Rows that are written for each prompt, drawn apart."""
+    temperature: float = 1.0
+    """0: always the likeliest token (greedy)."""
+    top_k: int | None = None
+    """Only the k likeliest tokens."""
+    top_p: float | None = None
+    """Only the likeliest tokens that together have this probability (Holtzman et al. 2020)."""
+    min_p: float | None = None
+    """Only tokens at least this share as likely as the likeliest (Nguyen et al. 2024)."""
+    seed: int = 0
+
+
+@torch.no_grad()
+def sample(
+    model: Steps, prompt: Int[Tensor, "prompts n"], *, how: Sampling, lengths: Sequence[int] | None = None,
+    memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
+    barred: Bool[Tensor, "prompts vocabulary"] | None = None, captures: "Captures[Sampler] | None" = None,
+    enough: Collection[int] = (),
+) -> Iterator[Drawn]:
+    """Yields the next token of every row, on the CPU, until all rows have ended. After its end a row's chance is 1.
+
+    `lengths` says how many tokens each prompt has; what stands after them in `prompt` is not read. `how.samples`
+    neighbouring rows share a prompt. A row is drawn by numbers made from `how.seed`, its sample's number and its
+    prompt's `seeds` (absent: the prompt's index): with its own seeds, such as its tokens, a prompt's completion does
+    not depend on the rest of the batch. No answer begins with a token that is `barred` for its prompt. Rows that
+    the caller adds to `enough` meanwhile count as finished.
+
+    On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
-    everything, tokens = weights, None
-    if top_k is not None and top_k < weights.shape[1]:
-        weights, tokens = largest(weights, top_k)
-    if top_p is not None and top_p < 1:
-        if tokens is None:
-            weights, tokens = _ordered(weights, top_p)
+    keep: Captures[Sampler] = Captures() if captures is None else captures
+    place = where(model) if prompt.is_cuda else None
+    begin = partial(Sampler, model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds,
+                    barred=barred, recorder=None if place is None else partial(keep.begin, key=place))
+    ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)
+    with ExitStack() as lent:
+        if prompt.device.type == "cuda":
+            key = (place, replace(how, seed=0), tuple(map(id, filters)))
+            steps = _ahead(*lent.enter_context(keep.adopt(begin, key=key)), how.longest)
         else:
-            weights = weights / weights.sum(-1, keepdim=True)
-        before = weights.cumsum(-1) - weights
-        weights = weights.masked_fill(before >= top_p, 0.0)
-    if min_p is not None:
-        weights = weights.masked_fill(weights < min_p * weights.amax(-1, keepdim=True), 0.0)
-    # In the vocabulary's order again: what is drawn must not depend on how the likeliest were found.
-    return weights if tokens is None else torch.zeros_like(everything).scatter(1, tokens, weights)
+            choices = Choices()
+            with remembering(choices):
+                draws = begin()
+            steps = _one_by_one(draws, ended, choices)
+        for drawn in steps:
+            tokens = drawn.tokens.masked_fill(ended, how.end)
+            chances = drawn.log_probabilities.masked_fill(ended, 0.0)
+            ended |= tokens == how.end
+            yield Drawn(tokens, chances)
+            ended[list(enough)] = True
+            if bool(ended.all()):
+                return
 
 
-def _ordered(weights: Float[Tensor, "rows vocabulary"], top_p: float) -> tuple[Tensor, Tensor]:
-    """The likeliest first; on a CPU, which may look before it goes on, no more of them than it takes."""
-    if weights.device.type == "cpu" and weights.shape[1] > NUCLEUS:
-        some = weights.topk(NUCLEUS)
-        if bool((some.values.sum(-1) >= top_p).all()):
-            return some.values, some.indices
-    ordered = weights.sort(descending=True)
-    return ordered.values, ordered.indices
+def gather(steps: Iterable[Drawn], *, end: int) -> list[Hypothesis]:
+    """All that was drawn, a hypothesis for each row; its score is the mean log-probability of its tokens."""
+    drawn = list(steps)
+    tokens, chances = torch.stack([d.tokens for d in drawn], 1), torch.stack([d.log_probabilities for d in drawn], 1)
+    return [Hypothesis.of(row, total, end=end)
+            for row, total in zip(tokens.tolist(), chances.sum(1).tolist(), strict=True)]
 
 
-def largest(
-    numbers: Float[Tensor, "rows size"], count: int
-) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The largest numbers of each row, the largest first, and where they stand."""
-    rows, size = numbers.shape
-    if size < 2 * COLUMN * count:
-        found = numbers.topk(count)
-        return found.values, found.indices
-    # They are all in the columns with the largest maxima: the rest is looked at once.
-    columns = F.pad(numbers, (0, -size % COLUMN), value=-math.inf).view(rows, COLUMN, -1)
-    chosen = columns.amax(1).topk(count).indices
-    inside = columns.gather(2, chosen[:, None].expand(-1, COLUMN, -1)).flatten(1)  # (rows, COLUMN * count)
-    values, best = inside.topk(count)
-    return values, best // count * columns.shape[2] + chosen.gather(1, best % count)
+def padded(rows: Sequence[Sequence[int]], *, device: torch.device | None = None) -> Int[Tensor, "rows longest"]:
+    """Rows of different lengths, with zeros after their ends."""
+    whole = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+    for place, row in zip(whole, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(whole).to(device)
 
 
-def pick(weights: Float[Tensor, "rows size"], uniform: Float[Tensor, "rows 1"]) -> Int[Tensor, "rows 1"]:
-    """The place at which the running sum of a row's weights passes the share `uniform` of their whole.
+def _one_by_one(draws: "Sampler", ended: Bool[Tensor, " rows"], choices: Choices) -> Iterator[Drawn]:
+    """Token by token, without the prompts that have ended."""
+    rows, samples, end = len(ended), draws.how.samples, draws.how.end
+    live = torch.arange(rows).view(-1, samples)  # the rows of each prompt that is still written
+    layouts = Layouts()
+    for step in range(draws.how.longest):
+        with lasting(layouts) if step >= LAID_OUT else remembering(choices):
+            draws.advance()
+        tokens, chances = torch.full((rows,), end), torch.zeros(rows)
+        tokens[live.flatten()] = draws.tokens[:, step].cpu()
+        chances[live.flatten()] = draws.chances[:, step].cpu()
+        yield Drawn(tokens, chances)
+        gone = ended[live].all(1)
+        if int(gone.sum()) * LEAVE >= len(live):
+            kept = (~gone).nonzero()[:, 0]
+            draws.keep(kept.to(draws.tokens.device))
+            live = live[kept]
 
-    The sums have the precision of `uniform`. A weight of 0 is never picked.
-    """
-    rows, size = weights.shape
-    if size <= COLUMN**2:
-        ends = weights.cumsum(-1, dtype=uniform.dtype)
-        return _passed(ends, uniform * ends[:, -1:])
-    # In two strides: the block in which it lies, then the place in the block.
-    blocks = F.pad(weights, (0, -size % COLUMN)).view(rows, -1, COLUMN)
-    ends = blocks.sum(-1, dtype=uniform.dtype).cumsum(-1)
-    target = uniform * ends[:, -1:]
-    block = _passed(ends, target)
-    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, COLUMN))[:, 0].cumsum(-1, dtype=uniform.dtype)
-    before = ends.gather(1, block) - inside[:, -1:]
-    return block * COLUMN + _passed(inside, target - before)
+
+def _ahead(draws: "Sampler", advance: Advance, longest: int) -> Iterator[Drawn]:
+    """Several tokens per launch and copy to the host; the next are already queued while the caller works on these."""
+    waiting: Iterator[Drawn] = iter(())
+    for start in range(0, longest, AHEAD):
+        stop = min(start + AHEAD, longest)
+        if stop - start == AHEAD:
+            advance(AHEAD)
+        else:  # no further than asked: learned positions may end there
+            for _ in range(start, stop):
+                advance()
+        tokens, chances = (_to_host(x[:, start:stop]) for x in (draws.tokens, draws.chances))
+        there = torch.cuda.Event()
+        there.record()
+        yield from waiting
+        waiting = _arrived(tokens, chances, there)
+    yield from waiting
 
 
-def _passed(ends: Float[Tensor, "rows size"], target: Float[Tensor, "rows 1"]) -> Int[Tensor, "rows 1"]:
-    return (ends[:, :-1] <= target).sum(-1, keepdim=True)
+def _to_host(x: Tensor) -> Tensor:
+    """A copy that is on its way: into pinned memory, as any other would make the host wait for the GPU."""
+    return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+
+
+def _arrived(tokens: Int[Tensor, "rows steps"], chances: Float[Tensor, "rows steps"],
+             there: torch.cuda.Event) -> Iterator[Drawn]:
+    there.synchronize()
+    yield from map(Drawn, tokens.unbind(1), chances.unbind(1))
+
+
+class Sampler:
+    """The state of sampling for all rows. `advance` changes tensors only in place; it does not check for the end."""
+
+    def __init__(
+        self, model: Steps, prompt: Int[Tensor, "prompts n"], how: Sampling, *, lengths: Sequence[int] | None = None,
+        memory: object = None, filters: Sequence[Filter] = (), seeds: Sequence[Sequence[int]] | None = None,
+        barred: Bool[Tensor, "prompts vocabulary"] | None = None, recorder: Recorder | None = None,
+    ) -> None:
+        self.model, self.how, self.filters = model, how, filters
+        prompts, longest = prompt.shape
+        device = prompt.device
+        copies = torch.arange(prompts, device=device).repeat_interleave(how.samples)
+        read = torch.tensor(lengths or [longest] * prompts, device=device)
+        capacity = longest + how.longest
+        if device.type == "cuda":
+            capacity += -capacity % CAPACITY_MULTIPLE
+        # The last token of a prompt is read by the first step. Where it is not the longest, it is read twice.
+        self.state, self.lent = self._begun(prompt[:, :-1], memory, capacity, recorder)
+        if min(lengths or [longest]) < longest:
+            self.keep_memory()
+            # Keys of the padding lie after every query: no query sees them, and later tokens overwrite them.
+            self.state.truncate(read[:, None] - 1)
+        if how.samples > 1:
+            self.keep_memory()
+            self.state.reorder(copies)
+        self.length: Int[Tensor, " rows"] = read[copies]
+        self.history: Int[Tensor, "rows capacity"] = prompt.new_full((len(copies), capacity), how.end)
+        self.history[:, :longest] = prompt[copies]
+        self.newest: Int[Tensor, "rows 1"] = self.history.gather(1, self.length[:, None] - 1)
+        self.tokens: Int[Tensor, "rows longest"] = prompt.new_full((len(copies), how.longest), how.end)
+        self.chances: Float[Tensor, "rows longest"] = torch.zeros(self.tokens.shape, device=device)
+        exact = torch.float32 if device.type == "mps" else torch.float64  # of the draw; MPS has no more
+        uniforms = _uniforms(seeds or [[i] for i in range(prompts)], how)
+        self.uniforms: Float[Tensor, "rows longest"] = uniforms.to(device, exact)
+        self.step = torch.zeros(1, dtype=torch.long, device=device)
+        self.barred: Bool[Tensor, "rows vocabulary"] | None = None if barred is None else barred[copies]
+
+    def _begun(self, prompt: Int[Tensor, "prompts n"], memory: object, capacity: int,
+               recorder: Recorder | None) -> tuple[State, bool]:
+        """After the prompts, and whether it is lent.
+
+        To ask a GPU for a short prompt takes longer than to read it: what was asked before is asked at once.
+        """
+
+        def begin(prompt: Tensor) -> State:
+            state: State = self.model.begin(len(prompt), memory, capacity=capacity)
+            prefill(self.model, prompt, state)
+            return state
+
+        is_short = memory is None and len(prompt) * capacity <= RECORDED
+        return (begin(prompt), False) if recorder is None or not is_short else recorder(begin, prompt, capacity)
+
+    def advance(self) -> None:
+        """One more token for every row."""
+        how = self.how
+        logits = self.model.logits(self.model.step(self.newest, self.state))[:, 0]
+        for keep in self.filters:
+            logits = keep(logits, self.history, length=self.length)
+        if self.barred is not None:
+            logits = logits.masked_fill(self.barred & (self.step == 0), -math.inf)
+        uniform = self.uniforms.index_select(1, self.step)
+        tokens, chances = draw(logits, uniform, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p,
+                               min_p=how.min_p)
+        self.newest.copy_(tokens[:, None])
+        self.tokens.index_copy_(1, self.step, tokens[:, None])
+        self.chances.index_copy_(1, self.step, chances[:, None])
+        self.step += 1
+        if self.filters:  # only filters read the history
+            self.history.scatter_(1, self.length[:, None], self.newest)
+            self.length += 1
+
+    def keep(self, prompts: Int[Tensor, " kept"]) -> None:
+        """Keep only these prompts."""
+        samples = torch.arange(self.how.samples, device=prompts.device)
+        rows = (prompts[:, None] * self.how.samples + samples).flatten()
+        self.state.reorder(rows)
+        self.state.choose(prompts)
+        for name in ("length", "history", "newest", "tokens", "chances", "uniforms"):
+            setattr(self, name, getattr(self, name)[rows])
+        self.barred = None if self.barred is None else self.barred[rows]
+
+    def keep_memory(self) -> None:
+        """Copy the tensors, so that no one else writes to them."""
+        if self.lent:
+            self.state, self.lent = deepcopy(self.state), False
+
+    def tensors(self) -> list[Tensor]:
+        """All that a step reads or changes."""
+        return [self.length, self.history, self.newest, self.tokens, self.chances, self.uniforms, self.step,
+                *([] if self.barred is None else [self.barred]), *self.state.tensors()]
+
+
+def _uniforms(seeds: Sequence[Sequence[int]], how: Sampling) -> Float[Tensor, "rows longest"]:
+    """A number in [0, 1) for each row and step, which depends only on the row's seed: the same on every machine."""
+    sums = [hashlib.blake2b(np.array(seed, dtype="<i8").tobytes(), digest_size=16).digest() for seed in seeds]
+    rows = [np.random.PCG64(np.random.SeedSequence([how.seed, sample, int.from_bytes(sum, "little")]))
+            for sum in sums for sample in range(how.samples)]
+    table = np.stack([np.random.Generator(row).random(how.longest) for row in rows])
+    return torch.from_numpy(np.minimum(table, BELOW_ONE))

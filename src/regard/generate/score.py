@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.generate.prefill import CHUNK, prefill, read
-from regard.generate.sample import padded
+from regard.generate.sampler import padded
 from regard.generate.steps import Steps
 
 __all__ = ["compare", "scores"]

@@ -20,7 +20,7 @@ from regard.kernels import (
     linear_aligned,
     linear_onednn,
 )
-from regard.kernels import cross_entropy as cross_entropies
+from regard.kernels import cross_entropy_chunked as cross_entropies
 from regard.kernels import decode_step as decode_steps
 from regard.kernels import norm as norms
 from regard.kernels.calls import ActivatedLinearCall, AttentionCall, CrossEntropyCall, LinearCall, NormCall

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from regard.look.hooks import eagerly, in_this_thread
+from regard.look.thread_hooks import eagerly, in_this_thread
 from regard.look.watch import sites
 from regard.nn.attend import Attend, Attended
 

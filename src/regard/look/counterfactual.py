@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.look.hooks import eagerly, in_this_thread
+from regard.look.thread_hooks import eagerly, in_this_thread
 from regard.look.watch import sites
 from regard.models.build import text_encoder
 from regard.nn.attend import Attend, AttentionPositions

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from regard.data.text.rows import encoder_mask
 from regard.data.tokenizer import Tokenizer
 from regard.look.axes import AxisPair
-from regard.look.hooks import in_this_thread
 from regard.look.outputs import records
 from regard.look.record import Record
+from regard.look.thread_hooks import in_this_thread
 from regard.look.watch import watch
 from regard.models.encoder import Encoder
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.look.hooks import in_this_thread
+from regard.look.thread_hooks import in_this_thread
 from regard.look.watch import matching, sites
 from regard.nn.attend import Attend, Attended, AttentionPositions, Bias
 from regard.nn.mask import Mask, whole

@@ -11,8 +11,8 @@ from regard.data.dataset import Box, Regions
 from regard.data.tokenizer import Tokenizer
 from regard.look.alignment import MEAN, Head
 from regard.look.axes import AxisPair, Grid, GridPart, grid_parts
-from regard.look.hooks import in_this_thread
 from regard.look.record import Record
+from regard.look.thread_hooks import in_this_thread
 from regard.look.wordpieces import words
 from regard.settings.errors import UserError
 

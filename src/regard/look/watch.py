@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.look.hooks import eagerly, in_this_thread
+from regard.look.thread_hooks import eagerly, in_this_thread
 from regard.nn.attend import Attend, AttentionPositions, Bias
 from regard.nn.mask import whole
 from regard.settings.errors import UserError, amount

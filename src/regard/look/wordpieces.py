@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from regard.data.published import ENDS
-from regard.data.vocabulary import SPECIALS
+from regard.data.tokenizer_training import SPECIALS
 
 __all__ = ["readable", "words"]
 

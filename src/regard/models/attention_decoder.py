@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.models.rnn import RecurrentDecoder, Source
+from regard.models.recurrent_decoder import RecurrentDecoder, Source
 from regard.nn.attend import Attend
 from regard.nn.attention import Memory
 from regard.nn.score import SCORES

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from regard.kernels.unrolled_decoder import Matrices, Step, pays, unrolled
 from regard.models.attention_decoder import AttentionDecoder
-from regard.models.recurrent import Vectors
-from regard.models.rnn import Source
-from regard.models.tower import input_width
+from regard.models.parts import input_width
+from regard.models.recurrent_decoder import Source
+from regard.models.recurrent_layer import Vectors
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 

@@ -9,8 +9,8 @@ from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.inputs import PatchInputs, TokenInputs
 from regard.models.luong import LuongDecoder
+from regard.models.recurrent_decoder import RecurrentDecoder
 from regard.models.resnet import ResNet
-from regard.models.rnn import RecurrentDecoder
 from regard.models.sutskever import FixedDecoder, FixedEncoder
 from regard.models.writes import Writes
 from regard.settings.schema import Tower

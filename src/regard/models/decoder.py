@@ -12,7 +12,7 @@ from regard.kernels.decode_step import DecodeCall, DecodePlan
 from regard.kernels.fixed_kv_cache import BeamAncestry, FixedCache
 from regard.kernels.precision import to_product_dtype
 from regard.kernels.shared_kv_cache import SharedKVCache, SharedKVIndex
-from regard.models.tower import blocks, input_positions, tokens
+from regard.models.parts import blocks, input_positions, tokens
 from regard.models.writes import Writes
 from regard.nn.attention import CrossAttention, Memory
 from regard.nn.block import norm

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.models.build import text_encoder
 from regard.models.masked_lm import MaskedLM
-from regard.models.tower import input_width
+from regard.models.parts import input_width
 from regard.nn.head import Labels
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from regard.models.encoder import Encoder
 from regard.models.inputs import TokenInputs
-from regard.models.recurrent import Recurrent, run, turned
-from regard.models.rnn import RecurrentDecoder
-from regard.models.tower import blocks
+from regard.models.parts import blocks
+from regard.models.recurrent_decoder import RecurrentDecoder
+from regard.models.recurrent_layer import Recurrent, run, turned
 from regard.nn.dropout import Dropout
 from regard.nn.embed import Tokens
 from regard.nn.mask import Mask

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.inputs import Inputs
-from regard.models.tower import blocks
+from regard.models.parts import blocks
 from regard.nn.attention import Memory
 from regard.nn.block import norm
 from regard.nn.mask import Mask

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.tower import grid_positions, input_positions, input_width, tokens
+from regard.models.parts import grid_positions, input_positions, input_width, tokens
 from regard.nn.convolution import ConvolutionStem
 from regard.nn.dropout import Dropout
 from regard.nn.embed import PatchEmbedding, Segments

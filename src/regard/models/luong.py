@@ -5,9 +5,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.attention_decoder import AttentionDecoder
-from regard.models.recurrent import Vectors
-from regard.models.rnn import Source
-from regard.models.tower import blocks, input_width
+from regard.models.parts import blocks, input_width
+from regard.models.recurrent_decoder import Source
+from regard.models.recurrent_layer import Vectors
 from regard.settings.schema import Tower
 
 __all__ = ["LuongDecoder"]

@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.build import text_encoder
-from regard.models.tower import input_width
+from regard.models.parts import input_width
 from regard.nn.head import Labels, Words
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower

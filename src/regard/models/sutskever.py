@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.models.encoder import Encoder
-from regard.models.recurrent import Recurrent, Vectors
-from regard.models.rnn import RecurrentDecoder, Source
+from regard.models.recurrent_decoder import RecurrentDecoder, Source
+from regard.models.recurrent_layer import Recurrent, Vectors
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
 from regard.settings.errors import UserError

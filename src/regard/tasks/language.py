@@ -19,10 +19,10 @@ from regard.data.reader import TextReader
 from regard.data.text.packing import WANTED, PackedBatch, PackedText
 from regard.data.text.token_stream import IGNORED
 from regard.device import fits
+from regard.generate.completions import Writer
+from regard.generate.detokenize import Writing
 from regard.generate.score import compare, scores
 from regard.generate.search_memory import refuse_search
-from regard.generate.text import Writing
-from regard.generate.writer import Writer
 from regard.look.choices import Output
 from regard.look.outputs import records, weighed
 from regard.look.record import AxisPair, Record

@@ -18,10 +18,10 @@ from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, r
 from regard.data.dataset import MAX_FIRST_EXAMPLE
 from regard.data.ragged import damaged
 from regard.data.reader import TextReader
+from regard.data.split_words import Words, pieces, plain_words, told_words
 from regard.data.splits import find_tests
 from regard.data.text.labelled_text import IGNORED, LabelBatch, LabelledText, Sample
 from regard.data.text.rows import by_length, encoder_mask
-from regard.data.word_tokenizer import Words, pieces, plain_words, told_words
 from regard.generate.text_vectors import vectors
 from regard.look.choices import Choice, Output
 from regard.look.confusion import Confusion

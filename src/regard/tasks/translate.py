@@ -16,10 +16,10 @@ from regard.data.reader import TextReader
 from regard.data.text.parallel_corpus import ParallelBatch, ParallelCorpus, round_up
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.beam import Search as BeamSearch
+from regard.generate.detokenize import until
 from regard.generate.filters import Filters
-from regard.generate.sample import Sampler, Sampling, gather, sample
+from regard.generate.sampler import Sampler, Sampling, gather, sample
 from regard.generate.search_memory import refuse_search
-from regard.generate.text import until
 from regard.kernels.cuda_graphs import Captures, where
 from regard.look.choices import Output
 from regard.look.outputs import records, weighed

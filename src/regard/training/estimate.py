@@ -13,9 +13,9 @@ from regard.device import available, fast_bfloat16, size_in_words
 from regard.look.watch import sites
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
+from regard.training.meta_trace import Trace, trace
 from regard.training.muon import operations
 from regard.training.optimizer import muon_matrices
-from regard.training.trace import Trace, trace
 from regard.training.trainable import learner
 from regard.training.update import is_compiled
 

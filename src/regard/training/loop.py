@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from regard import manifest
 from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, read_json, write_json
+from regard.convert.import_export import finish
 from regard.convert.peft import write_adapter
-from regard.convert.run import finish
 from regard.cores import Waiting, threads_kept
 from regard.data.batch import Batch, BatchSampler
 from regard.data.loader import prefetch
@@ -33,13 +33,13 @@ from regard.settings.schema import Run, Search, Train
 from regard.stdio import is_terminal, print_message
 from regard.tasks import make
 from regard.tasks.base import Sizes, Task
-from regard.training.capacity import refuse_too_large
 from regard.training.dry_run import make_dry_run, measure
 from regard.training.estimate import Parameters, outlook, precision_of
 from regard.training.evaluate import validation_loss
 from regard.training.grad_monitor import GradMonitor
 from regard.training.init_from import take_over, taken
 from regard.training.log import Log, check_tracking
+from regard.training.memory_check import refuse_too_large
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
 from regard.training.resume import Progress, refuse_foreign, resume, room_for, state_of, tensors_of

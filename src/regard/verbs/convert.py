@@ -22,7 +22,7 @@ def main(source: Path, out: Path, tokens: Path | None, data: Sequence[Path], pre
 
     import torch
 
-    from regard.convert.run import export_run, import_run
+    from regard.convert.import_export import export_run, import_run
 
     kind: torch.dtype | None = None if precision is None else getattr(torch, precision)
     if is_run:

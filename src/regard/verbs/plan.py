@@ -36,8 +36,8 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     run = settled(task, data, source, target, recipe, overrides)
     if tokens is not None and not math.isfinite(tokens):
         raise UserError(f"--tokens {tokens}: not a number of tokens")
-    from regard.training.capacity import refuse_uncountable
     from regard.training.dry_run import make_dry_run
+    from regard.training.memory_check import refuse_uncountable
 
     refuse_uncountable(run)
     place = _place(run, gpus, on, memory)

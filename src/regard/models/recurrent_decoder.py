@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.recurrent import VECTORS, Recurrent, Vectors, summary
-from regard.models.tower import blocks, input_width, tokens
+from regard.models.parts import blocks, input_width, tokens
+from regard.models.recurrent_layer import VECTORS, Recurrent, Vectors, summary
 from regard.models.writes import Writes
 from regard.nn.attention import Memory
 from regard.nn.dropout import Dropout

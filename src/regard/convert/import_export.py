@@ -24,7 +24,7 @@ from regard.convert.directory import (
 )
 from regard.convert.electra import GENERATOR
 from regard.convert.families import FAMILIES, family_named, family_of, why_none
-from regard.convert.shape import Shape
+from regard.convert.model_spec import Shape
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, to_json

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from regard.data import tokenizer as tokenizers
 from regard.data.tokenizer import KINDS, Tokenizer
-from regard.generate.sampler import Drawn
-from regard.generate.text import WINDOW, Pieces, Stop, Writing, follow
+from regard.generate.detokenize import WINDOW, Pieces, Stop, Writing, follow
+from regard.generate.next_token import Drawn
 
 LEARNED = ["the dog and the cat", "é à ü ß 漢字 🙂", "a dog, a cat: 12 34", "naïve café — “quoted” 🙂🙂"]
 texts = st.text(max_size=80) | st.text("aé漢🙂 \n\N{REPLACEMENT CHARACTER}", max_size=80)

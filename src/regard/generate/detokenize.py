@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from regard.generate.sampler import Drawn
+from regard.generate.next_token import Drawn
 
 __all__ = ["UNFINISHED", "Decode", "Pieces", "Stop", "Writing", "follow", "until"]
 

@@ -8,9 +8,9 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
+from regard.generate.detokenize import Writing, follow
 from regard.generate.filters import Filters
-from regard.generate.sample import Sampler, Sampling, padded, sample
-from regard.generate.text import Writing, follow
+from regard.generate.sampler import Sampler, Sampling, padded, sample
 from regard.kernels.cuda_graphs import Captures
 from regard.models.writes import Writes
 from regard.settings.schema import Search

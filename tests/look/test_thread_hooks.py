@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from regard.look.hooks import eagerly
+from regard.look.thread_hooks import eagerly
 
 
 def stance() -> str:

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from regard.models.recurrent import Recurrent
+from regard.models.recurrent_layer import Recurrent
 from regard.nn.block import Block, PostNormBlock
 from regard.nn.embed import Tokens
 from regard.nn.grid import GridAlibi, GridRelativeBias, GridRotary, GridTable, PatchGrid

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.word_tokenizer import pieces, plain_words, told_words
+from regard.data.split_words import pieces, plain_words, told_words
 from regard.settings.errors import UserError
 
 

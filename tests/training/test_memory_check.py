@@ -10,9 +10,9 @@ from regard.settings.errors import Failure, UserError
 from regard.settings.load import load
 from regard.tasks import make
 from regard.tasks.traits import defaults
-from regard.training import capacity
-from regard.training.capacity import MIN_SIZES, refuse_too_large, refuse_uncountable
+from regard.training import memory_check
 from regard.training.loop import train
+from regard.training.memory_check import MIN_SIZES, refuse_too_large, refuse_uncountable
 
 CPU = torch.device("cpu")
 
@@ -47,19 +47,19 @@ def test_the_parameters_of_a_deep_model_are_those_that_it_has(task: str) -> None
     run = load(None, settings, base=defaults(task, built_in=False))
     with torch.device("meta"):
         there = sum(parameter.numel() for parameter in make(run).build(MIN_SIZES).parameters())
-    assert capacity._counted(run, MIN_SIZES) == (there, there)
+    assert memory_check._counted(run, MIN_SIZES) == (there, there)
 
 
 def test_what_is_foretold_is_what_training_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     run = load(None, ["model.width=64"], base=defaults("translate", built_in=False))
     with torch.device("meta"):
         count = sum(parameter.numel() for parameter in make(run).build(MIN_SIZES).parameters())
-    monkeypatch.setattr(capacity, "available", lambda device: 16 * count)
+    monkeypatch.setattr(memory_check, "available", lambda device: 16 * count)
     refuse_too_large(run, device=CPU)
-    monkeypatch.setattr(capacity, "available", lambda device: 16 * count - 1)
+    monkeypatch.setattr(memory_check, "available", lambda device: 16 * count - 1)
     with pytest.raises(Failure, match=rf"a model of {count:,} parameters. Training it takes at least .* of memory"):
         refuse_too_large(run, device=CPU)
-    monkeypatch.setattr(capacity, "available", lambda device: None)  # where nothing says it, nothing is refused
+    monkeypatch.setattr(memory_check, "available", lambda device: None)  # where nothing says it, nothing is refused
     refuse_too_large(run, device=CPU)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import regard
 from regard.checkpoint import PARTS, Checkpoint, average, newest, prune, save_checkpoint, versions
-from regard.checkpoint.folder import MANIFEST, MARGIN
+from regard.checkpoint.checkpoint import MANIFEST, MARGIN
 from regard.settings.errors import Failure
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from regard.data import trial
+from regard.data import tokenizer_safety
 from regard.data.tokenizer import Tokenizer, train
-from regard.data.vocabulary import KINDS
+from regard.data.tokenizer_training import KINDS
 from regard.settings.errors import UserError
 
 Steps = dict[str, Any]
@@ -108,8 +108,8 @@ def saved(folder: Path, content: Steps) -> Path:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_tokenizer_that_people_use_needs_no_trial(name: str, learned: Steps, tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "CHILD", "raise SystemExit")
-    trial.refuse_harmful(saved(tmp_path, learned | PUBLISHED[name]), json.dumps(learned | PUBLISHED[name]))
+    monkeypatch.setattr(tokenizer_safety, "CHILD", "raise SystemExit")
+    tokenizer_safety.refuse_harmful(saved(tmp_path, learned | PUBLISHED[name]), json.dumps(learned | PUBLISHED[name]))
     if name != "T5 and XLM-R":  # whose table here is too short to be read
         assert Tokenizer.load(tmp_path / "tokenizer.json").encode(["a dog"])
 
@@ -118,7 +118,7 @@ def test_a_tokenizer_that_people_use_needs_no_trial(name: str, learned: Steps, t
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_our_own_tokenizers_need_no_trial(kind: str, lowercase: bool, tmp_path: Path,
                                           monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "CHILD", "raise SystemExit")
+    monkeypatch.setattr(tokenizer_safety, "CHILD", "raise SystemExit")
     train(["a dog, a cat"] * 3, kind=kind, vocabulary=300, lowercase=lowercase, mask=True).save(
         tmp_path / "tokenizer.json")
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode(["a dog"])
@@ -138,7 +138,7 @@ def test_a_tokenizer_that_does_harm_is_refused(name: str, learned: Steps, tmp_pa
 
 def test_an_unusual_tokenizer_that_does_no_harm_is_read(learned: Steps, tmp_path: Path) -> None:
     steps = normalizers(*(replace(*each) for each in (("ä", "ae"), ("ö", "oe"), ("ü", "ue"), ("ß", "ss"))))
-    assert not trial.is_plain(steps)
+    assert not tokenizer_safety.is_plain(steps)
     tokens = Tokenizer.load(saved(tmp_path, learned | steps))
     assert tokens.encode(["schön"]) == tokens.encode(["schoen"])
 
@@ -149,7 +149,7 @@ def test_the_tokenizer_of_gpt_4o_is_tried_and_read(learned: Steps, tmp_path: Pat
     suffix = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     words = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{upper}{some}{lower}{more}{suffix}" for some, more in ("*+", "+*"))
     o200k = words + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    assert not trial.is_tame(o200k)
+    assert not tokenizer_safety.is_tame(o200k)
     assert Tokenizer.load(saved(tmp_path, learned | splitters(split(o200k), BYTES))).encode(["a dog"])
 
 
@@ -169,10 +169,10 @@ def test_a_trial_has_the_environment_that_python_needs_and_says_what_it_lacked(
     monkeypatch.setenv("NEEDED", needed)
     content = json.dumps(learned | normalizers(replace("ä", "ae"), *[replace("ö", "oe")] * 2))
     if needed:
-        trial.refuse_harmful(tmp_path / "tokenizer.json", content)
+        tokenizer_safety.refuse_harmful(tmp_path / "tokenizer.json", content)
         return
     with pytest.raises(UserError, match=r"cannot be tried in a process of its own: python: cannot open libpython$"):
-        trial.refuse_harmful(tmp_path / "tokenizer.json", content)
+        tokenizer_safety.refuse_harmful(tmp_path / "tokenizer.json", content)
 
 
 MEASURED = """
@@ -213,14 +213,14 @@ def test_a_pattern_is_tame_that_matches_in_few_ways() -> None:
     wild = ["(a+)+", "(a*){2,}", "((a|b+)c)*", r"(a)\1", "a{1000}", "(a{9}){9}", "(a", "a)", "(?:(?:a+)?)*",
             "x" * 1_001, "a*" * 9 + "(?:bd|ce)", "a*a*b", "a*(?:b|c)d*e", "(a*a*)", "(a|a)*b", "(?:aa?)*b", "a?" * 9,
             "a{1,9}a{1,9}b", "(a|a)" * 9, "a{1,2}+b", "a**", "a{2,}a*b", r"a*\c|a*", "(?i)a*|a*", "(?~a)a*"]
-    assert [trial.is_tame(each) for each in tame] == [True] * len(tame)
-    assert [trial.is_tame(each) for each in wild] == [False] * len(wild)
+    assert [tokenizer_safety.is_tame(each) for each in tame] == [True] * len(tame)
+    assert [tokenizer_safety.is_tame(each) for each in wild] == [False] * len(wild)
 
 
 def test_a_table_of_characters_with_a_long_text_for_one_is_no_plain_step() -> None:
     long = base64.b64encode((4).to_bytes(4, "little") + bytes(4) + b"x" * 1_000 + b"\0").decode()
     for table, plain in ((TABLE, True), (long, False), ("%", False), (None, False)):
-        assert trial.is_plain(normalizers({"type": "Precompiled", "precompiled_charsmap": table})) is plain
+        assert tokenizer_safety.is_plain(normalizers({"type": "Precompiled", "precompiled_charsmap": table})) is plain
 
 
 ODD: list[object] = [None, True, -1, 1e308, 10**30, "", "x", [], [[]], {}, {"type": []}, {"type": "Sequence"}, "\ud800"]
@@ -229,7 +229,8 @@ ODD: list[object] = [None, True, -1, 1e308, 10**30, "", "x", [], [[]], {}, {"typ
 def test_a_tokenizer_with_anything_anywhere_is_read_or_refused_by_its_name(learned: Steps, tmp_path: Path) -> None:
     few = {**learned, "added_tokens": learned["added_tokens"][:3]}
     for part in ("normalizer", "pre_tokenizer", "decoder"):
-        for odd in ({"type": "Sequence", **dict.fromkeys(trial.PARTS, "x")}, {"type": "Replace"}, [], "x", 3):
+        sequence = {"type": "Sequence", **dict.fromkeys(tokenizer_safety.PARTS, "x")}
+        for odd in (sequence, {"type": "Replace"}, [], "x", 3):
             refused_or_read(saved(tmp_path, {**few, part: odd}))
     for part in ("model", "added_tokens", "version", "truncation", "padding", "post_processor"):
         for odd in ODD:
