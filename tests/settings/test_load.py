@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from regard.settings.errors import UserError
 from regard.settings.load import differences, from_json, load, to_json
 from regard.settings.presets import PRESETS
-from regard.settings.schema import Head, Recurrence, Run, Tower, Train
+from regard.settings.schema import Head, Recurrence, Reinforce, Run, Tower, Train
 from regard.settings.setting import COARSEST, FINEST, SECTIONS, SETTINGS, of, written
 from regard.tasks.traits import defaults
 from wording import says
@@ -90,6 +90,13 @@ def runs(draw: st.DrawFn) -> Run:
     if recurrent is not None:
         recurrent = replace(recurrent, input_feeding=recurrent.input_feeding and recurrent.context == "output",
                             bptt=None if recurrent.direction == "bilm" else recurrent.bptt)
+        if (recurrent.cell, recurrent.context) != ("lstm", "input"):
+            recurrent = replace(recurrent, attention="soft", gate=False)
+            train = replace(train, coverage=0.0)
+        if recurrent.attention == "soft":
+            recurrent = replace(recurrent, expected=0.5)
+    if recurrent is None or recurrent.attention == "soft":
+        train = replace(train, reinforce=Reinforce(), coverage=0.0 if recurrent is None else train.coverage)
     image = run.model.image
     if image is not None:
         numbers = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=1).map(tuple)
@@ -267,6 +274,13 @@ def test_a_bad_override_is_refused_with_the_way_out(override: str, said: str) ->
     (["model.preset=bilstm", "model.width=9"], "model.width: … even … 9; take 10"),
     (["model.preset=bahdanau", "model.recurrent.input_feeding=true"],
      "model.recurrent.input_feeding: … model.recurrent.context=input … take model.recurrent.context=output"),
+    (["model.preset=bahdanau", "model.recurrent.attention=hard"],
+     "model.recurrent.attention=hard: … take model.recurrent.cell=lstm and model.recurrent.context=input"),
+    (["model.preset=luong", "model.recurrent.gate=true"], "model.recurrent.gate=true: … model.recurrent.context=input"),
+    (["train.coverage=1"], "train.coverage=1.0: … attention before each step of an lstm; remove it"),
+    (["model.preset=bahdanau", "train.reinforce.entropy=0"], "train.reinforce.entropy=0.0: … attention=hard; remove"),
+    (["model.recurrent.cell=lstm", "model.positions=none", "model.recurrent.expected=0"],
+     "model.recurrent.expected=0.0: … attention=hard; remove it"),
 ])
 def test_settings_that_do_not_fit_each_other_are_refused(overrides: list[str], said: str) -> None:
     assert says(message(*overrides), said)
@@ -396,7 +410,7 @@ def test_a_recipe_nests_sections(content: str, overrides: list[str], recurrent: 
     ("model.cell=lstm", "model.cell: no such setting; did you mean model.recurrent.cell?"),
     ("model.recurrent.xyz=1", "model.recurrent.xyz: no such setting; model.recurrent has cell, direction, context, "),
     ("model.recurrent=lstm", "model.recurrent: is a section, not a setting; it has cell, direction, context, "
-                             "input_feeding, bptt; model.recurrent=none removes it"),
+                             "attention, gate, expected, input_feeding, bptt; model.recurrent=none removes it"),
     ("model=none", "model: is a section, not a setting; it has preset, "),
 ])
 def test_a_section_that_cannot_be_is_refused(override: str, said: str, recipe: Path) -> None:

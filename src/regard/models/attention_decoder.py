@@ -36,6 +36,13 @@ class Looks(nn.Module):
         seen, weights = self.attend(q, h, h, mask=memory.mask, projected_keys=source.projected_keys)
         return seen.reshape(states.shape), weights
 
+    def weights(self, states: Float[Tensor, "rows n width"],
+                source: Source) -> Float[Tensor, "sources 1 queries keys"]:
+        """The attention weights, where a kernel has kept them to itself."""
+        h = source.memory.states[:, None]
+        q = states.reshape(len(h), 1, -1, states.shape[2])
+        return self.attend.weights(q, h, mask=source.memory.mask, projected_keys=source.projected_keys)
+
 
 class AttentionDecoder(RecurrentDecoder):
     """A subclass decides when to attend and how to use the context; its states have the width of the output."""

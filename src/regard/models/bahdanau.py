@@ -26,8 +26,8 @@ class BahdanauDecoder(AttentionDecoder):
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         if self.cell != "gru":
-            raise UserError(f"model.recurrent.cell={self.cell}: attention before each step is that of a gru; take it, "
-                            "or model.recurrent.context=output")
+            raise UserError(f"model.recurrent.cell={self.cell}: attention before each step is that of a gru or an "
+                            "lstm; take one of them, or model.recurrent.context=output")
         width, out = tower.width, input_width(tower)
         self.additive = tower.score == "additive"
         self.word = nn.Linear(width, 3 * width)  # W_r, W_z, W

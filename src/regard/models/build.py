@@ -11,6 +11,7 @@ from regard.models.inputs import PatchInputs, TokenInputs
 from regard.models.luong import LuongDecoder
 from regard.models.recurrent_decoder import RecurrentDecoder
 from regard.models.resnet import ResNet
+from regard.models.show_attend_tell import ShowAttendTellDecoder
 from regard.models.sutskever import FixedDecoder, FixedEncoder
 from regard.models.writes import Writes
 from regard.settings.schema import Tower
@@ -62,5 +63,6 @@ def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -
         return ElmoDecoder(tower, vocabulary=vocabulary)
     if memory_width is None:
         return RecurrentDecoder(tower, vocabulary=vocabulary)
-    kind = {"fixed": FixedDecoder, "input": BahdanauDecoder, "output": LuongDecoder}[tower.recurrent.context]
+    before = ShowAttendTellDecoder if tower.recurrent.cell == "lstm" else BahdanauDecoder
+    kind = {"fixed": FixedDecoder, "input": before, "output": LuongDecoder}[tower.recurrent.context]
     return kind(tower, vocabulary=vocabulary, memory_width=memory_width)

@@ -29,6 +29,13 @@ class EncoderDecoder(nn.Module):
         """The state after each target token, from which the next one is read. `mask` is the source's."""
         return self.decoder(self.decoder.embed(target), self.encode(source, mask))  # type: ignore[no-any-return]
 
+    def with_terms(
+        self, source: Tensor, target: Int[Tensor, "batch target"], wanted: Int[Tensor, "batch target"], *,
+        ignore: int, mask: Mask = Mask(),
+    ) -> tuple[Float[Tensor, "batch target width"], dict[str, Float[Tensor, ""]]]:
+        """The same, and what the loss has beside the likelihood of the wanted tokens: `Writes.with_terms`."""
+        return self.decoder.with_terms(self.decoder.embed(target), self.encode(source, mask), wanted, ignore=ignore)
+
     def logits(self, states: Float[Tensor, "batch target width"]) -> Float[Tensor, "batch target vocabulary"]:
         return self.decoder.logits(states)
 

@@ -34,6 +34,13 @@ class Writes(nn.Module):
         """The state after each token, given the memory."""
         raise NotImplementedError
 
+    def with_terms(
+        self, x: Float[Tensor, "batch length width"], memory: Memory, targets: Int[Tensor, "batch length"], *,
+        ignore: int,
+    ) -> tuple[Float[Tensor, "batch length out"], dict[str, Float[Tensor, ""]]]:
+        """The states, and sums that belong to the loss beside the likelihood of the targets. Most models have none."""
+        return self(x, memory), {}
+
     def hindsight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length out"]:
         """The states of a backward model: each depends on its token and all later ones, and predicts the one before."""
         raise NotImplementedError

@@ -1,5 +1,6 @@
 """Cross entropy with label smoothing."""
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -7,7 +8,7 @@ from torch import Tensor
 from regard.kernels import table as kernels
 from regard.kernels.calls import CrossEntropyCall
 
-__all__ = ["cross_entropy"]
+__all__ = ["cross_entropy", "log_likelihoods"]
 
 
 def cross_entropy(
@@ -21,6 +22,14 @@ def cross_entropy(
     """
     call = CrossEntropyCall(states, weight, bias, targets, ignore, smoothing)
     return kernels.cross_entropy(call) or _definition(call)
+
+
+def log_likelihoods(states: Float[Tensor, "*rows width"], weight: Float[Tensor, "vocabulary width"],
+                    targets: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
+    """log softmax(states weightᵀ) of each target."""
+    logits = F.linear(states, weight)
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return -F.cross_entropy(exact.flatten(0, -2), targets.flatten(), reduction="none").view_as(targets)
 
 
 def _definition(call: CrossEntropyCall) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,7 @@ def refuse_ignored(run: Run, given: Mapping[str, Any]) -> None:
     check_head(run, given)
     check_momentum(run.train, given)
     check_lora(run.train, given)
+    check_places(run, given)
 
 
 def check_head(run: Run, given: Mapping[str, Any]) -> None:
@@ -193,6 +194,24 @@ def check_recurrent(model: Tower) -> None:
     if recurrent.input_feeding and recurrent.context != "output":
         raise UserError("model.recurrent.input_feeding: needs attention after each step, which model.recurrent.context="
                         f"{recurrent.context} does not have; take model.recurrent.context=output")
+    places = recurrent.context == "input" and recurrent.cell == "lstm"
+    for name, is_given in {"attention": recurrent.attention == "hard", "gate": recurrent.gate}.items():
+        if is_given and not places:
+            raise UserError(f"model.recurrent.{name}={written(getattr(recurrent, name))}: needs attention before each "
+                            "step of an lstm; take model.recurrent.cell=lstm and model.recurrent.context=input")
+
+
+def check_places(run: Run, given: Mapping[str, Any]) -> None:
+    """Refuse settings of attention to places for a model whose attention has none."""
+    recurrent = run.model.recurrent
+    looks = recurrent is not None and recurrent.context == "input" and recurrent.cell == "lstm"
+    draws = recurrent is not None and recurrent.attention == "hard"
+    for path, acts, way in (
+            ("train.coverage", looks, "attention before each step of an lstm"),
+            *((path, draws, "model.recurrent.attention=hard") for path in SETTINGS
+              if path == "model.recurrent.expected" or path.startswith("train.reinforce."))):
+        if not acts and path in given and given[path] != SETTINGS[path].default:
+            raise UserError(f"{path}={written(given[path])}: has no effect without {way}; remove it")
 
 
 def check_momentum(how: Train, given: Mapping[str, Any]) -> None:

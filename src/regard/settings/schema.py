@@ -17,6 +17,7 @@ __all__ = [
     "Lora",
     "Masking",
     "Recurrence",
+    "Reinforce",
     "Run",
     "Search",
     "Tokens",
@@ -80,6 +81,13 @@ class Recurrence:
     context: Literal["fixed", "input", "output"] = setting(
         "input", "how a decoder reads its source. fixed: one vector, its initial state; input: attention before each "
                  "step; output: attention after each step")
+    attention: Literal["soft", "hard"] = setting(
+        "soft", "for context=input of an lstm. soft: the context is the mean of all places of the source, by their "
+                "weights; hard: it is one place, drawn by the weights (Xu et al. 2015)")
+    gate: bool = setting(False, "for context=input of an lstm: scale each context by a learned gate")
+    expected: float = setting(
+        0.5, "for hard attention: share of the training examples whose context is the mean all the same",
+        least=0, most=1)
     input_feeding: bool = setting(False, "feed each decoder step's attention vector into the next (Luong et al. 2015)")
     bptt: int | None = setting(
         None, "truncated back-propagation through time: steps to unroll; none: the whole row", least=1)
@@ -223,6 +231,14 @@ class Augment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reinforce:
+    """How a model learns from choices that it draws, such as the places of hard attention (Williams 1992)."""
+
+    weight: float = setting(1.0, "weight of the rewards of drawn choices in the loss", least=0)
+    entropy: float = setting(0.01, "weight of the entropy of drawn choices, which keeps them open", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """How the model learns."""
 
@@ -260,6 +276,10 @@ class Train:
     epsilon: float = setting(1e-9, "ε of AdamW", above=0)
     grad_clip: float | None = setting(
         1.0, "largest norm of the gradients, larger ones are scaled down; absent: no clipping", above=0)
+    coverage: float = setting(
+        0.0, "for model.recurrent.context=input of an lstm: weight of the penalty on places that get more or less "
+             "attention than others in a whole answer (Xu et al. 2015, eq. 14)", least=0)
+    reinforce: Reinforce = field(default_factory=Reinforce)
     label_smoothing: float = setting(0.1, "share of the target's probability spread over all tokens", least=0, below=1)
     precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "number format of the matrix products")
     compile: Literal["auto", "on", "off"] = setting(

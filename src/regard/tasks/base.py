@@ -24,11 +24,12 @@ from regard.look.outputs import records
 from regard.look.record import Record
 from regard.look.watch import Seen, watch
 from regard.settings.errors import UserError
-from regard.settings.schema import Run, Search, Tower
+from regard.settings.schema import Run, Search, Tower, Train
 from regard.settings.setting import of, written
 from regard.tasks.traits import traits_of
 
-__all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term", "loss_per_token"]
+__all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
+           "attention_terms", "loss_per_token"]
 
 Input = TypeVar("Input")
 B = TypeVar("B", bound=Batch)
@@ -48,6 +49,12 @@ class Term:
 
 
 Loss = tuple[Term, ...]
+
+
+def attention_terms(sums: Mapping[str, Tensor], how: Train) -> Loss:
+    """The sums that attention adds to the loss of each token (`Writes.with_terms`)."""
+    weights = {"coverage": how.coverage, "reinforce": how.reinforce.weight, "entropy": how.reinforce.entropy}
+    return tuple(Term("loss", total, weight=weights[name]) for name, total in sums.items())
 
 
 @dataclass(frozen=True)

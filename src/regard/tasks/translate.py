@@ -32,7 +32,7 @@ from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite
 from regard.settings.schema import Run, Search
-from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term
+from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term, attention_terms
 
 __all__ = ["Translate"]
 
@@ -61,14 +61,17 @@ class Translate(Task[str, ParallelBatch]):
         return translator(tower, sources=sizes["sources"], targets=sizes["targets"])
 
     def _states(self, model: nn.Module, batch: ParallelBatch) -> Tensor:
-        return model(batch.source, batch.read, mask=Mask(keys=batch.source != self.data.source_tokens.pad))  # type: ignore[no-any-return]
+        return model(batch.source, batch.read, mask=self._mask(batch))  # type: ignore[no-any-return]
+
+    def _mask(self, batch: ParallelBatch) -> Mask:
+        return Mask(keys=batch.source != self.data.source_tokens.pad)
 
     def loss(self, model: nn.Module, batch: ParallelBatch) -> Loss:
-        states = self._states(model, batch)
-        total, plain = cross_entropy(
-            states.flatten(0, 1), model.decoder.output.weight, batch.write.flatten(),  # type: ignore[union-attr,arg-type]
-            ignore=self.data.target_tokens.pad, smoothing=self.run.train.label_smoothing)
-        return Term("loss", total), Term("nll", plain, weight=0.0)
+        model, pad, how = cast(EncoderDecoder, model), self.data.target_tokens.pad, self.run.train
+        states, more = model.with_terms(batch.source, batch.read, batch.write, ignore=pad, mask=self._mask(batch))
+        total, plain = cross_entropy(states.flatten(0, 1), model.decoder.output.weight, batch.write.flatten(),
+                                     ignore=pad, smoothing=how.label_smoothing)
+        return Term("loss", total), Term("nll", plain, weight=0.0), *attention_terms(more, how)
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[ParallelBatch]:
         return self.data.batches(inputs, outputs)
