@@ -31,7 +31,23 @@ def test_a_setting_that_images_cannot_have_is_refused(given: list[str], message:
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(("given", "message"), [
+    (["model.init=convolution"], "model.init=convolution: is for attention over the patches of an image"),
+    (["model.init=mimetic"], "model.init=mimetic: is for attention over the patches of an image"),
+    ([*IMAGE, "model.init=convolution"], "model.init=convolution: needs model.positions=relative"),
+    ([*IMAGE, *CNN, "model.init=mimetic"], "model.init=mimetic: is for attention over the patches"),
+    ([*IMAGE, "model.init=mimetic", "model.kv_heads=2"], "each head needs keys of its own, not model.kv_heads=2"),
+    ([*IMAGE, "model.init=mimetic", "model.score=additive"], "not about model.score=additive"),
+    ([*IMAGE, "model.init=mimetic", "model.head_width=8"], "as wide as model.width=256, not 64"),
+])
+def test_a_beginning_that_a_model_cannot_have_is_refused(given: list[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        load(overrides=given)
+    assert message in str(error.value)
+
+
 @pytest.mark.parametrize("given", [
+    ["model.init=convolution", "model.positions=relative"], ["model.init=mimetic"],
     ["model.image.class_token=false", "model.head.pool=mean"], ["model.head.pool=learned"],
     ["model.width=48", "model.heads=4", "model.positions=rotary"], ["model.positions=alibi"],
 ])

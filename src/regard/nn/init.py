@@ -5,6 +5,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from regard.nn.attention import Attention
+from regard.nn.attention_init import look_at_neighbours, mimic
+
 __all__ = ["initialize"]
 
 RESIDUAL = ("out.weight", "down.weight")  # the last matrix before a residual sum
@@ -21,11 +24,12 @@ class Settles(Protocol):
 
 
 @torch.no_grad()
-def initialize(model: nn.Module, *, seed: int) -> None:
+def initialize(model: nn.Module, *, seed: int, attention: str = "plain") -> None:
     """Matrices keep the variance of their input; additions to the residual stream start small.
 
     The blocks of a tower each add two or three parts: with std / √(2 · blocks) their sum stays of the order of one
-    part (Radford et al. 2019, 2.3). Drawn on the CPU, so that a seed gives the same model on any device.
+    part (Radford et al. 2019, 2.3). Drawn on the CPU, so that a seed gives the same model on any device. `attention` is
+    the beginning of self-attention: see `attention_init.py`.
     """
     depths = {f"{name}.": len(part) for name, part in model.named_modules() if isinstance(part, nn.ModuleList)}
     generator = torch.Generator().manual_seed(seed)
@@ -38,9 +42,16 @@ def initialize(model: nn.Module, *, seed: int) -> None:
             depth = next((depth for tower, depth in depths.items() if name.startswith(tower)), 1)
             std = _std(name, parameter) / ((2 * depth) ** 0.5 if name.endswith(RESIDUAL) else 1)
             parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
-    for part in model.modules():
+    parts = list(model.modules())
+    for part in parts:
         if isinstance(part, Settles):
             part.settle()
+    if attention != "plain":
+        for layer, part in enumerate(part for part in parts if isinstance(part, Attention)):
+            if attention == "mimetic":
+                mimic(part, generator=generator)
+            else:
+                look_at_neighbours(part, layer=layer)
 
 
 def _std(name: str, parameter: torch.Tensor) -> float:

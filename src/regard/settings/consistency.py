@@ -23,6 +23,7 @@ def refuse_contradictions(run: Run) -> None:
     check_heads(run.model)
     check_positions(run.model)
     check_image(run.model)
+    check_init(run.model)
     check_pool(run)
     check_optimizer(run.train)
     check_tuning(run)
@@ -41,6 +42,8 @@ def check_head(run: Run, given: Mapping[str, Any]) -> None:
     for path in UNREAD.get(run.task, ()):
         if path in given and given[path] != SETTINGS[path].default:
             raise UserError(f"{path}={written(given[path])}: has no effect on {run.task}; remove it")
+    if given.get("model.head.pool") == "learned" and run.task not in LEARNED_POOL:
+        raise UserError(f"model.head.pool=learned: {run.task} has no labels to learn it by; take first or mean")
 
 
 def check_image(model: Tower) -> None:
@@ -95,11 +98,30 @@ def check_resnet(model: Tower, image: Image) -> None:
                         f"halved so often; take model.image.width={max(parts, width - width % parts)}, or other stages")
 
 
+def check_init(model: Tower) -> None:
+    """Refuse a beginning of attention for which there is none of its kind."""
+    given, other = f"model.init={model.init}", "; take plain"
+    if model.init == "plain":
+        return
+    image = model.image
+    if image is None or image.stem == "resnet":
+        raise UserError(f"{given}: is for attention over the patches of an image; remove it")
+    if model.init == "convolution":
+        if model.positions != "relative":
+            raise UserError(f"{given}: needs model.positions=relative, by which a head finds a neighbour")
+        return
+    if model.score not in ("scaled-dot", "dot"):
+        raise UserError(f"{given}: is about products of queries and keys, not about model.score={model.score}{other}")
+    if model.kv_heads not in (None, model.heads):
+        raise UserError(f"{given}: each head needs keys of its own, not model.kv_heads={model.kv_heads}{other}")
+    if (together := sum(model.widths_of_heads)) != model.width:
+        raise UserError(f"{given}: needs heads that are together as wide as model.width={model.width}, not {together}"
+                        f"{other}")
+
+
 def check_pool(run: Run) -> None:
-    """Refuse a pooling for which there is nothing to learn, or nothing to read."""
+    """Refuse a pooling for which there is nothing to read, or too little."""
     image, pool = run.model.image, run.model.head.pool
-    if pool == "learned" and run.task not in LEARNED_POOL:
-        raise UserError(f"model.head.pool=learned: {run.task} has no labels to learn it by; take first or mean")
     if pool == "first" and run.task in LEARNED_POOL and image is not None:
         if image.stem == "resnet":
             raise UserError("model.head.pool=first: reads the class token, which a resnet does not have; take "

@@ -196,6 +196,9 @@ class Tower:
                "output")
     embedding: Embedding = field(default_factory=Embedding)
     head: Head = field(default_factory=Head)
+    init: Literal["plain", "mimetic", "convolution"] = setting(
+        "plain", "how attention over patches begins. plain: at random; mimetic: like that of trained models; "
+                 "convolution: each head looks at one neighbour")
     dropout: float = setting(0.1, "dropout on the output of each sublayer and on the embeddings", least=0, below=1)
     attention_dropout: float = setting(0.0, "dropout on the attention weights", least=0, below=1)
     ffn_dropout: float = setting(0.0, "dropout inside the feed-forward", least=0, below=1)

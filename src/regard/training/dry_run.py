@@ -84,7 +84,7 @@ class DryRun:
     def update(self, run: Run, device: torch.device, precision: torch.dtype) -> Update:
         """The update that training would use, with a new model."""
         model = self.model("cpu")
-        initialize(model, seed=run.seed)
+        initialize(model, seed=run.seed, attention=run.model.init)
         model.to(device).train()
         optimizer = make_optimizer(model, run.train, device=device)
         return make_update(model, self.task, optimizer, run.train, device=device, precision=precision, world=World())

@@ -86,7 +86,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
         manifest.forget(folder, *manifest.SETTINGS)
         write_json(folder / "run.json", to_json(run))
         manifest.seal(folder, *manifest.SETTINGS)
-    initialize(model, seed=run.seed)
+    initialize(model, seed=run.seed, attention=run.model.init)
     model.to(device).train()
     world.parallelize(model, run.train, precision=precision_of(run.train, device))
     optimizer = make_optimizer(model, run.train, device=device)
