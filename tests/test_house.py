@@ -142,11 +142,27 @@ def test_no_module_that_uses_models_names_one_that_came_before_the_transformer()
     files = [file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] not in NAMING]
     assert len(files) > 100
     for file in files:
-        assert not ancestors(ast.parse(file.read_text(encoding="utf-8"))), file
+        assert not named(ANCESTORS, ast.parse(file.read_text(encoding="utf-8"))), file
 
 
-def ancestors(tree: ast.Module) -> set[str]:
-    """Those that code names, in whatever way. Docstrings may: they cite the papers."""
+IMAGES = {"image", "images", "photo", "photos", "pixel", "pixels", "patch", "patches", "pil", "pillow"}
+# The pixels and their places; models and tasks that read them; the tables of published weights; the settings. The
+# command line says what it reads. The axes, and what is drawn of them, know the patches that a place may stand for.
+NAMING_IMAGES = ("data/images/", "data/builtin/", "nn/embed.py", "nn/grid.py", "models/", "tasks/", "convert/",
+                 "settings/", "cli.py", "look/axes.py", "look/document.py", "look/heatmap.py", "look/page.py",
+                 "look/gallery.py")
+
+
+def test_no_module_names_an_image_but_those_that_read_or_show_one() -> None:
+    files = {file.relative_to(PACKAGE).as_posix(): file for file in PACKAGE.rglob("*.py")}
+    others = {name: file for name, file in files.items() if not name.startswith(NAMING_IMAGES)}
+    assert len(others) > 100
+    for name, file in others.items():
+        assert not named(IMAGES, ast.parse(file.read_text(encoding="utf-8"))), name
+
+
+def named(words: set[str], tree: ast.Module) -> set[str]:
+    """Those of the words that code names, in whatever way. Docstrings may: they explain, and cite the papers."""
     told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = set[str]()
     for node in ast.walk(tree):
@@ -165,8 +181,7 @@ def ancestors(tree: ast.Module) -> set[str]:
                 names = [name]
             case _:
                 continue
-        words = {word.lower() for name in names for word in WORD.findall(name)}
-        found |= ANCESTORS & words
+        found |= words & {word.lower() for name in names for word in WORD.findall(name)}
     return found
 
 
@@ -180,7 +195,7 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of text, of snake_case and
     "is_lstm = True", "f'model.preset=bilstm, {x}'", "make(sutskever=True)", "def f(elmo_run): pass",
 ])
 def test_naming_one_would_be_noticed(source: str) -> None:
-    assert ancestors(ast.parse(source))
+    assert named(ANCESTORS, ast.parse(source))
 
 
 @pytest.mark.parametrize("source", [
@@ -188,7 +203,21 @@ def test_naming_one_would_be_noticed(source: str) -> None:
     "elmore = congruent", "if model.ordered: pass",
 ])
 def test_what_only_sounds_like_one_or_cites_it_is_not_taken_for_it(source: str) -> None:
-    assert not ancestors(ast.parse(source))
+    assert not named(ANCESTORS, ast.parse(source))
+
+
+@pytest.mark.parametrize("source", [
+    "from regard.data.images.decode import ImageFile", "if run.model.image is not None: pass", "x = 'of each patch'",
+    "def pixels_of(): pass", "class ImagePage: pass", "read(patch=3)", "f'{n} images'",
+    "from PIL import Image",
+])
+def test_naming_an_image_would_be_noticed(source: str) -> None:
+    assert named(IMAGES, ast.parse(source))
+
+
+@pytest.mark.parametrize("source", ['"""An image."""', "# pixels", "x = imagine", "dispatch()", "pile = patched"])
+def test_a_word_that_only_sounds_like_an_image_is_not_taken_for_it(source: str) -> None:
+    assert not named(IMAGES, ast.parse(source))
 
 
 def test_the_page_runs_no_text_as_code() -> None:
