@@ -193,13 +193,21 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
              "kv_heads": whole.kv_heads or 1, "ffn_width": whole.ffn_width or 1,
              "embedding.segments": whole.embedding.segments,
              "embedding.width": whole.embedding.width or 1,
-             "max_positions": whole.max_positions * (whole.positions == "learned")}
+             **_sizes_of_inputs(whole)}
     for name, size in {**sizes, "vocabulary": vocabulary}.items():
         if size > max(2 * longest, cheap):
             said = key.get(name, "vocab_size" if name == "vocabulary" else f"model.{name}")
             value = size if name == "vocabulary" else of(tower, name) or size
             raise UserError(f"{origin}: {said}={shown(value)}: too large for its files, in which the longest side of "
                             f"a tensor is {longest:,}")
+
+
+def _sizes_of_inputs(tower: Tower) -> dict[str, int]:
+    """The longest sides of the tensors below the first block."""
+    is_learned = tower.positions == "learned"
+    if (image := tower.image) is None:
+        return {"max_positions": tower.max_positions * is_learned}
+    return {"image.size": (image.size // image.patch) ** 2 * is_learned, "image.patch": image.patch**2}
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

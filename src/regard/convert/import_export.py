@@ -48,7 +48,8 @@ def finish(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, Tensor]) 
     The vocabulary stays rounded up, as it was trained: the logits are the same everywhere, and those of ids that no
     text has are small.
     """
-    tokens = None if traits_of(run.task).head not in HEADS else Tokenizer.load(folder / "tokenizer.json")
+    place = folder / "tokenizer.json"
+    tokens = Tokenizer.load(place) if traits_of(run.task).head in HEADS and place.is_file() else None
     shape = None if tokens is None else Shape.of(run, sizes, pad=tokens.pad)
     family = None if shape is None else family_of(shape)
     if tokens is None or shape is None or family is None:

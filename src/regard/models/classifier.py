@@ -33,9 +33,16 @@ class Classifier(nn.Module):
         self, inputs: Tensor, *, mask: Mask = Mask(),
         segments: Int[Tensor, "rows length"] | None = None,
     ) -> Float[Tensor, "rows labels"]:
+        return self.head(self.vectors(inputs, mask=mask, segments=segments))  # type: ignore[no-any-return]
+
+    def vectors(
+        self, inputs: Tensor, *, mask: Mask = Mask(),
+        segments: Int[Tensor, "rows length"] | None = None,
+    ) -> Float[Tensor, "rows width"]:
+        """One for each input, from which its labels are read."""
         states = self.encoder(self.encoder.embed(inputs, segments=segments), mask=mask)
         real = torch.ones_like(states[..., 0], dtype=torch.bool) if mask.keys is None else mask.keys
-        return self.head(self.pool(*self.counted(states, real)))  # type: ignore[no-any-return]
+        return self.pool(*self.counted(states, real))  # type: ignore[no-any-return]
 
     def counted(
         self, states: Float[Tensor, "rows length width"], real: Bool[Tensor, "rows length"]

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from regard.checkpoint import read_labels, write_json
 from regard.data.batch import IGNORED, Batch, BatchSpec
+from regard.data.builtin import scenes
 from regard.data.dataset import Dataset, Example, Sizes, no_such_split
 from regard.data.images.decode import ImageFile
 from regard.data.images.files import Found, read_labelled, read_tests, source_files
 from regard.data.images.seeds import MISSING, seeds
-from regard.data.images.store import Kept, Pixels, load_store, notes_on, write_stores
+from regard.data.images.store import Kept, Pixels, load_store, notes_on, save_pixels, write_stores
 from regard.data.labelled import Columns, some
 from regard.data.prepared import keep_lines, kept_lines, refuse_uneven
 from regard.data.ragged import damaged, mapped
@@ -34,6 +35,8 @@ __all__ = ["ImageBatch", "LabelledImages", "Named"]
 LABELS = "labels.json"
 BETWEEN = ", "  # separates several labels of one image
 DIGESTED_AT_ONCE = 8  # files
+BUILT_IN_CHECK = 1_000  # built-in images in the validation set and in each test set
+GREY = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,10 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
 
     # Files -> pixels
 
-    def built_in(self) -> dict[str, tuple[UInt8[np.ndarray, "images channels size size"], list[str]]]:
-        """The built-in images of every split, and the label of each."""
-        raise UserError("images to train on: name a folder, an archive or a table with --data")
-
     def make_data(self, folder: Path) -> dict[str, Any]:
         paths = [Path(path) for path in self.run.data.paths]
+        if not paths:
+            return self._make_built_in(folder)
         corpus = read_labelled(paths, self._columns(), share=self.run.data.held_out)
         self._learn_labels(corpus.splits)
         kept = write_stores(corpus.splits, {split: folder / "data" / f"{split}.pixels.npy" for split in corpus.splits},
@@ -90,14 +91,35 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
         for split, its in kept.items():
             if not its.found:
                 raise UserError(f"{split}: none of its images can be read: {its.bad[0][1]}")
-            named = _named(its)
-            with replacing(folder / "data" / f"{split}.targets.npy") as file:
-                np.save(file, self._targets_of(named).ravel(), allow_pickle=False)
-            if split != "train":
-                keep_lines(folder / "data" / f"{split}.jsonl", ([one.path, one.labels] for one in named))
+            self._keep(split, _named(its), folder)
         first = kept["train"].found[0]
         self.first = f"{first.tree.place(first.name)} → {', '.join(first.texts) or 'no label'}"
         return {"splits": list(kept), "notes": self.notes, "first": self.first}
+
+    def _keep(self, split: str, named: Sequence[Named], folder: Path) -> None:
+        with replacing(folder / "data" / f"{split}.targets.npy") as file:
+            np.save(file, self._targets_of(named).ravel(), allow_pickle=False)
+        if split != "train":
+            keep_lines(folder / "data" / f"{split}.jsonl", ([one.path, one.labels] for one in named))
+
+    def _make_built_in(self, folder: Path) -> dict[str, Any]:
+        """Scenes, each with the shape of its large thing."""
+        if not set(scenes.SHAPES).issuperset(self.labels):  # of a converted run
+            raise UserError(f"the built-in images have the labels {some(scenes.SHAPES)}; the run has learned "
+                            f"{some(self.labels)}; `regard eval --data FOLDER` measures it on others")
+        self.labels = self.labels or sorted(scenes.SHAPES)
+        write_json(folder / LABELS, {"labels": self.labels})
+        size = self.run.data.built_in_size
+        for split in scenes.SPLITS:
+            made = scenes.labelled(split, size if split == "train" else min(BUILT_IN_CHECK, size), self.image.size)
+            pixels = made.pixels
+            if self.image.grey:
+                pixels = (pixels * GREY[:, None, None]).sum(1, keepdims=True).round().astype(np.uint8)
+            named = [Named(f"{split} {number}", (scenes.SHAPES[label],)) for number, label in enumerate(made.labels)]
+            save_pixels(folder / "data" / f"{split}.pixels.npy", pixels)
+            self._keep(split, named, folder)
+            self.first = self.first or f"{named[0].path} → {named[0].labels[0]}"
+        return {"splits": list(scenes.SPLITS), "notes": self.notes, "first": self.first}
 
     def restore(self, folder: Path) -> Sizes:
         self.labels = read_labels(folder / LABELS)

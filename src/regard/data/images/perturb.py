@@ -48,8 +48,9 @@ def colour(pixels: Pixels, random: np.random.Generator) -> Pixels:
     brightness, contrast, saturation = random.uniform(1 - COLOUR, 1 + COLOUR, 3)
     pixels = pixels * brightness
     pixels = pixels.mean() + contrast * (pixels - pixels.mean())
-    grey: np.ndarray = pixels.mean(0) if len(pixels) == 1 else np.tensordot(GREY, pixels, 1)
-    return grey + saturation * (pixels - grey)
+    grey = pixels.mean(0) if len(pixels) == 1 else np.tensordot(GREY, pixels, 1)
+    changed: np.ndarray = grey + saturation * (pixels - grey)
+    return changed
 
 
 SHIFTS: dict[str, Callable[[Pixels, np.random.Generator], Pixels]] = {"noise": noise, "blur": blur, "colour": colour}

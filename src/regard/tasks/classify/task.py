@@ -21,6 +21,7 @@ from regard.models.classifier import Classifier
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run, Search
 from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term
+from regard.tasks.classify.images import Images
 from regard.tasks.classify.labelled import LabelledInputs, Read, Rows, Wanted, joined
 from regard.tasks.classify.texts import Texts
 
@@ -172,7 +173,7 @@ class Classify(Task[Input, B]):
 
 def _data(run: Run) -> LabelledInputs[Input, B]:
     """Its inputs are of the kind that the encoder reads."""
-    return cast(LabelledInputs[Input, B], Texts(run))
+    return cast(LabelledInputs[Input, B], Texts(run) if run.model.image is None else Images(run))
 
 
 def _device(model: nn.Module) -> torch.device:

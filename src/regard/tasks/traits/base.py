@@ -6,7 +6,8 @@ from pathlib import Path
 
 from regard.settings.schema import Run, Tower
 
-__all__ = ["DRAWING", "OF_IMAGES", "OF_TEXT", "SEARCHING", "TEXT_SHIFTS", "Known", "Traits", "only"]
+__all__ = ["DRAWING", "IMAGE_SHIFTS", "OF_IMAGES", "OF_TEXT", "SEARCHING", "TEXT_BATCH", "TEXT_SHIFTS", "Known",
+           "Traits", "only"]
 
 SEARCHING = frozenset({"beam", "length_penalty"})
 """Settings of a beam search, which a drawn answer does not use."""
@@ -25,7 +26,8 @@ OF_IMAGES = {"train.augment.": "changes images, and this run reads none"}
 """Settings without effect on a run that reads no images, with the reason: see `Traits.unread`."""
 OF_TEXT = dict.fromkeys(("tokens.", "data.max_tokens", "data.documents", "masking.", "model.embedding."),
                         "is for text, and this run reads images")
-TEXT_SHIFTS = ("typos", "case", "length")
+TEXT_SHIFTS, IMAGE_SHIFTS = ("typos", "case", "length"), ("noise", "blur", "colour")
+TEXT_BATCH = 1_024  # tokens, for a run that starts from a trained model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,7 @@ class Traits:
     """Settings that would have no effect on a run, by the beginning of their names, with the reason."""
     shifts: Callable[[Run], Collection[str]] = lambda run: TEXT_SHIFTS
     """The ways in which `regard eval --shift` can change its inputs."""
-    tuning_batch: Callable[[Tower], int] = lambda model: 1_024
+    tuning_batch: Callable[[Tower], int] = lambda model: TEXT_BATCH
     """Tokens of a batch for a run that starts from a trained model."""
     head: str | None = None
     """The kind of head that `regard convert` knows families of models with."""
