@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from regard.convert.gpt2 import GPT2
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.device import choose_device, large_pages
 from regard.generate.sampler import Sampler, Sampling, sample
 from regard.kernels.cuda_graphs import Captures
@@ -71,7 +71,7 @@ def theirs(preset: str, device: torch.device, precision: torch.dtype) -> GPT2LMH
 def ours(peer: GPT2LMHeadModel) -> Decoder:
     """The same weights under our names."""
     tower = GPT2.tower(peer.config.to_dict(), origin="transformers")
-    shape = Shape(tower=tower, vocabulary=VOCABULARY)
+    shape = ModelSpec(tower=tower, vocabulary=VOCABULARY)
     weights = GPT2.weights(peer.state_dict(), shape, origin="transformers")
     with torch.device("meta"):
         model = Decoder(tower, vocabulary=VOCABULARY)

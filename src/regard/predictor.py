@@ -14,7 +14,7 @@ from torch import nn
 
 from regard import manifest
 from regard.checkpoint import load_weights, refuse_not_finite
-from regard.convert.import_export import saved
+from regard.convert.import_export import read_run_model
 from regard.data.prepared import is_kept, restored
 from regard.device import choose_device, large_pages
 from regard.kernels.quantize import quantize as quantize_weights
@@ -183,7 +183,7 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "float32",
     if place.type == "cpu":  # before the first weight has its place: they are read, and perhaps narrowed
         large_pages(3 * (folder / "model.safetensors").stat().st_size)
     task = make(run)
-    sizes, weights = saved(folder, run)
+    sizes, weights = read_run_model(folder, run)
     if verify:
         refuse_not_finite(weights, origin=str(folder / "model.safetensors"))
     model = task.build({**task.data.restore(folder), **sizes})

@@ -10,7 +10,7 @@ from torch.nn import functional
 from regard.check.consistency import CHECKS, Check, checks
 from regard.check.probe import Padded, of_decoder, of_encoder, of_encoder_decoder
 from regard.generate.beam import Search
-from regard.generate.detokenize import Pieces
+from regard.generate.detokenize import StreamingDecoder
 from regard.generate.sampler import Sampler
 from regard.models import build
 from regard.models.build import text_encoder
@@ -183,8 +183,8 @@ def prompts_of_one_length(patch: Patch) -> None:
 
 
 def text_that_is_cut(patch: Patch) -> None:
-    patch.setattr(Pieces, "flush", lambda self: "")
-    patch.setattr(Pieces, "push", lambda self, id: self.decode([id]).rstrip("\ufffd"))
+    patch.setattr(StreamingDecoder, "flush", lambda self: "")
+    patch.setattr(StreamingDecoder, "push", lambda self, id: self.decode([id]).rstrip("\ufffd"))
 
 
 def encoder_that_only_looks_back(patch: Patch) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from towers import shaken
 
 from regard.checkpoint import load_weights
-from regard.convert.import_export import saved
-from regard.convert.model_spec import Shape
+from regard.convert.import_export import read_run_model
+from regard.convert.model_spec import ModelSpec
 from regard.data.tokenizer import Tokenizer
 from regard.nn.mask import Mask
 from regard.settings.load import load
@@ -47,8 +47,8 @@ def published(folder: Path, model: Any, tokens: Tokenizer) -> Path:
 def opened(folder: Path) -> nn.Module:
     """The model of a run directory."""
     run = load(folder / "run.json")
-    sizes, weights = saved(folder, run)
-    model = Shape.of(run, sizes, pad=0).model().eval()
+    sizes, weights = read_run_model(folder, run)
+    model = ModelSpec.of(run, sizes, pad=0).model().eval()
     load_weights(model, weights, origin=str(folder))
     return model
 

@@ -17,7 +17,7 @@ from towers import WRITERS, close, language, logits, shaken
 from regard.checkpoint import load_weights, named_tensors, write_json
 from regard.convert.directory import Published, read_directory
 from regard.convert.families import FAMILIES
-from regard.convert.import_export import export_run, finish, import_run, saved
+from regard.convert.import_export import export_run, import_run, read_run_model, write_run_model
 from regard.data.tokenizer import Tokenizer, train
 from regard.models.decoder import Decoder
 from regard.settings.errors import UserError
@@ -52,13 +52,13 @@ def finished(folder: Path, model: Tower, tokens: Tokenizer, *, task: str = "lang
     assert isinstance(decoder, Decoder)
     tokens.save(folder / "tokenizer.json")
     write_json(folder / "run.json", to_json(run))
-    finish(folder, run, sizes, named_tensors(decoder))
+    write_run_model(folder, run, sizes, named_tensors(decoder))
     return decoder
 
 
 def opened(folder: Path) -> Decoder:
     run = load(folder / "run.json")
-    sizes, weights = saved(folder, run)
+    sizes, weights = read_run_model(folder, run)
     model = Decoder(run.model, vocabulary=sizes["vocabulary"]).eval()
     load_weights(model, weights, origin=str(folder))
     return model
@@ -139,7 +139,7 @@ def test_short_numbers_stay_short_unless_told(tmp_path: Path, tokens: Tokenizer,
 def test_a_run_of_no_family_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -> None:
     model = finished(tmp_path, tower("llama", window=5), tokens)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "regard"
-    sizes, weights = saved(tmp_path, load(tmp_path / "run.json"))
+    sizes, weights = read_run_model(tmp_path, load(tmp_path / "run.json"))
     assert sizes == {}
     assert weights.keys() == named_tensors(model).keys()
     with pytest.raises(UserError, match=r"does not have model\.window=5; only regard opens this model"):
@@ -156,9 +156,9 @@ def test_a_run_of_another_task_keeps_our_names(tmp_path: Path, tokens: Tokenizer
 def test_a_run_whose_files_disagree_is_refused(tmp_path: Path, tokens: Tokenizer) -> None:
     finished(tmp_path, tower("gpt2"), tokens)
     with pytest.raises(UserError, match=r"config.json: says gpt2, but run.json describes another model"):
-        saved(tmp_path, Run(task="language", model=tower("llama")))
+        read_run_model(tmp_path, Run(task="language", model=tower("llama")))
     with pytest.raises(UserError, match=r"does not fit the model: .*instead of"):
-        saved(tmp_path, Run(task="language", model=tower("gpt2", ffn_width=7)))
+        read_run_model(tmp_path, Run(task="language", model=tower("gpt2", ffn_width=7)))
 
 
 # What is refused

@@ -23,9 +23,9 @@ from regard.checkpoint import load_weights, named_tensors, write_json
 from regard.convert.backbone import backbone_of
 from regard.convert.directory import read_directory
 from regard.convert.families import FAMILIES, family_of, why_none
-from regard.convert.import_export import export_run, finish, import_run
+from regard.convert.import_export import export_run, import_run, write_run_model
 from regard.convert.keys import canonical
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.data.tokenizer import Tokenizer, train
 from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError
@@ -102,13 +102,13 @@ def test_what_was_made_here_opens_there(tmp_path: Path, tokens: Tokenizer, caplo
     tower = family.tower(there.config.to_dict(), kind, names=there.state_dict(), origin="there")
     run = Run(task=TASK[kind], model=replace(tower, tied="all"), data=Data(max_tokens=20),
               masking=Masking(next_sentence=kind == "sentences", generator=1 / 3))
-    shape = Shape.of(run, {"vocabulary": VOCABULARY, "labels": 3}, pad=tokens.pad)
-    model = shaken(shape.model())
+    spec = ModelSpec.of(run, {"vocabulary": VOCABULARY, "labels": 3}, pad=tokens.pad)
+    model = shaken(spec.model())
     tokens.save(tmp_path / "tokenizer.json")
     write_json(tmp_path / "run.json", to_json(run))
     if kind in ("sequence-labels", "token-labels"):
         write_json(tmp_path / "labels.json", {"labels": list(LABELS.values())})
-    finish(tmp_path, run, {"vocabulary": VOCABULARY, "labels": 3}, named_tensors(model))
+    write_run_model(tmp_path, run, {"vocabulary": VOCABULARY, "labels": 3}, named_tensors(model))
     with caplog.at_level(logging.WARNING, logger="transformers"):
         again = getattr(transformers, CLASSES[kind]).from_pretrained(tmp_path).eval()
         reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -126,10 +126,10 @@ def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, t
     tower = replaced(PRESETS["electra-small"](), {"width": 12, "heads": 3, "embedding.width": 5, "ffn_width": 24,
                                                   "depth": 2, "max_positions": 20})
     run = Run(task="detect", model=tower, data=Data(max_tokens=20), masking=Masking(generator=1 / 3))
-    model = shaken(Shape.of(run, {"vocabulary": VOCABULARY}, pad=0).model())
+    model = shaken(ModelSpec.of(run, {"vocabulary": VOCABULARY}, pad=0).model())
     tokens.save(tmp_path / "tokenizer.json")
     write_json(tmp_path / "run.json", to_json(run))
-    finish(tmp_path, run, {"vocabulary": VOCABULARY}, named_tensors(model))
+    write_run_model(tmp_path, run, {"vocabulary": VOCABULARY}, named_tensors(model))
     generator = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "generator").eval()
     same(model.generator, generator, "masked-lm")
     export_run(tmp_path, tmp_path / "out")
@@ -142,10 +142,10 @@ def test_a_detector_keeps_its_generator_in_a_folder_of_its_own(tmp_path: Path, t
 def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -> None:
     base = replace(PRESETS["bert-base"](), width=12, heads=3, depth=1, ffn_width=None, max_positions=20)
     for change in ({"norm_place": "pre"}, {"positions": "rotary"}, {"head.pool": "mean"}, {"head.hidden": "none"}):
-        shape = Shape(tower=replaced(base, change), vocabulary=9, kind="sequence-labels", labels=2)
-        assert family_of(shape) is None
-        assert f"model.{next(iter(change))}=" in why_none(shape)
-    plain = Shape(tower=base, vocabulary=9, kind="sequence-labels", labels=2)
+        spec = ModelSpec(tower=replaced(base, change), vocabulary=9, kind="sequence-labels", labels=2)
+        assert family_of(spec) is None
+        assert f"model.{next(iter(change))}=" in why_none(spec)
+    plain = ModelSpec(tower=base, vocabulary=9, kind="sequence-labels", labels=2)
     assert family_of(plain) is FAMILIES["bert"]
     assert family_of(replace(plain, tower=replace(base, preset="roberta-large"))) is FAMILIES["roberta"]
     pooled = replace(plain, kind="token-labels", tower=replace(base, head=Head(pool="mean")))
@@ -162,11 +162,11 @@ def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -
 def test_every_preset_of_an_encoder_is_of_its_family(preset: str) -> None:
     for kind in ("masked-lm", "sequence-labels", "token-labels"):
         tower = shaped(preset, TASK[kind])
-        family = family_of(Shape(tower=tower, vocabulary=99, kind=kind, labels=2))
+        family = family_of(ModelSpec(tower=tower, vocabulary=99, kind=kind, labels=2))
         assert family is not None
         assert preset.startswith(family.name)
-        shape = Shape(tower=tower, vocabulary=99, kind=kind, labels=2, pad=1)
-        back = family.tower(family.config(shape), kind, origin="config.json")
+        spec = ModelSpec(tower=tower, vocabulary=99, kind=kind, labels=2, pad=1)
+        back = family.tower(family.config(spec), kind, origin="config.json")
         assert canonical(replace(back, head=tower.head)) == canonical(tower)
 
 
@@ -237,7 +237,7 @@ def test_a_body_is_the_same_out_of_a_run_and_out_of_a_directory(tmp_path: Path, 
     assert one.weights.keys() == other.weights.keys()
     assert all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)
     assert Tokenizer.load(one.tokens).encode(["the"]) == Tokenizer.load(other.tokens).encode(["the"])
-    bare = Shape(tower=replace(one.tower, head=Head()), vocabulary=VOCABULARY, kind="backbone").model()
+    bare = ModelSpec(tower=replace(one.tower, head=Head()), vocabulary=VOCABULARY, kind="backbone").model()
     load_weights(bare, {key: tensor for key, tensor in one.weights.items() if key.startswith("encoder.")}, origin="")
 
 
@@ -371,7 +371,7 @@ def test_texts_that_would_be_changed_before_they_are_read_are_refused(tmp_path: 
 
 def test_a_tower_has_one_spelling_whatever_it_does_not_use() -> None:
     tower = Tower(decoder_depth=7)
-    assert Shape(tower=tower, vocabulary=9, kind="token-labels").canonical.depth == tower.depth
+    assert ModelSpec(tower=tower, vocabulary=9, kind="token-labels").canonical.depth == tower.depth
 
 
 def test_a_comma_in_a_label_is_refused_where_it_stands_between_labels(tmp_path: Path, tokens: Tokenizer) -> None:

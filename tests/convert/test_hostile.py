@@ -21,8 +21,8 @@ from regard.checkpoint import named_tensors, read_json, write_json
 from regard.checkpoint.files import digest
 from regard.convert.directory import Published, read_config, read_directory, read_llama2c, write_directory
 from regard.convert.families import FAMILIES
-from regard.convert.import_export import saved
-from regard.convert.model_spec import Shape
+from regard.convert.import_export import read_run_model
+from regard.convert.model_spec import ModelSpec
 from regard.data.corpus import find_texts, read_corpus
 from regard.data.lines import read_lines
 from regard.data.tokenizer import Tokenizer, train
@@ -60,13 +60,13 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         sizes = {"width": 16, "heads": 4, "depth": 1, "ffn_width": 24, "max_positions": 40}
         tower = replaced(family.keys.base, sizes | settings)
         labels = ("a", "b", "c") if kind in ("sequence-labels", "token-labels") else ()
-        shape = Shape(tower=tower, vocabulary=320, kind=kind, labels=len(labels), pad=family.pad)
+        spec = ModelSpec(tower=tower, vocabulary=320, kind=kind, labels=len(labels), pad=family.pad)
         tokens = train(["the theory"] * 3, kind="bpe", vocabulary=300, mask=kind != "causal-lm")
         place = folder / f"{name}-{kind}"
         place.mkdir()
         tokens.save(place / "tokenizer.json")
-        weights = family.table(shape).theirs(named_tensors(shape.model()))
-        write_directory(place, Published(family, shape, weights, tokens, labels))
+        weights = family.table(spec).theirs(named_tensors(spec.model()))
+        write_directory(place, Published(family, spec, weights, tokens, labels))
         assert read_directory(place).ours(origin="")
     return sorted(folder.iterdir())
 
@@ -188,11 +188,11 @@ def test_a_run_whose_settings_do_not_fit_its_weights_is_refused_before_it_is_bui
     run = Run(task="translate", model=Tower(width=16, heads=4, depth=1))
     save_file({"x": torch.zeros(64, 16)}, tmp_path / "model.safetensors")
     write_json(tmp_path / "config.json", {"model_type": "regard"})
-    assert saved(tmp_path, run)[1].keys() == {"x"}
+    assert read_run_model(tmp_path, run)[1].keys() == {"x"}
     for changes, said in (({"width": 10**9}, "width=1000000000: too large"), ({"depth": 10**8}, "depth=100000000: its"),
                           ({"head_width": 10**9}, "heads=4: too large"), ({"ffn_width": 129}, "ffn_width=129")):
         with pytest.raises(UserError, match=rf"run\.json: model\.{said}"):
-            saved(tmp_path, replace(run, model=replace(run.model, **changes)))
+            read_run_model(tmp_path, replace(run, model=replace(run.model, **changes)))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.convert.families import FAMILIES
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.models.decoder import Decoder
 from regard.settings.schema import Tower
 
@@ -16,8 +16,8 @@ VOCABULARY = 53
 WRITERS = ("gpt2", "llama", "qwen3")
 
 
-def language(tower: Tower, vocabulary: int = VOCABULARY) -> Shape:
-    return Shape(tower=tower, vocabulary=vocabulary)
+def language(tower: Tower, vocabulary: int = VOCABULARY) -> ModelSpec:
+    return ModelSpec(tower=tower, vocabulary=vocabulary)
 
 
 @st.composite

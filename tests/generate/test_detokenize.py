@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.data import tokenizer as tokenizers
 from regard.data.tokenizer import KINDS, Tokenizer
-from regard.generate.detokenize import WINDOW, Pieces, Stop, Writing, follow
+from regard.generate.detokenize import WINDOW, Completion, StopTexts, StreamingDecoder, stream_texts
 from regard.generate.next_token import Drawn
 
 LEARNED = ["the dog and the cat", "é à ü ß 漢字 🙂", "a dog, a cat: 12 34", "naïve café — “quoted” 🙂🙂"]
@@ -23,7 +23,7 @@ def tokenizer(kind: str) -> Tokenizer:
 
 
 def pieces_of(tokens: Tokenizer, ids: Sequence[int]) -> list[str]:
-    pieces = Pieces(lambda some: tokens.decode([some])[0])
+    pieces = StreamingDecoder(lambda some: tokens.decode([some])[0])
     return [*(pieces.push(id) for id in ids), pieces.flush()]
 
 
@@ -61,7 +61,7 @@ def test_decoding_stays_as_cheap_as_at_the_beginning() -> None:
         longest = max(longest, len(ids))
         return tokenizer("bpe").decode([ids])[0]
 
-    pieces = Pieces(decode)
+    pieces = StreamingDecoder(decode)
     [ids] = tokenizer("bpe").encode(["the dog and the cat " * 50])
     said = "".join(pieces.push(id) for id in ids) + pieces.flush()
     assert said == "the dog and the cat " * 50
@@ -74,7 +74,7 @@ stops = st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3)
 
 @given(pieces=cuts, stops=stops)
 def test_an_answer_ends_before_the_first_stop_text_however_it_is_cut(pieces: list[str], stops: list[str]) -> None:
-    text, stop = "".join(pieces), Stop(stops)
+    text, stop = "".join(pieces), StopTexts(stops)
     said = [stop.push(piece) for piece in pieces]
     # The first one to be complete, letter by letter.
     expected, reached = text, False
@@ -88,17 +88,17 @@ def test_an_answer_ends_before_the_first_stop_text_however_it_is_cut(pieces: lis
 
 @given(pieces=cuts)
 def test_without_a_stop_text_nothing_is_held_back(pieces: list[str]) -> None:
-    stop = Stop([])
+    stop = StopTexts([])
     assert [stop.push(piece) for piece in pieces] == pieces
 
 
 def writing(text: str, *, kind: str = "bytes", prompt: str = "", stop: Sequence[str] = (),
-            longest: int = 99) -> Writing:
+            longest: int = 99) -> Completion:
     """The text, token after token, with its end, up to where the writing has had enough."""
     tokens = tokenizer(kind)
     before, whole = tokens.encode([prompt, prompt + text])
     assert whole[: len(before)] == before
-    written = Writing(lambda some: tokens.decode([some])[0], end=tokens.end, longest=longest, stop=stop,
+    written = Completion(lambda some: tokens.decode([some])[0], end=tokens.end, longest=longest, stop=stop,
                       after=[tokens.start, *before])
     said = ""
     for id in [*whole[len(before) :], tokens.end]:
@@ -138,7 +138,7 @@ def test_an_answer_goes_on_after_any_number_of_bytes_even_where_one_that_does_no
 
     new = "字🙂é x"
     for size in range(2 * WINDOW):
-        pieces = Pieces(decode, after=("漢" * size).encode())
+        pieces = StreamingDecoder(decode, after=("漢" * size).encode())
         assert "".join([*(pieces.push(byte) for byte in new.encode()), pieces.flush()]) == new
 
 
@@ -148,8 +148,8 @@ def test_rows_are_followed_until_each_has_ended() -> None:
     steps = [Drawn(torch.tensor([(row + [tokens.end] * 9)[place] for row in rows]), torch.full((3,), -1.0))
              for place in range(9)]
     enough: set[int] = set()
-    writings = [Writing(lambda some: tokens.decode([some])[0], end=tokens.end, longest=4, stop=["|"]) for _ in rows]
-    said = list(follow(steps, writings, enough=enough))
+    writings = [Completion(lambda some: tokens.decode([some])[0], end=tokens.end, longest=4, stop=["|"]) for _ in rows]
+    said = list(stream_texts(steps, writings, enough=enough))
     assert [written.text for written in writings] == ["ab", "c", "defg"]
     assert ["".join(piece for row, piece in said if row == number) for number in range(3)] == ["ab", "c", "defg"]
     assert [written.log_probability for written in writings] == [-3.0, -2.0, -4.0]

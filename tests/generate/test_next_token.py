@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.generate.next_token import COLUMN, NUCLEUS, draw, largest, narrow, pick
+from regard.generate.next_token import COLUMN, NUCLEUS, apply_top_k_top_p, draw, largest, pick
 
 SIZES = st.sampled_from([1, 2, 7, COLUMN, 500, COLUMN * 70, COLUMN * 70 + 1, 5003])
 
@@ -19,7 +19,7 @@ def distribution(size: int, seed: int, *, rows: int = 3, sharpness: float = 2.0)
 
 def kept(weights: Tensor, **rules: float) -> Tensor:
     """What may be drawn, by token."""
-    return narrow(weights, **rules) > 0  # type: ignore[arg-type]
+    return apply_top_k_top_p(weights, **rules) > 0  # type: ignore[arg-type]
 
 
 def test_top_k_top_p_and_min_p_keep_the_likeliest_alone() -> None:

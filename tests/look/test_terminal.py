@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from regard.look.axes import Axis, AxisPair, Grid, Mixed
 from regard.look.record import Record
-from regard.look.terminal import SHADES, _columns, draw, telling
+from regard.look.terminal import SHADES, _columns, default_site, draw
 
 SITE = "decoder.blocks.0.cross"
 WORD = st.text(st.sampled_from("abcé日本"), min_size=1, max_size=16).map(lambda word: f" {word}")
@@ -57,9 +57,9 @@ def test_the_last_attention_between_two_texts_tells_most() -> None:
     labels = {"encoder.0": AxisPair(one, one), "cross.0": AxisPair(other, one), "cross.1": AxisPair(other, one),
               "decoder.1": AxisPair(other, ("<s>", " c"))}
     weights = dict.fromkeys(labels, np.full((1, 2, 2), 0.5, np.float32))
-    assert telling(Record(weights, labels, dict.fromkeys(labels, (0,)))) == "cross.1"
+    assert default_site(Record(weights, labels, dict.fromkeys(labels, (0,)))) == "cross.1"
     own = {site: labels[site] for site in ("encoder.0", "decoder.1")}
-    assert telling(Record(dict.fromkeys(own, weights["cross.0"]), own, dict.fromkeys(own, (0,)))) == "decoder.1"
+    assert default_site(Record(dict.fromkeys(own, weights["cross.0"]), own, dict.fromkeys(own, (0,)))) == "decoder.1"
 
 
 def test_weights_that_are_all_zero_are_white() -> None:

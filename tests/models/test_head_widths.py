@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.convert.families import FAMILIES, family_of, why_none
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.models.build import text_encoder, translator
 from regard.models.classifier import Classifier
 from regard.models.decoder import Decoder
@@ -139,7 +139,7 @@ def test_widths_that_can_be_are_taken(overrides: list[str]) -> None:
 
 def test_no_published_family_has_heads_of_different_widths() -> None:
     tower = replace(FAMILIES["gpt2"].keys.base, width=12, heads=3)
-    same, other = (Shape(tower=replace(tower, head_widths=widths), vocabulary=9) for widths in ((4, 4, 4), WIDTHS))
+    same, other = (ModelSpec(tower=replace(tower, head_widths=widths), vocabulary=9) for widths in ((4, 4, 4), WIDTHS))
     assert family_of(same) is FAMILIES["gpt2"]
     assert family_of(other) is None
     assert "does not have model.head_widths=2, 5, 9" in why_none(other)

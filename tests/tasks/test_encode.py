@@ -14,7 +14,7 @@ import torch
 import regard
 from regard.check.consistency import checks
 from regard.checkpoint import named_tensors, write_json
-from regard.convert.import_export import finish, import_run
+from regard.convert.import_export import import_run, write_run_model
 from regard.data.text.rows import by_length
 from regard.data.tokenizer import train
 from regard.generate.text_vectors import vectors
@@ -43,7 +43,7 @@ def encoder(tmp_path: Path) -> Callable[..., Predictor]:
         initialize(model, seed=0)
         tokens.save(tmp_path / "tokenizer.json")
         write_json(tmp_path / "run.json", to_json(run))
-        finish(tmp_path, run, {"vocabulary": 320}, named_tensors(model))
+        write_run_model(tmp_path, run, {"vocabulary": 320}, named_tensors(model))
         return regard.load(tmp_path, device="cpu")
 
     return made

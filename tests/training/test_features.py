@@ -10,7 +10,7 @@ from torch import Tensor
 from killing import killed_at
 from regard.check.consistency import checks
 from regard.checkpoint import read_json
-from regard.convert.import_export import saved
+from regard.convert.import_export import read_run_model
 from regard.data.batch import BatchSpec
 from regard.data.prepared import restored
 from regard.data.text.token_stream import IGNORED
@@ -63,7 +63,7 @@ def tuned(tagged: Path, source: Path, *overrides: str) -> Run:
 
 
 def tensors(folder: Path) -> dict[str, Tensor]:
-    return saved(folder, from_json(read_json(folder / "run.json")))[1]
+    return read_run_model(folder, from_json(read_json(folder / "run.json")))[1]
 
 
 def body(folder: Path) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from killing import killed_at
 from regard.checkpoint import Checkpoint, average, read_json
-from regard.convert.import_export import saved
+from regard.convert.import_export import read_run_model
 from regard.models.electra import Detector
 from regard.nn.lora import merged
 from regard.predictor import load as load_run
@@ -27,7 +27,7 @@ from regard.training import loop
 from regard.training.init_from import taken
 from regard.training.loop import train
 from regard.training.optimizer import adamw, layer_ratios
-from regard.training.trainable import learner, learns
+from regard.training.trainable import learns, trainable_model
 from regard.training.update import Update
 from regard.verbs.train import settled
 
@@ -66,7 +66,7 @@ def tuned(data: Path, source: Path, *overrides: str) -> Run:
 
 
 def tensors(folder: Path) -> dict[str, Tensor]:
-    return saved(folder, from_json(read_json(folder / "run.json")))[1]
+    return read_run_model(folder, from_json(read_json(folder / "run.json")))[1]
 
 
 def moved(folder: Path, source: Path) -> set[str]:
@@ -134,7 +134,7 @@ def test_ids_by_which_a_vocabulary_is_rounded_up_are_no_likelier_than_others(
     """Published models have as many vectors as there are tokens."""
     run, before = tuned(data, source), tensors(source)["encoder.inputs.tokens.table.weight"]
     sizes = {"vocabulary": len(before) + 3, "labels": 3}
-    found = taken(learner(make(run), sizes), run, sizes)["encoder.inputs.tokens.table.weight"]
+    found = taken(trainable_model(make(run), sizes), run, sizes)["encoder.inputs.tokens.table.weight"]
     assert torch.equal(found[:-3], before)
     torch.testing.assert_close(found[-3:], before.mean(0).expand(3, 16))
 
@@ -309,7 +309,7 @@ def test_two_processes_learn_the_adapters_that_one_does(data: Path, source: Path
 
 def test_a_layer_s_rate_falls_with_its_depth_and_nothing_else_changes(source: Path, data: Path) -> None:
     run = tuned(data, source, "train.layer_decay=0.5")
-    model = learner(make(run), {"vocabulary": 320, "labels": 3})
+    model = trainable_model(make(run), {"vocabulary": 320, "labels": 3})
     optimizer = adamw(model, run.train, device=torch.device("cpu"))
     names = {parameter: name for name, parameter in model.named_parameters()}
     rates = {names[parameter]: group["lr"] / run.train.learning_rate for group in optimizer.param_groups

@@ -14,7 +14,7 @@ import pytest
 import regard
 from regard.checkpoint import named_tensors, write_json
 from regard.cli import main
-from regard.convert.import_export import finish
+from regard.convert.import_export import write_run_model
 from regard.data.tokenizer import train
 from regard.models.encoder_only import EncoderOnly
 from regard.nn.init import initialize
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     initialize(model, seed=0)
     train(TEXTS, kind="bpe", vocabulary=300, mask=True).save(place / "tokenizer.json")
     write_json(place / "run.json", to_json(run))
-    finish(place, run, {"vocabulary": 320}, named_tensors(model))
+    write_run_model(place, run, {"vocabulary": 320}, named_tensors(model))
     return place
 
 

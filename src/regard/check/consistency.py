@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.check.probe import Padded, Probe, Rows
 from regard.generate.beam import Beam, Hypothesis, beam
-from regard.generate.detokenize import UNFINISHED, Decode, Writing, follow
+from regard.generate.detokenize import UNFINISHED, Completion, Decode, stream_texts
 from regard.generate.next_token import Drawn
 from regard.generate.sampler import Sampling, gather, sample
 from regard.generate.steps import State, Steps
@@ -161,8 +161,8 @@ def streamed_is_whole(asked: Probe) -> Difference:
     decode, end = asked.decode, _end(asked)
     assert decode is not None
     drawn = list(_greedy(asked, asked.rows, asked.inputs))
-    written = [Writing(decode, end=end, longest=len(drawn)) for _ in asked.rows]
-    for _ in follow(drawn, written, enough=set()):
+    written = [Completion(decode, end=end, longest=len(drawn)) for _ in asked.rows]
+    for _ in stream_texts(drawn, written, enough=set()):
         pass
     for row, (writing, answer) in enumerate(zip(written, gather(drawn, end=end), strict=True)):
         if writing.text != decode(answer.tokens) and _only_adds(decode, answer.tokens):

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard import manifest
 from regard.checkpoint import read_json
 from regard.convert.directory import read_directory
-from regard.convert.import_export import saved
+from regard.convert.import_export import read_run_model
 from regard.settings.errors import UserError
 from regard.settings.load import from_json
 from regard.settings.schema import Tower
@@ -40,11 +40,11 @@ def backbone_of(place: Path) -> Backbone:
     if not (place / "run.json").is_file():
         published = read_directory(place)
         longest = published.longest or published.tower.max_positions
-        return Backbone(published.shape.task, published.tower, place, longest, published.ours(origin=str(place)))
+        return Backbone(published.spec.task, published.tower, place, longest, published.ours(origin=str(place)))
     manifest.check(place, *manifest.ANSWERING)
     run = from_json(read_json(place / "run.json"))
     if not (place / "config.json").is_file():
         raise UserError(f"{place}: the run has not ended yet (it has no config.json); start the same `regard train` "
                         "again to go on with it")
     tokens = place / "tokenizer.json" if (place / "tokenizer.json").is_file() else None
-    return Backbone(run.task, run.model, tokens, run.data.max_tokens, saved(place, run)[1])
+    return Backbone(run.task, run.model, tokens, run.data.max_tokens, read_run_model(place, run)[1])

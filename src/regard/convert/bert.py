@@ -2,7 +2,7 @@
 
 from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.settings.schema import Embedding, Tower
 
@@ -38,9 +38,9 @@ def lacks(tower: Tower) -> list[str]:
     return ["embedding.segments"] if tower.embedding.segments == 0 else []
 
 
-def own(shape: Shape, prefix: str) -> str:
+def own(spec: ModelSpec, prefix: str) -> str:
     """How the names of the body begin: its own class leaves the prefix out."""
-    return "" if shape.kind == "backbone" else prefix
+    return "" if spec.kind == "backbone" else prefix
 
 
 def body(tower: Tower, theirs: str, *, ours: str = "encoder.", unread: int = 0) -> list[Rule]:
@@ -64,8 +64,8 @@ def body(tower: Tower, theirs: str, *, ours: str = "encoder.", unread: int = 0) 
     return [*inputs, *each_layer(each, tower.depth)]
 
 
-def rules(shape: Shape) -> list[Rule]:
-    start = own(shape, "bert.")
+def rules(spec: ModelSpec) -> list[Rule]:
+    start = own(spec, "bert.")
     pooler = linear("head.hidden", f"{start}pooler.dense", bias=True)
     words = [
         *linear("words.hidden", "cls.predictions.transform.dense", bias=True),
@@ -73,13 +73,13 @@ def rules(shape: Shape) -> list[Rule]:
         Rule("words.output.bias", ("cls.predictions.bias",)),
     ]
     heads = {
-        "backbone": pooler if shape.tower.head.hidden != "none" else [],
+        "backbone": pooler if spec.tower.head.hidden != "none" else [],
         "masked-lm": words,
         "sentences": [*words, *pooler, *linear("head.output", "cls.seq_relationship", bias=True)],
         "sequence-labels": [*pooler, *linear("head.output", "classifier", bias=True)],
         "token-labels": linear("head.output", "classifier", bias=True),
     }
-    return [*body(shape.canonical, start), *heads[shape.kind]]
+    return [*body(spec.canonical, start), *heads[spec.kind]]
 
 
 GELU, POOLER = {"activation": ("gelu",)}, r"bert\.pooler\.dense\.(weight|bias)"

@@ -17,7 +17,7 @@ from regard.convert.families import family_named
 from regard.convert.family import Family
 from regard.convert.keys import canonical
 from regard.convert.llama2c import read_model, read_tokens
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.data.tokenizer import Tokenizer
 from regard.models.electra import smaller
 from regard.settings.errors import UserError
@@ -39,7 +39,7 @@ class Published:
     """A model of a family, its weights under the family's names."""
 
     family: Family
-    shape: Shape
+    spec: ModelSpec
     weights: Mapping[str, Tensor]
     tokens: Tokenizer
     labels: tuple[str, ...] = ()
@@ -54,14 +54,14 @@ class Published:
 
     @property
     def tower(self) -> Tower:
-        return self.shape.tower
+        return self.spec.tower
 
     @property
     def vocabulary(self) -> int:
-        return self.shape.vocabulary
+        return self.spec.vocabulary
 
     def ours(self, *, origin: str) -> dict[str, Tensor]:
-        return self.family.table(self.shape).ours(self.weights, origin=origin)
+        return self.family.table(self.spec).ours(self.weights, origin=origin)
 
 
 def read_directory(folder: Path, tokens: Path | None = None, *, generators: bool = True) -> Published:
@@ -77,14 +77,14 @@ def read_directory(folder: Path, tokens: Path | None = None, *, generators: bool
         raise UserError(f"{place}: {key}={shown(config.get(key))}: no {family.name} that regard knows has this value")
     refuse_sizes(tower, vocabulary_of(config, origin=place), tensors, origin=place, family=family)
     names, several = labels.read(config, tensors, kind, origin=place)
-    shape = Shape(tower=tower, vocabulary=vocabulary_of(config, origin=place), kind=kind, labels=len(names),
+    spec = ModelSpec(tower=tower, vocabulary=vocabulary_of(config, origin=place), kind=kind, labels=len(names),
                   pad=pad_of(config, family, origin=place))
     if generators and kind == "discriminator" and (folder / GENERATOR).is_dir():
         beside = read_directory(folder / GENERATOR, tokens or folder, generators=False)
-        shape = replace(shape, generator=share_of(beside.shape, tower, origin=str(folder / GENERATOR)))
+        spec = replace(spec, generator=share_of(beside.spec, tower, origin=str(folder / GENERATOR)))
         tensors |= {f"{GENERATOR}{name}": tensor for name, tensor in beside.weights.items()}
-    shape, longest = sentences.read(folder, shape)
-    return Published(family, shape, family.weights(tensors, shape, origin=str(folder)),
+    spec, longest = sentences.read(folder, spec)
+    return Published(family, spec, family.weights(tensors, spec, origin=str(folder)),
                      Tokenizer.load(tokens or folder), names, several, longest)
 
 
@@ -106,32 +106,32 @@ def read_llama2c(file: Path, tokens: Path | None = None) -> Published:
                         "name them with --tokenizer FILE")
     config, tensors = read_model(file)
     family, vocabulary = family_named(config["model_type"], origin=str(file)), config["vocab_size"]
-    shape = Shape(tower=family.tower(config, origin=str(file)), vocabulary=vocabulary)
-    return Published(family, shape, tensors, read_tokens(found[0], vocabulary=vocabulary))
+    spec = ModelSpec(tower=family.tower(config, origin=str(file)), vocabulary=vocabulary)
+    return Published(family, spec, tensors, read_tokens(found[0], vocabulary=vocabulary))
 
 
 def write_directory(folder: Path, published: Published) -> None:
     """Write the files that `read_directory` and transformers read, except for the tokenizer's, which exist already."""
-    family, shape, specials = published.family, published.shape, published.tokens.specials
-    pad = specials.pad if shape.kind == "causal-lm" else shape.pad
+    family, spec, specials = published.family, published.spec, published.tokens.specials
+    pad = specials.pad if spec.kind == "causal-lm" else spec.pad
     ids = {"bos_token_id": specials.start, "eos_token_id": specials.end, "pad_token_id": pad}
     kind = {"torch_dtype": str(next(iter(published.weights.values())).dtype).removeprefix("torch.")}
-    copies = {copy: published.weights[name] for copy, name in family.heads[shape.kind].written.items()
-              if shape.generator is not None}
+    copies = {copy: published.weights[name] for copy, name in family.heads[spec.kind].written.items()
+              if spec.generator is not None}
     weights = {**published.weights, **copies}
-    if shape.kind == "causal-lm":
+    if spec.kind == "causal-lm":
         write_json(folder / "generation_config.json", ids)
     else:
         _tell_tokenizer(folder / "tokenizer_config.json", published)
-    if shape.kind == "backbone":
-        sentences.write(folder, shape.tower, longest=published.longest or shape.tower.max_positions)
-    if shape.generator is not None:
+    if spec.kind == "backbone":
+        sentences.write(folder, spec.tower, longest=published.longest or spec.tower.max_positions)
+    if spec.generator is not None:
         own_folder(folder / GENERATOR)
-        beside = replace(shape, kind="masked-lm", tower=smaller(shape.tower, shape.generator), generator=None)
+        beside = replace(spec, kind="masked-lm", tower=smaller(spec.tower, spec.generator), generator=None)
         write_model(folder / GENERATOR, {name.removeprefix(GENERATOR): tensor for name, tensor in weights.items()
                                          if name.startswith(GENERATOR)}, {**family.config(beside), **ids, **kind})
     write_model(folder, {name: tensor for name, tensor in weights.items() if not name.startswith(GENERATOR)},
-                {**family.config(shape), **ids, **kind,
+                {**family.config(spec), **ids, **kind,
                  **labels.spelled(published.labels, several=published.multi_label)})
 
 
@@ -150,7 +150,7 @@ def pad_of(config: Mapping[str, Any], family: Family, *, origin: str) -> int:
     return pad
 
 
-def share_of(generator: Shape, tower: Tower, *, origin: str) -> float:
+def share_of(generator: ModelSpec, tower: Tower, *, origin: str) -> float:
     """How narrow a generator is beside its detector."""
     there, here = generator.canonical, canonical(tower)
     # Heads are whole, and so is the hidden width: of a share that was rounded the one or the other says more.

@@ -3,7 +3,7 @@
 from regard.convert import bert
 from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.settings.schema import Embedding, Tower
 
@@ -23,8 +23,8 @@ KEYS = Keys(
     silent=bert.SILENT | {"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"})
 
 
-def rules(shape: Shape) -> list[Rule]:
-    tower, start = shape.canonical, bert.own(shape, "distilbert.")
+def rules(spec: ModelSpec) -> list[Rule]:
+    tower, start = spec.canonical, bert.own(spec, "distilbert.")
     layer, block = start + "transformer.layer.{}.", "encoder.blocks.{}."
     each = [
         *linear(f"{block}self.qkv", f"{layer}attention.q_lin", f"{layer}attention.k_lin", f"{layer}attention.v_lin",
@@ -49,7 +49,7 @@ def rules(shape: Shape) -> list[Rule]:
         "sequence-labels": [*linear("head.hidden", "pre_classifier", bias=True), *labels],
         "token-labels": labels,
     }
-    return [*inputs, *each_layer(each, tower.depth), *heads[shape.kind]]
+    return [*inputs, *each_layer(each, tower.depth), *heads[spec.kind]]
 
 
 DISTILBERT = Family(

@@ -11,7 +11,7 @@ from typing import Any
 from regard.convert import bert
 from regard.convert.family import Family, Head
 from regard.convert.keys import canonical
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, linear, norm
 from regard.models.electra import smaller
 from regard.settings.schema import Tower
@@ -53,16 +53,16 @@ def words(theirs: str = "", ours: str = "") -> list[Rule]:
             Rule(f"{ours}words.output.bias", (f"{theirs}generator_lm_head.bias",))]
 
 
-def generator(shape: Shape) -> list[Rule]:
+def generator(spec: ModelSpec) -> list[Rule]:
     """It has the token vectors of the detector."""
-    if shape.generator is None:
+    if spec.generator is None:
         return []
-    own = body(canonical(smaller(shape.tower, shape.generator)), f"{GENERATOR}electra.", "generator.encoder.")
+    own = body(canonical(smaller(spec.tower, spec.generator)), f"{GENERATOR}electra.", "generator.encoder.")
     shared = "generator.encoder.inputs.tokens.table.weight"
     return [*(rule for rule in own if rule.ours != shared), *words(GENERATOR, "generator.")]
 
 
-def rules(shape: Shape) -> list[Rule]:
+def rules(spec: ModelSpec) -> list[Rule]:
     found = "discriminator_predictions"
     heads = {
         "backbone": [],
@@ -71,9 +71,9 @@ def rules(shape: Shape) -> list[Rule]:
                      *linear("head.output", "classifier.out_proj", bias=True)],
         "token-labels": linear("head.output", "classifier", bias=True),
         "discriminator": [*linear("head.hidden", f"{found}.dense", bias=True),
-                   *linear("head.output", f"{found}.dense_prediction", bias=True), *generator(shape)],
+                   *linear("head.output", f"{found}.dense_prediction", bias=True), *generator(spec)],
     }
-    return [*body(shape.canonical, bert.own(shape, "electra.")), *heads[shape.kind]]
+    return [*body(spec.canonical, bert.own(spec, "electra.")), *heads[spec.kind]]
 
 
 TABLE = "electra.embeddings.word_embeddings.weight"

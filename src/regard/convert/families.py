@@ -9,7 +9,7 @@ from regard.convert.family import Family
 from regard.convert.gpt2 import GPT2
 from regard.convert.llama import LLAMA
 from regard.convert.longformer import LONGFORMER
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.qwen3 import QWEN3
 from regard.convert.roberta import ROBERTA
 from regard.settings.errors import UserError
@@ -29,19 +29,19 @@ def family_named(model_type: object, *, origin: str) -> Family:
     raise UserError(f"{origin}: model_type={shown(model_type)}: no family that regard knows; {hint}")
 
 
-def family_of(shape: Shape) -> Family | None:
+def family_of(spec: ModelSpec) -> Family | None:
     """The family that a model of this shape is one of; of several, the one whose preset it started from."""
-    fits = [family for family in _with(shape.kind) if not family.unsaid(shape)]
-    return max(fits, key=lambda family: (shape.tower.preset or "").startswith(family.name), default=None)
+    fits = [family for family in _with(spec.kind) if not family.unsaid(spec)]
+    return max(fits, key=lambda family: (spec.tower.preset or "").startswith(family.name), default=None)
 
 
-def why_none(shape: Shape) -> str:
+def why_none(spec: ModelSpec) -> str:
     """The reason why the model fits no family: the settings that the nearest family lacks."""
-    if not (there := _with(shape.kind)):
-        return f"regard knows no family of models with such a head ({shape.kind})"
-    family = min(there, key=lambda family: len(family.unsaid(shape)))
-    settings = [f"model.{name}={written(of(shape.tower, name))}" for name in family.unsaid(shape)]
-    only_pool = family.unsaid(shape) == ["head.pool"]
+    if not (there := _with(spec.kind)):
+        return f"regard knows no family of models with such a head ({spec.kind})"
+    family = min(there, key=lambda family: len(family.unsaid(spec)))
+    settings = [f"model.{name}={written(of(spec.tower, name))}" for name in family.unsaid(spec)]
+    only_pool = family.unsaid(spec) == ["head.pool"]
     hint = "; trained with --set model.head.pool=first it is one of them" if only_pool else ""
     return f"{family.name}, the nearest family, does not have {', '.join(settings)}{hint}"
 

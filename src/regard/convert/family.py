@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.convert.keys import Keys
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, Table
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
@@ -53,7 +53,7 @@ class Family:
     keys: Keys
     heads: Mapping[str, Head]
     """By the kind of model."""
-    rules: Callable[[Shape], list[Rule]]
+    rules: Callable[[ModelSpec], list[Rule]]
     prefix: str
     """The prefix of the backbone's tensor names; a file with only the backbone, like OpenAI's GPT-2, leaves it out."""
     outside: tuple[str, ...] = ("lm_head.",)
@@ -101,20 +101,20 @@ class Family:
             tower = replaced(tower, {"head.hidden": "none"})
         return tower
 
-    def config(self, shape: Shape) -> dict[str, Any]:
+    def config(self, spec: ModelSpec) -> dict[str, Any]:
         """The content of config.json, without the labels and other special tokens."""
-        about = {"architectures": [self.heads[shape.kind].architecture], "model_type": self.name,
-                 "vocab_size": shape.vocabulary}
-        if shape.kind == "causal-lm":
-            return about | self.spelled(self.keys.config(shape.tower))
-        own = self.keys.config(replace(shape.tower, decoder_depth=None))
-        return about | self.spelled(own | {"pad_token_id": shape.pad})
+        about = {"architectures": [self.heads[spec.kind].architecture], "model_type": self.name,
+                 "vocab_size": spec.vocabulary}
+        if spec.kind == "causal-lm":
+            return about | self.spelled(self.keys.config(spec.tower))
+        own = self.keys.config(replace(spec.tower, decoder_depth=None))
+        return about | self.spelled(own | {"pad_token_id": spec.pad})
 
-    def unsaid(self, shape: Shape) -> list[str]:
+    def unsaid(self, spec: ModelSpec) -> list[str]:
         """The settings that this family has no word for; none: its files hold all of such a model."""
-        tower, base = shape.canonical, self.keys.base
-        has = self.heads[shape.kind].has
-        idle = {name: of(base, name) for name in (*IDLE[shape.kind], *has) if name not in self._said}
+        tower, base = spec.canonical, self.keys.base
+        has = self.heads[spec.kind].has
+        idle = {name: of(base, name) for name in (*IDLE[spec.kind], *has) if name not in self._said}
         unsaid = self.keys.unsaid(replaced(tower, idle)) + self.lacks(tower)
         return unsaid + [name for name, values in has.items() if of(tower, name) not in values]
 
@@ -125,10 +125,10 @@ class Family:
 
     # Tensors
 
-    def table(self, shape: Shape) -> Table:
+    def table(self, spec: ModelSpec) -> Table:
         with torch.device("meta"):  # shapes without content
-            model = shape.model()
-        return Table(self.rules(shape), model)
+            model = spec.model()
+        return Table(self.rules(spec), model)
 
     def named(self, tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
         """The weights of a file, each by its full name."""
@@ -136,9 +136,9 @@ class Family:
         unread = f"{self.constants}|{self.heads[kind].unread}"
         return {name: tensor for name, tensor in whole.items() if not re.fullmatch(unread, name)}
 
-    def weights(self, tensors: Mapping[str, Tensor], shape: Shape, *, origin: str) -> dict[str, Tensor]:
+    def weights(self, tensors: Mapping[str, Tensor], spec: ModelSpec, *, origin: str) -> dict[str, Tensor]:
         """Those of them that say something new."""
-        head, known = self.heads[shape.kind], {name for rule in self.rules(shape) for name in rule.theirs}
+        head, known = self.heads[spec.kind], {name for rule in self.rules(spec) for name in rule.theirs}
         copies = {copy: name for copy, name in {**head.copies, **head.written}.items() if copy not in known}
         for copy, name in copies.items():
             if copy in tensors and not (name in tensors and torch.equal(tensors[copy], tensors[name])):

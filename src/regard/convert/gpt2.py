@@ -2,7 +2,7 @@
 
 from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.settings.schema import Embedding, Tower
 
@@ -26,9 +26,9 @@ KEYS = Keys(
                       "summary_first_dropout"}))  # of a head for multiple choice that a language model has not
 
 
-def rules(shape: Shape) -> list[Rule]:
+def rules(spec: ModelSpec) -> list[Rule]:
     """Its matrices are those of a convolution over one token: (in, out), ours turned."""
-    tower = shape.canonical
+    tower = spec.canonical
     block = [
         *norm("blocks.{}.self_norm", "transformer.h.{}.ln_1", bias=True),
         *linear("blocks.{}.self.qkv", "transformer.h.{}.attn.c_attn", bias=True, turned=True),

@@ -24,7 +24,7 @@ from regard.convert.directory import (
 )
 from regard.convert.electra import GENERATOR
 from regard.convert.families import FAMILIES, family_named, family_of, why_none
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, to_json
@@ -32,7 +32,7 @@ from regard.settings.opening import remove
 from regard.settings.schema import Data, Masking, Run, Tokens
 from regard.tasks.traits import TASKS, defaults, traits_of
 
-__all__ = ["export_run", "finish", "import_run", "saved"]
+__all__ = ["export_run", "import_run", "read_run_model", "write_run_model"]
 
 NATIVE = "regard"  # the model_type of a model of no family
 LABELS = "labels.json"  # the names of the labels, in a run with labels
@@ -42,7 +42,7 @@ ROW = 1_024  # tokens of a row to be evaluated: a published model may reach much
 Sizes = Mapping[str, int]
 
 
-def finish(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, Tensor]) -> None:
+def write_run_model(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, Tensor]) -> None:
     """Write the model of a run: by its family's names, so that other tools open it, or else by our own.
 
     The vocabulary stays rounded up, as it was trained: the logits are the same everywhere, and those of ids that no
@@ -50,19 +50,22 @@ def finish(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, Tensor]) 
     """
     place = folder / "tokenizer.json"
     tokens = Tokenizer.load(place) if traits_of(run.task).head in HEADS and place.is_file() else None
-    shape = None if tokens is None else Shape.of(run, sizes, pad=tokens.pad)
-    family = None if shape is None else family_of(shape)
-    if tokens is None or shape is None or family is None:
+    spec = None if tokens is None else ModelSpec.of(run, sizes, pad=tokens.pad)
+    family = None if spec is None else family_of(spec)
+    if tokens is None or spec is None or family is None:
         about = {"model_type": NATIVE, "task": run.task, "sizes": dict(sizes), **asdict(run.model)}
         write_model(folder, weights, about)
         return
-    theirs = family.table(shape).theirs(weights)
-    write_directory(folder, Published(family, shape, theirs, tokens, _labels(folder), run.data.multi_label,
+    theirs = family.table(spec).theirs(weights)
+    write_directory(folder, Published(family, spec, theirs, tokens, _labels(folder), run.data.multi_label,
                                       run.data.max_tokens))
 
 
-def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
-    """The weights that `finish` wrote, by our names, and the sizes that the files say more exactly than the data."""
+def read_run_model(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
+    """The weights that `write_run_model` wrote, by our names; and the sizes, where the files say them.
+
+    They are more exact than those of the data: a vocabulary may have been rounded up.
+    """
     place = folder / "config.json"
     config = read_json(place)
     if config.get("model_type") == NATIVE:
@@ -72,16 +75,16 @@ def saved(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
     family = family_named(config.get("model_type"), origin=str(place))
     labels = _labels(folder)
     sizes = {"vocabulary": vocabulary_of(config, origin=str(place))} | ({"labels": len(labels)} if labels else {})
-    shape = Shape.of(run, sizes, pad=pad_of(config, family, origin=str(place)))
-    if shape.kind not in family.heads or family.unsaid(shape):
+    spec = ModelSpec.of(run, sizes, pad=pad_of(config, family, origin=str(place)))
+    if spec.kind not in family.heads or family.unsaid(spec):
         raise UserError(f"{place}: says {family.name}, but run.json describes another model")
     tensors = read_tensors(folder)
-    refuse_sizes(run.model, shape.vocabulary, tensors, origin=str(folder / "run.json"))
-    if shape.generator is not None:
+    refuse_sizes(run.model, spec.vocabulary, tensors, origin=str(folder / "run.json"))
+    if spec.generator is not None:
         tensors |= {f"{GENERATOR}{name}": tensor for name, tensor in read_tensors(folder / GENERATOR).items()}
-    written = family.heads[shape.kind].written
+    written = family.heads[spec.kind].written
     tensors = {name: tensor for name, tensor in tensors.items() if name not in written}
-    return sizes, family.table(shape).ours(tensors, origin=str(folder))
+    return sizes, family.table(spec).ours(tensors, origin=str(folder))
 
 
 def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Sequence[Path] = (),
@@ -101,15 +104,15 @@ def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Seq
 
 
 def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
-    shape, tower = published.shape, published.tower
-    task = shape.task
+    spec, tower = published.spec, published.tower
+    task = spec.task
     longest = published.longest or min(ROW, tower.max_positions)
     return Run(
         task=task, model=tower,
         data=Data(paths=tuple(map(str, data)), max_tokens=longest, multi_label=published.multi_label),
         tokens=Tokens(file=str(out / "tokenizer.json"), vocabulary=max(8, len(published.tokens))),
         search=defaults(task, built_in=False).search,
-        masking=Masking(next_sentence=shape.kind == "sentences", generator=shape.generator))
+        masking=Masking(next_sentence=spec.kind == "sentences", generator=spec.generator))
 
 
 def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None, verify: bool = True) -> Published:
@@ -121,15 +124,15 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
         known = ", ".join(name for name, traits in TASKS.items() if traits.head in HEADS)
         raise UserError(f"{source}: is of the task {run.task}; regard only knows families of models of {known}")
     tokens, labels = Tokenizer.load(source / "tokenizer.json"), _labels(source)
-    sizes, ours = saved(source, run)
+    sizes, ours = read_run_model(source, run)
     table = ours.get("encoder.inputs.tokens.table.weight", ours.get("tokens.table.weight"))
     assert table is not None
-    shape = Shape.of(run, {"vocabulary": len(table), "labels": len(labels), **sizes}, pad=tokens.pad)
-    family = family_of(shape)
+    spec = ModelSpec.of(run, {"vocabulary": len(table), "labels": len(labels), **sizes}, pad=tokens.pad)
+    family = family_of(spec)
     if family is None:
-        raise UserError(f"{source}: {why_none(shape)}; only regard opens this model")
-    theirs = family.table(shape).theirs(ours)
-    published = _in(Published(family, shape, theirs, tokens, labels, run.data.multi_label, run.data.max_tokens),
+        raise UserError(f"{source}: {why_none(spec)}; only regard opens this model")
+    theirs = family.table(spec).theirs(ours)
+    published = _in(Published(family, spec, theirs, tokens, labels, run.data.multi_label, run.data.max_tokens),
                     precision)
     with _whole(out) as folder:
         published.tokens.save(folder / "tokenizer.json")

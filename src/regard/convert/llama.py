@@ -5,7 +5,7 @@ from typing import Any
 
 from regard.convert.family import Family, Head
 from regard.convert.keys import Keys
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.settings.schema import Embedding, Tower
 
@@ -42,8 +42,8 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "rope_type"} | {"rope_parameters": rotary}
 
 
-def rules(shape: Shape) -> list[Rule]:
-    tower = shape.canonical
+def rules(spec: ModelSpec) -> list[Rule]:
+    tower = spec.canonical
     head, bias = tower.head_width or tower.width // tower.heads, tower.bias
     queries, keys = tower.heads * head, (tower.kv_heads or tower.heads) * head
     hidden = tower.ffn_width or 4 * tower.width

@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.convert import bert, roberta
 from regard.convert.family import Family
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear
 from regard.settings.schema import Tower
 
@@ -36,12 +36,12 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**roberta.spelled(config), "attention_window": windows}
 
 
-def rules(shape: Shape) -> list[Rule]:
-    tower = shape.canonical
-    attention = bert.own(shape, "longformer.") + "encoder.layer.{}.attention.self."
+def rules(spec: ModelSpec) -> list[Rule]:
+    tower = spec.canonical
+    attention = bert.own(spec, "longformer.") + "encoder.layer.{}.attention.self."
     globals = linear("encoder.blocks.{}.self.global_qkv", f"{attention}query_global", f"{attention}key_global",
                      f"{attention}value_global", rows=(tower.width,) * 3, bias=True)
-    return [*roberta.rules(shape, "longformer."), *each_layer(globals, tower.depth)]
+    return [*roberta.rules(spec, "longformer."), *each_layer(globals, tower.depth)]
 
 
 def lacks(tower: Tower) -> list[str]:

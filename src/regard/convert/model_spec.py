@@ -1,4 +1,4 @@
-"""Shape: what decides which tensors a model has, whoever names them."""
+"""The description of a model that decides which tensors it has: its tower, its head and its vocabulary."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from regard.models.masked_lm import MaskedLM
 from regard.settings.schema import Run, Tower
 from regard.tasks.traits import TASKS, traits_of
 
-__all__ = ["Shape"]
+__all__ = ["ModelSpec"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """A tower, what stands on it, and what is known only with the data."""
+class ModelSpec:
+    """A tower, the kind of head on it, and the sizes that are known only with the data."""
 
     tower: Tower
     vocabulary: int
@@ -33,7 +33,7 @@ class Shape:
     """Of a discriminator: how narrow the model is that fills the blanks; absent: there is none."""
 
     @classmethod
-    def of(cls, run: Run, sizes: Mapping[str, int], *, pad: int) -> "Shape":
+    def of(cls, run: Run, sizes: Mapping[str, int], *, pad: int) -> "ModelSpec":
         head = traits_of(run.task).head or "none"
         kind = "sentences" if head == "masked-lm" and run.masking.next_sentence else head
         return cls(tower=run.model, vocabulary=sizes["vocabulary"], kind=kind, labels=sizes.get("labels", 0), pad=pad,
@@ -47,7 +47,7 @@ class Shape:
 
     @property
     def canonical(self) -> Tower:
-        """Of all spellings of this tower the same."""
+        """The canonical tower: equal for all settings that build the same tensors."""
         return canonical(self.tower if self.kind == "causal-lm" else replace(self.tower, decoder_depth=None))
 
     def model(self) -> nn.Module:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.checkpoint import write_json, write_tensors
 from regard.convert.families import family_of
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule
 from regard.data.tokenizer import Tokenizer
 from regard.nn.lora import adapters
@@ -50,9 +50,9 @@ def _rules(folder: Path, run: Run, sizes: Mapping[str, int]) -> Mapping[str, Rul
     """From our names to the family's; empty if PEFT does not support such a model, or no family has its shape."""
     if traits_of(run.task).head not in TASK_TYPES:
         return {}
-    shape = Shape.of(run, sizes, pad=Tokenizer.load(folder / "tokenizer.json").pad)
-    family = family_of(shape)
-    return {} if family is None else family.table(shape).rules
+    spec = ModelSpec.of(run, sizes, pad=Tokenizer.load(folder / "tokenizer.json").pad)
+    family = family_of(spec)
+    return {} if family is None else family.table(spec).rules
 
 
 def _config(run: Run, adapted: list[str], whole: list[str]) -> dict[str, Any]:

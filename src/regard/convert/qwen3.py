@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.convert import llama
 from regard.convert.family import Family, Head
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, norm
 
 __all__ = ["QWEN3"]
@@ -30,10 +30,10 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def rules(shape: Shape) -> list[Rule]:
+def rules(spec: ModelSpec) -> list[Rule]:
     norms = [*norm("blocks.{}.self.query_norm", "model.layers.{}.self_attn.q_norm", bias=False),
              *norm("blocks.{}.self.key_norm", "model.layers.{}.self_attn.k_norm", bias=False)]
-    return [*llama.rules(shape), *each_layer(norms, shape.canonical.depth)]
+    return [*llama.rules(spec), *each_layer(norms, spec.canonical.depth)]
 
 
 QWEN3 = Family(

@@ -5,7 +5,7 @@ from typing import Any
 
 from regard.convert import bert
 from regard.convert.family import Family, Head
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, linear, norm
 
 __all__ = ["PAD", "ROBERTA", "heads", "plain", "rules", "spelled"]
@@ -29,22 +29,22 @@ def _moved(config: Mapping[str, Any], sign: int) -> dict[str, Any]:
     return {**config, "max_position_embeddings": places + sign * (pad + 1)}
 
 
-def rules(shape: Shape, prefix: str = "roberta.") -> list[Rule]:
-    start = bert.own(shape, prefix)
+def rules(spec: ModelSpec, prefix: str = "roberta.") -> list[Rule]:
+    start = bert.own(spec, prefix)
     words = [
         *linear("words.hidden", "lm_head.dense", bias=True),
         *norm("words.norm", "lm_head.layer_norm", bias=True),
         Rule("words.output.bias", ("lm_head.bias",)),
     ]
     heads = {
-        "backbone": [] if shape.tower.head.hidden == "none" else linear(
+        "backbone": [] if spec.tower.head.hidden == "none" else linear(
             "head.hidden", f"{start}pooler.dense", bias=True),
         "masked-lm": words,
         "sequence-labels": [*linear("head.hidden", "classifier.dense", bias=True),
                      *linear("head.output", "classifier.out_proj", bias=True)],
         "token-labels": linear("head.output", "classifier", bias=True),
     }
-    return [*bert.body(shape.canonical, start, unread=shape.pad + 1), *heads[shape.kind]]
+    return [*bert.body(spec.canonical, start, unread=spec.pad + 1), *heads[spec.kind]]
 
 
 def heads(name: str, prefix: str) -> dict[str, Head]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.checkpoint import read_json, read_list, write_json
-from regard.convert.model_spec import Shape
+from regard.convert.model_spec import ModelSpec
 from regard.settings.errors import UserError
 from regard.settings.opening import own_folder
 from regard.settings.schema import Tower
@@ -18,11 +18,11 @@ POOLS: dict[str, Pool] = {"pooling_mode_cls_token": "first", "pooling_mode_mean_
 WORDS: dict[str, Pool] = {"cls": "first", "mean": "mean"}  # as newer versions say it
 
 
-def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
+def read(folder: Path, spec: ModelSpec) -> tuple[ModelSpec, int | None]:
     """The shape with the settings of sentence-transformers' files, and the most tokens of a text, if they exist."""
     if not (folder / "modules.json").is_file():
-        return shape, None
-    pool, normalize = shape.tower.head.pool, False
+        return spec, None
+    pool, normalize = spec.tower.head.pool, False
     for number, module in enumerate(read_list(folder / "modules.json")):
         kind = str(module.get("type") if isinstance(module, dict) else module).rpartition(".")[2]
         if kind == "Pooling":
@@ -33,9 +33,9 @@ def read(folder: Path, shape: Shape) -> tuple[Shape, int | None]:
         normalize = normalize or kind == "Normalize"
     _refuse_changes(folder)
     longest = _said(folder / "sentence_bert_config.json").get("max_seq_length")
-    good = isinstance(longest, int) and 2 <= longest <= shape.tower.max_positions
-    head = replace(shape.tower.head, pool=pool, normalize=normalize)
-    return replace(shape, tower=replace(shape.tower, head=head)), longest if good else None
+    good = isinstance(longest, int) and 2 <= longest <= spec.tower.max_positions
+    head = replace(spec.tower.head, pool=pool, normalize=normalize)
+    return replace(spec, tower=replace(spec.tower, head=head)), longest if good else None
 
 
 def _refuse_changes(folder: Path) -> None:

@@ -1,13 +1,11 @@
-"""Sentences as words: which words a text has, and how a sentence that is too long to be read at once is read."""
+"""Split a text into words, and marks of punctuation around them."""
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import NamedTuple
 
 from regard.settings.errors import UserError
 
-__all__ = ["Piece", "Words", "pieces", "plain_words", "told_words"]
+__all__ = ["Words", "plain_words", "words_for_tags"]
 
 OPENING, CLOSING = "([{«“\"¿¡", ".,;:!?…)]}»”\"。、！？"
 AROUND = re.compile(rf"([{re.escape(OPENING)}]*)(.*?)([{re.escape(CLOSING)}]*)", re.DOTALL)
@@ -42,10 +40,10 @@ def _parts(word: str) -> Iterator[str]:
     yield from (same[0] for same in ALIKE.finditer(after))
 
 
-def told_words(text: str, tags: Sequence[str]) -> list[str]:
+def words_for_tags(text: str, tags: Sequence[str]) -> list[str]:
     """The words that these tags are for: those of the text as it stands, or where their number differs as it is read.
 
-    >>> told_words("at 9 a.m .", ["ADP", "NUM", "NOUN", "PUNCT"]), told_words("at 9.", ["ADP", "NUM", "PUNCT"])
+    >>> words_for_tags("at 9 a.m .", ["ADP", "NUM", "NOUN", "PUNCT"]), words_for_tags("at 9.", ["ADP", "NUM", "PUNCT"])
     (['at', '9', 'a.m', '.'], ['at', '9', '.'])
     """
     standing = text.split(" ")
@@ -53,30 +51,3 @@ def told_words(text: str, tags: Sequence[str]) -> list[str]:
     if len(words) != len(tags):
         raise UserError(f"{len(tags):,} tags, where there are {len(words):,} words: {' '.join(words)}")
     return words
-
-
-class Piece(NamedTuple):
-    """A part of a sentence: the words to read, and those of them to tag."""
-
-    read: range
-    told: range
-
-
-def pieces(sizes: Sequence[int], room: int) -> list[Piece]:
-    """Stretches of words of these sizes with at most `room` in each. The next begins in the middle of the one before.
-
-    Of the words that two parts share, the first part tags the first half, so that all words but those at the ends of
-    the sentence are tagged with context on both sides. No word may be longer than the room.
-
-    >>> [(list(read), list(told)) for read, told in pieces([1, 1, 1, 1, 1, 1], 4)]
-    [([0, 1, 2, 3], [0, 1, 2]), ([2, 3, 4, 5], [3, 4, 5])]
-    """
-    reads, first = list[range](), 0
-    while not reads or reads[-1].stop < len(sizes):
-        last, used = first, 0
-        while last < len(sizes) and used + sizes[last] <= room:
-            last, used = last + 1, used + sizes[last]
-        reads.append(range(first, last))
-        first = max(first + 1, (first + last + 1) // 2)
-    cuts = [0, *((one.stop + other.start + 1) // 2 for one, other in pairwise(reads)), len(sizes)]
-    return [Piece(read, range(start, stop)) for read, (start, stop) in zip(reads, pairwise(cuts), strict=True)]

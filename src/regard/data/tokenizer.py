@@ -17,7 +17,7 @@ from tokenizers import models
 from tokenizers.processors import TemplateProcessing
 
 from regard.data.published import MASKS, Specials, library_at, panicking, refusing, specials_of
-from regard.data.tokenizer_training import BYTES, KINDS, SPECIALS, UNKNOWN, learn, least
+from regard.data.tokenizer_training import BYTES, KINDS, SPECIALS, UNKNOWN, min_vocabulary, train_tokenizer
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import replacing
 
@@ -237,13 +237,13 @@ def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool =
         near = get_close_matches(kind, KINDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"{kind}: no such kind of tokenizer (there are {', '.join(KINDS)}){hint}")
-    if vocabulary < least(kind):
+    if vocabulary < min_vocabulary(kind):
         raise UserError(
-            f"a vocabulary of {vocabulary:,} is too small for {kind}: {least(kind)} is the least, "
+            f"a vocabulary of {vocabulary:,} is too small for {kind}: {min_vocabulary(kind)} is the least, "
             f"for the special tokens and {'one word' if kind == 'words' else 'each byte'}"
         )
     beginnings = (text[:PART] for text in texts)  # enough of a line of megabytes to learn from
-    library = learn(beginnings, kind=kind, vocabulary=vocabulary - mask, lowercase=lowercase)
+    library = train_tokenizer(beginnings, kind=kind, vocabulary=vocabulary - mask, lowercase=lowercase)
     if not mask:
         return Tokenizer(library)
     library.add_special_tokens([MASKS[0]])

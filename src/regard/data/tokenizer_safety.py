@@ -147,12 +147,13 @@ def _is_plain(step: Mapping[str, Any], left: dict[str, int]) -> bool:
             if not isinstance(content, str) or len(content) > 4 * len(old):
                 return False
             kind = "Strip" if len(content) <= len(old) else "Replace by longer"
-        case "Replace", {"Regex": str(regex)} if isinstance(content, str) and len(content) <= 1 and is_tame(regex):
+        case "Replace", {"Regex": str(regex)} if (
+                isinstance(content, str) and len(content) <= 1 and has_bounded_backtracking(regex)):
             kind = "Replace by pattern" if content else "Strip"
         case "Split", {"String": str()}:
             return True
         case "Split", {"Regex": str(regex)}:
-            return is_tame(regex)
+            return has_bounded_backtracking(regex)
         case "Prepend", _ if len(str(step.get("prepend"))) > GROWTH:
             return False
         case "Precompiled", _ if not _is_short(step.get("precompiled_charsmap")):
@@ -173,13 +174,15 @@ def _is_short(charsmap: Any) -> bool:
     return b"\0" in texts and max(map(len, texts.split(b"\0"))) <= 4 * GROWTH
 
 
-def is_tame(regex: str) -> bool:
-    """Whether there are few ways to match a text: at most one repetition in each alternative, and few choices.
+def has_bounded_backtracking(regex: str) -> bool:
+    """True if there are few ways to match a text: at most one repetition in each alternative, and few choices.
 
     A repetition with which an alternative ends does not count: nothing after it can fail and have it tried again.
 
-    >>> is_tame(r" ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+(?!\\S)"), is_tame("(a+)+$"), is_tame("(a|b)*"), is_tame("a*a*b")
-    (True, False, False, False)
+    >>> has_bounded_backtracking(r" ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+(?!\\S)")
+    True
+    >>> [has_bounded_backtracking(regex) for regex in ("(a+)+$", "(a|b)*", "a*a*b")]
+    [False, False, False]
     """
     if len(regex) > LENGTH or re.search(UNUSUAL, regex):
         return False

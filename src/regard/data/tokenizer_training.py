@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-__all__ = ["BYTES", "KINDS", "SPECIALS", "UNKNOWN", "learn", "least"]
+__all__ = ["BYTES", "KINDS", "SPECIALS", "UNKNOWN", "min_vocabulary", "train_tokenizer"]
 
 KINDS = ("bpe", "unigram", "characters", "bytes", "words")
 SPECIALS = ("<pad>", "<s>", "</s>")
@@ -30,16 +30,16 @@ BYTES = {chr(byte): byte for byte in VISIBLE} | {chr(256 + n): byte for n, byte 
 LETTERS = {byte: letter for letter, byte in BYTES.items()}
 
 
-def least(kind: str) -> int:
+def min_vocabulary(kind: str) -> int:
     """The smallest vocabulary of a kind: its special tokens and all bytes, or for `words` a single word."""
     return len(_specials(kind)) + (1 if kind == "words" else len(LETTERS))
 
 
-def learn(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool) -> Tokenizer:
     """The library's tokenizer with at most `vocabulary` tokens."""
     learner = {"bpe": _bpe, "unigram": _unigram, "words": _words, "characters": _characters, "bytes": _bytes}
-    model = learner[kind](texts, vocabulary, _road(kind, lowercase=lowercase))
-    tokenizer = _road(kind, lowercase=lowercase)
+    model = learner[kind](texts, vocabulary, _pipeline(kind, lowercase=lowercase))
+    tokenizer = _pipeline(kind, lowercase=lowercase)
     tokenizer.model = model
     # <unk> is none of them: a reader of the output should see that a word was unknown.
     tokenizer.add_special_tokens(list(SPECIALS))
@@ -50,7 +50,7 @@ def _specials(kind: str) -> list[str]:
     return [*SPECIALS, UNKNOWN] if kind == "words" else [*SPECIALS]
 
 
-def _road(kind: str, *, lowercase: bool) -> Tokenizer:
+def _pipeline(kind: str, *, lowercase: bool) -> Tokenizer:
     before: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
     cuts: list[pre_tokenizers.PreTokenizer] = []
     after: list[decoders.Decoder] = [decoders.ByteLevel()]
@@ -68,7 +68,7 @@ def _road(kind: str, *, lowercase: bool) -> Tokenizer:
     return tokenizer
 
 
-def _bpe(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.Model:
+def _bpe(texts: Iterable[str], vocabulary: int, pipeline: Tokenizer) -> models.Model:
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=2,  # what was seen once is no pattern, and its token would hardly be trained
@@ -76,24 +76,24 @@ def _bpe(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.Model
         initial_alphabet=list(BYTES),
         show_progress=False,
     )
-    road.train_from_iterator(texts, trainer)
-    model: models.Model = road.model
+    pipeline.train_from_iterator(texts, trainer)
+    model: models.Model = pipeline.model
     return model
 
 
-def _unigram(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.Model:
+def _unigram(texts: Iterable[str], vocabulary: int, pipeline: Tokenizer) -> models.Model:
     trainer = trainers.UnigramTrainer(
         vocab_size=vocabulary,
         special_tokens=_specials("unigram"),
         initial_alphabet=list(BYTES),
         show_progress=False,
     )
-    road.model = models.Unigram()
-    road.train_from_iterator(texts, trainer)
+    pipeline.model = models.Unigram()
+    pipeline.train_from_iterator(texts, trainer)
     # The trainer goes through a hash table with a random seed. Its sums differ in the last digits, and the
     # bytes that it adds at the end get the lowest score plus 0.0001, 0.0002, … as they come. Rounded, with
     # all those bytes at the lowest score, and sorted, the result is the same every time.
-    learned = json.loads(road.to_str())["model"]["vocab"][len(SPECIALS) :]
+    learned = json.loads(pipeline.to_str())["model"]["vocab"][len(SPECIALS) :]
     scores = {piece: score or 0.0 for piece, score in learned}  # null is infinity: there was no text
     lowest = min(scores.values())
     for piece in BYTES:
@@ -101,27 +101,27 @@ def _unigram(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.M
             scores[piece] = lowest
     ranked = sorted(scores, key=lambda piece: (-round(scores[piece], 4), piece))
     # It overshoots a vocabulary that is hardly more than the bytes.
-    longer = [piece for piece in ranked if piece not in BYTES][: vocabulary - least("unigram")]
+    longer = [piece for piece in ranked if piece not in BYTES][: vocabulary - min_vocabulary("unigram")]
     kept = {*BYTES, *longer}
     pieces = [(piece, round(scores[piece], 4)) for piece in ranked if piece in kept]
     return models.Unigram([*((name, 0.0) for name in SPECIALS), *pieces])
 
 
-def _words(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.Model:
-    road.model = model = models.WordLevel(unk_token=UNKNOWN)
+def _words(texts: Iterable[str], vocabulary: int, pipeline: Tokenizer) -> models.Model:
+    pipeline.model = model = models.WordLevel(unk_token=UNKNOWN)
     trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=_specials("words"), show_progress=False)
-    road.train_from_iterator(texts, trainer)
+    pipeline.train_from_iterator(texts, trainer)
     return model
 
 
-def _characters(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.Model:
+def _characters(texts: Iterable[str], vocabulary: int, pipeline: Tokenizer) -> models.Model:
     """The most frequent characters, each joined from its bytes; a rare one stays in bytes.
 
     No join reaches over the end of a character: a character's first byte is never the second part of one.
     """
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(road.normalizer.normalize_str(text))
+        counts.update(pipeline.normalizer.normalize_str(text))
     tokens = {token: id for id, token in enumerate((*_specials("characters"), *BYTES))}
     joins: list[tuple[str, str]] = []
     for character, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
@@ -133,5 +133,5 @@ def _characters(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> model
     return models.BPE(tokens, joins)
 
 
-def _bytes(texts: Iterable[str], vocabulary: int, road: Tokenizer) -> models.Model:
-    return _characters((), vocabulary, road)
+def _bytes(texts: Iterable[str], vocabulary: int, pipeline: Tokenizer) -> models.Model:
+    return _characters((), vocabulary, pipeline)

@@ -1,4 +1,4 @@
-"""writer: how a decoder goes on with prompts, by the settings of the search."""
+"""Prompts and the settings of the search become streams of text: the completions of a decoder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,50 +8,50 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
-from regard.generate.detokenize import Writing, follow
+from regard.generate.detokenize import Completion, stream_texts
 from regard.generate.filters import Filters
 from regard.generate.sampler import Sampler, Sampling, padded, sample
 from regard.kernels.cuda_graphs import Captures
 from regard.models.writes import Writes
 from regard.settings.schema import Search
 
-__all__ = ["Writer"]
+__all__ = ["TextGenerator"]
 
 TEMPERATURE = 0.8  # of the drawing, where search.temperature is not set: likely text, and not always the same
 
 
-class Writer:
-    """Keeps what was recorded on a GPU from one batch to the next."""
+class TextGenerator:
+    """Completes prompts. It keeps the graphs that were captured on a GPU from one batch to the next."""
 
     def __init__(self) -> None:
         self.filters = Filters()
         self.captures: Captures[Sampler] = Captures()
         self.spaces: Spaces | None = None
 
-    def write(
+    def generate(
         self, model: Writes, prompts: Sequence[Sequence[int]], how: Search, *, tokens: Tokenizer,
         never: Sequence[int], longest: Sequence[int],
-    ) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
+    ) -> tuple[list[Completion], Iterator[tuple[int, str]]]:
         """`how.best` answers to each prompt, written while their pieces are asked for: which answer, and what is new.
 
         `never` are ids that do not come; `longest` is the most tokens that each prompt's answers may have.
         """
-        begun = [self.begun(prompt, tokens) for prompt in prompts]
-        written = [Writing(lambda ids: tokens.decode([ids])[0], end=tokens.end, longest=most, after=read,
+        trimmed = [self.trim_last_space(prompt, tokens) for prompt in prompts]
+        written = [Completion(lambda ids: tokens.decode([ids])[0], end=tokens.end, longest=most, after=read,
                            known=" " * (len(prompt) - len(read)), stop=how.stop)
-                   for prompt, read, most in zip(prompts, begun, longest, strict=True) for _ in range(how.best)]
+                   for prompt, read, most in zip(prompts, trimmed, longest, strict=True) for _ in range(how.best)]
         device, enough = next(model.parameters()).device, set[int]()
         filters = self.filters.of(never=never, vocabulary=model.output.out_features, device=device,
                                   no_repeat_ngram=how.no_repeat_ngram, repetition_penalty=how.repetition_penalty)
         sampling = Sampling(
             end=tokens.end, longest=max(longest), samples=how.best, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p,
             temperature=TEMPERATURE if how.temperature is None else how.temperature, seed=how.seed)
-        steps = sample(model, padded(begun, device=device), lengths=[*map(len, begun)], how=sampling, filters=filters,
-                       barred=self._barred(prompts, begun, model.output.out_features, device), seeds=prompts,
-                       captures=self.captures, enough=enough)
-        return written, follow(steps, written, enough=enough)
+        steps = sample(model, padded(trimmed, device=device), lengths=[*map(len, trimmed)], how=sampling,
+                       filters=filters, barred=self._barred(prompts, trimmed, model.output.out_features, device),
+                       seeds=prompts, captures=self.captures, enough=enough)
+        return written, stream_texts(steps, written, enough=enough)
 
-    def begun(self, prompt: Sequence[int], tokens: Tokenizer) -> Sequence[int]:
+    def trim_last_space(self, prompt: Sequence[int], tokens: Tokenizer) -> Sequence[int]:
         """The part of a prompt to read: all but a single space at its end, which belongs to the next token."""
         if not tokens.decode([list(prompt)])[0].endswith(" "):
             return prompt
@@ -59,10 +59,10 @@ class Writer:
             self.spaces = Spaces.of(tokens)
         return prompt[:-1] if self.spaces.ends(prompt) else prompt
 
-    def _barred(self, prompts: Sequence[Sequence[int]], begun: Sequence[Sequence[int]], vocabulary: int,
+    def _barred(self, prompts: Sequence[Sequence[int]], trimmed: Sequence[Sequence[int]], vocabulary: int,
                 device: torch.device) -> Bool[Tensor, "prompts vocabulary"] | None:
         """After a prompt without its space, whatever does not begin with one."""
-        shorter = torch.tensor([len(prompt) > len(read) for prompt, read in zip(prompts, begun, strict=True)])
+        shorter = torch.tensor([len(prompt) > len(read) for prompt, read in zip(prompts, trimmed, strict=True)])
         if self.spaces is None or not shorter.any():
             return None
         others = torch.ones(vocabulary, dtype=torch.bool)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from regard.generate.next_token import Drawn
 
-__all__ = ["UNFINISHED", "Decode", "Pieces", "Stop", "Writing", "follow", "until"]
+__all__ = ["UNFINISHED", "Completion", "Decode", "StopTexts", "StreamingDecoder", "cut_at_stop", "stream_texts"]
 
 Decode = Callable[[Sequence[int]], str]
 """The text of tokens; bytes that make no character become `�`."""
@@ -13,12 +13,12 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 WINDOW = 32  # tokens after which those that are long said are forgotten: decoding stays as cheap as at the beginning
 
 
-class Pieces:
+class StreamingDecoder:
     """The text of tokens, piece by piece. Put together, the pieces are what the tokens add to those they come after.
 
     `known` is their text that was already given.
 
-    >>> pieces = Pieces(lambda ids: bytes(ids).decode(errors="replace"))
+    >>> pieces = StreamingDecoder(lambda ids: bytes(ids).decode(errors="replace"))
     >>> [pieces.push(byte) for byte in "aé€".encode()], pieces.flush()
     (['a', '', 'é', '', '', '€'], '')
     """
@@ -64,10 +64,10 @@ def _ending(ids: Sequence[int], decode: Decode) -> list[int]:
     return list(ids[start:])
 
 
-class Stop:
+class StopTexts:
     """Lets a text through up to the first of the stop texts to be complete, and holds back what may become one.
 
-    >>> stop = Stop(["END"])
+    >>> stop = StopTexts(["END"])
     >>> [stop.push(piece) for piece in ("one E", "NE", "ND two")], stop.reached
     (['one ', 'EN', ''], True)
     """
@@ -95,13 +95,13 @@ class Stop:
         return held
 
 
-def until(text: str, stops: Sequence[str]) -> str:
+def cut_at_stop(text: str, stops: Sequence[str]) -> str:
     """A whole text, up to the first of the stop texts.
 
-    >>> until("one END two", ["END"]), until("one two", ["END"])
+    >>> cut_at_stop("one END two", ["END"]), cut_at_stop("one two", ["END"])
     ('one ', 'one two')
     """
-    stop = Stop(stops)
+    stop = StopTexts(stops)
     return stop.push(text) + stop.flush()
 
 
@@ -114,12 +114,12 @@ def _overlap(text: str, stop: str) -> int:
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
 
 
-class Writing:
+class Completion:
     """One answer on its way from tokens to text: it ends with the end token, with a stop text, or when it is long."""
 
     def __init__(self, decode: Decode, *, end: int, longest: int, after: Sequence[int] = (), known: str = "",
                  stop: Sequence[str] = ()) -> None:
-        self._pieces, self._stop = Pieces(decode, after=after, known=known), Stop(stop)
+        self._pieces, self._stop = StreamingDecoder(decode, after=after, known=known), StopTexts(stop)
         self._end, self._longest = end, longest
         self.tokens: list[int] = []
         """All that were drawn, without the end."""
@@ -154,13 +154,14 @@ class Writing:
         return piece
 
 
-def follow(steps: Iterable[Drawn], writings: Sequence[Writing], *, enough: set[int]) -> Iterator[tuple[int, str]]:
+def stream_texts(steps: Iterable[Drawn], completions: Sequence[Completion], *,
+                 enough: set[int]) -> Iterator[tuple[int, str]]:
     """The rows' texts as they are written: which row, and what is new. Rows that have ended join `enough`."""
     for drawn in steps:
         for row, (id, chance) in enumerate(zip(drawn.tokens.tolist(), drawn.log_probabilities.tolist(), strict=True)):
             if row in enough:
                 continue
-            if piece := writings[row].push(id, chance):
+            if piece := completions[row].push(id, chance):
                 yield row, piece
-            if writings[row].ended:
+            if completions[row].ended:
                 enough.add(row)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.kernels import sample as sample_kernel
 
-__all__ = ["Drawn", "draw", "largest", "narrow", "pick"]
+__all__ = ["Drawn", "apply_top_k_top_p", "draw", "largest", "pick"]
 
 COLUMN = 64  # numbers that are first looked at together, by their maximum or their sum
 NUCLEUS = 1024  # likeliest tokens among which a nucleus is looked for before all are sorted
@@ -41,11 +41,11 @@ def draw(
         tokens = logits.argmax(-1, keepdim=True)
     else:
         weights = chances.exp() if temperature == 1 else (chances / temperature).softmax(-1)
-        tokens = pick(narrow(weights, top_k=top_k, top_p=top_p, min_p=min_p), uniform)
+        tokens = pick(apply_top_k_top_p(weights, top_k=top_k, top_p=top_p, min_p=min_p), uniform)
     return Drawn(tokens[:, 0], chances.gather(1, tokens)[:, 0])
 
 
-def narrow(
+def apply_top_k_top_p(
     weights: Float[Tensor, "rows vocabulary"], *, top_k: int | None = None, top_p: float | None = None,
     min_p: float | None = None,
 ) -> Float[Tensor, "rows vocabulary"]:

@@ -11,7 +11,7 @@ from regard.look.record import Record
 from regard.look.wordpieces import readable
 from regard.stdio import escape_controls
 
-__all__ = ["draw", "telling"]
+__all__ = ["default_site", "draw"]
 
 SHADES = " ░▒▓█"  # a fifth of the largest weight each; a terminal without colour shows them, too
 MAX_WORD_COLUMNS = 12  # columns of a word
@@ -22,7 +22,7 @@ EVERY = "all patches"
 COLOUR, PLAIN = "\033[36m", "\033[0m"  # cyan is read on a dark and on a light ground
 
 
-def telling(record: Record) -> str:
+def default_site(record: Record) -> str:
     """The site to show when none is asked for: the last between two texts, as translation has it; else the last."""
     facing = [site for site, axes in record.axes.items() if not axes.one_sequence]
     return (facing or list(record))[-1]

@@ -9,11 +9,11 @@ from regard.nn.head import Labels, Pool
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
-__all__ = ["Classifier", "Tagger", "telling"]
+__all__ = ["Classifier", "Tagger", "label_token_index"]
 
 
-def telling(tower: Tower) -> int:
-    """Which of a word's tokens tells its label: the first, or the last where no token knows of those that follow it."""
+def label_token_index(tower: Tower) -> int:
+    """The index, among a word's tokens, of the one that is labelled: 0, or -1 for a model that only reads forwards."""
     return -1 if tower.recurrent is not None and tower.recurrent.direction == "forward" else 0
 
 

@@ -19,8 +19,8 @@ from regard.data.reader import TextReader
 from regard.data.text.packing import WANTED, PackedBatch, PackedText
 from regard.data.text.token_stream import IGNORED
 from regard.device import fits
-from regard.generate.completions import Writer
-from regard.generate.detokenize import Writing
+from regard.generate.completions import TextGenerator
+from regard.generate.detokenize import Completion
 from regard.generate.score import compare, scores
 from regard.generate.search_memory import refuse_search
 from regard.look.choices import Output
@@ -49,7 +49,7 @@ class Language(Task[str, PackedBatch]):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.data: PackedText = PackedText(run)
-        self.writer = Writer()
+        self.generator = TextGenerator()
 
     # Rows -> loss
 
@@ -194,7 +194,7 @@ class Language(Task[str, PackedBatch]):
             f"{part:,} {thing}s cut to their last {most:,} tokens, the first from {first:,} (model.max_positions)"),
             size=size)
 
-    def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]], how: Search) -> list[Writing]:
+    def _written(self, model: nn.Module, prompts: Sequence[Sequence[int]], how: Search) -> list[Completion]:
         """`how.best` answers to each prompt, one after the other."""
         written, pieces = self._write_on(model, prompts, how)
         for _ in pieces:
@@ -202,7 +202,7 @@ class Language(Task[str, PackedBatch]):
         return written
 
     def _write_on(self, model: nn.Module, prompts: Sequence[Sequence[int]],
-                  how: Search) -> tuple[list[Writing], Iterator[tuple[int, str]]]:
+                  how: Search) -> tuple[list[Completion], Iterator[tuple[int, str]]]:
         """The same, written while their pieces are consumed."""
         writes = cast(Writes, model)
         # The last token is only written, not read: it needs no position.
@@ -210,11 +210,12 @@ class Language(Task[str, PackedBatch]):
         weights = next(model.parameters())
         refuse_search(how, self.run.model, rows=len(prompts) * how.best, tokens=max(map(len, prompts)),
                       longest=max(longest), width=weights.dtype, device=weights.device)
-        written, pieces = self.writer.write(writes, prompts, how, tokens=self.data.tokens, longest=longest,
-                                            never=self._never(writes.output.out_features))
+        written, pieces = self.generator.generate(
+            writes, prompts, how, tokens=self.data.tokens, longest=longest,
+            never=self._never(writes.output.out_features))
         return written, self._followed(pieces, written, how.max_tokens)
 
-    def _followed(self, pieces: Iterator[tuple[int, str]], written: Sequence[Writing],
+    def _followed(self, pieces: Iterator[tuple[int, str]], written: Sequence[Completion],
                   longest: int) -> Iterator[tuple[int, str]]:
         """The pieces; at the end, add notes for the user."""
         yield from pieces
@@ -309,7 +310,7 @@ class Language(Task[str, PackedBatch]):
         if outputs is not None:
             return list(map(self._read, inputs, outputs))
         how = replace(search, best=1, max_tokens=min(search.max_tokens, SHOWN))
-        return [(list(self.writer.begun(prompt, self.data.tokens)),
+        return [(list(self.generator.trim_last_space(prompt, self.data.tokens)),
                  self._written(model, [prompt], how)[0].tokens or [self.data.tokens.end])
                 for prompt in map(self._prompt, inputs)]
 

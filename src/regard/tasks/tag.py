@@ -18,8 +18,9 @@ from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, r
 from regard.data.dataset import MAX_FIRST_EXAMPLE
 from regard.data.ragged import damaged
 from regard.data.reader import TextReader
-from regard.data.split_words import Words, pieces, plain_words, told_words
+from regard.data.split_words import Words, plain_words, words_for_tags
 from regard.data.splits import find_tests
+from regard.data.tagging_windows import tagging_windows
 from regard.data.text.labelled_text import IGNORED, LabelBatch, LabelledText, Sample
 from regard.data.text.rows import by_length, encoder_mask
 from regard.generate.text_vectors import vectors
@@ -28,7 +29,7 @@ from regard.look.confusion import Confusion
 from regard.look.encoder_states import attention
 from regard.look.record import Record
 from regard.models.build import text_encoder
-from regard.models.classifier import Tagger, telling
+from regard.models.classifier import Tagger, label_token_index
 from regard.settings.errors import UserError, out_of
 from regard.settings.schema import Data, Run, Search
 from regard.tasks.base import Answer, Example, Loss, Scores, Sizes, Task, Term
@@ -61,7 +62,7 @@ class TaggedWords(LabelledText):
         if run.data.max_tokens < 3:
             raise UserError(f"data.max_tokens={run.data.max_tokens}: leaves no room for a word between start and end; "
                             "take 3 or more")
-        self.telling = telling(run.model)
+        self.label_token_index = label_token_index(run.model)
         self.usual: dict[str, str] = {}
         self.most_usual = ""
 
@@ -150,7 +151,7 @@ class TaggedWords(LabelledText):
             for word, tag in zip(words, wanted, strict=True):
                 ids += word
                 own = [IGNORED] * len(word)
-                own[self.telling] = places.get(tag, IGNORED)
+                own[self.label_token_index] = places.get(tag, IGNORED)
                 targets += own
             found.append(Row([*ids[: longest - 1], self.tokens.end], [*targets[: longest - 1], IGNORED],
                              len(ids) >= longest))
@@ -195,7 +196,7 @@ class Tag(Task[str, LabelBatch]):
 
     def batches(self, inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[LabelBatch]:
         tags = [output.split(" ") for output in outputs]
-        rows = self.data.tagged_rows([told_words(*told) for told in zip(inputs, tags, strict=True)], tags)
+        rows = self.data.tagged_rows([words_for_tags(*told) for told in zip(inputs, tags, strict=True)], tags)
         pad, cpu = self.data.tokens.pad, torch.device("cpu")
         for places, tokens in by_length([row.ids for row in rows], pad=pad, device=cpu):
             yield self.data.batch([rows[i].ids for i in places], [rows[i].targets for i in places],
@@ -226,24 +227,26 @@ class Tag(Task[str, LabelBatch]):
 
     @torch.no_grad()
     def _logs(self, model: nn.Module, sentences: Sequence[Words]) -> list[Float[Tensor, "words labels"]]:
-        """The log-probability of each tag for each word. A sentence that is too long is read in `pieces`."""
+        """The log-probability of each tag for each word. A sentence that is too long is read in windows."""
         room, device = self.run.data.max_tokens - 2, next(model.parameters()).device
         found = [torch.zeros(len(words), len(self.data.labels)) for words in sentences]
-        rows, told = list[list[int]](), list[tuple[int, range, list[int]]]()
+        rows, tagged = list[list[int]](), list[tuple[int, range, list[int]]]()
         for sentence, words in enumerate(self.data.tokens.encode_words(sentences)):
-            for piece in pieces([min(len(word), room) for word in words], room):
-                row, tellers = [self.data.tokens.start], list[int]()
-                for place in piece.read:
+            for window in tagging_windows([min(len(word), room) for word in words], room):
+                row, label_tokens = [self.data.tokens.start], list[int]()
+                for place in window.read:
                     word = words[place][:room]
-                    tellers += [range(len(row), len(row) + len(word))[self.data.telling]] if place in piece.told else []
+                    if place in window.tagged:
+                        of_word = range(len(row), len(row) + len(word))
+                        label_tokens.append(of_word[self.data.label_token_index])
                     row += word
                 rows.append([*row, self.data.tokens.end])
-                told.append((sentence, piece.told, tellers))
+                tagged.append((sentence, window.tagged, label_tokens))
         for places, tokens in by_length(rows, pad=self.data.tokens.pad, device=device):
             logs = self._logits(model, tokens).float().log_softmax(-1).cpu()
             for place, of_row in zip(places, logs, strict=True):
-                sentence, words_told, tellers = told[place]
-                found[sentence][words_told.start : words_told.stop] = of_row[tellers]
+                sentence, words_tagged, label_tokens = tagged[place]
+                found[sentence][words_tagged.start : words_tagged.stop] = of_row[label_tokens]
         return found
 
     def _likeliest(self, logs: Float[Tensor, "words labels"]) -> list[str]:
@@ -328,7 +331,7 @@ class Tag(Task[str, LabelBatch]):
     def _sentences(self, inputs: Sequence[str], outputs: Sequence[str] | None) -> list[list[str]]:
         if outputs is None:
             return [plain_words(text) for text in inputs]
-        return [told_words(text, output.split(" ")) for text, output in zip(inputs, outputs, strict=True)]
+        return [words_for_tags(text, output.split(" ")) for text, output in zip(inputs, outputs, strict=True)]
 
     def probe(self, model: nn.Module) -> Probe:
         """A probe from examples of all lengths of the validation set, or from made-up ones if the run has no data."""

@@ -16,7 +16,7 @@ from regard.data.reader import TextReader
 from regard.data.text.parallel_corpus import ParallelBatch, ParallelCorpus, round_up
 from regard.generate.beam import Beam, Hypothesis, beam
 from regard.generate.beam import Search as BeamSearch
-from regard.generate.detokenize import until
+from regard.generate.detokenize import cut_at_stop
 from regard.generate.filters import Filters
 from regard.generate.sampler import Sampler, Sampling, gather, sample
 from regard.generate.search_memory import refuse_search
@@ -102,7 +102,7 @@ class Translate(Task[str, ParallelBatch]):
                     texts = self.data.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
                     if not hypotheses:
                         raise NotFinite("the model's probabilities are not finite; train it again")
-                    first, *others = (Answer(until(text, how.stop), h.score)
+                    first, *others = (Answer(cut_at_stop(text, how.stop), h.score)
                                       for text, h in zip(texts, hypotheses, strict=False))
                     answers[place] = replace(first, others=tuple(others))
         return answers

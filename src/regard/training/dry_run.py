@@ -24,7 +24,7 @@ from regard.tasks.traits import traits_of
 from regard.training.estimate import Parameters
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
-from regard.training.trainable import learner
+from regard.training.trainable import trainable_model
 from regard.training.update import Update, is_compiled, make_update
 
 __all__ = ["DryRun", "make_dry_run", "measure", "speed"]
@@ -59,11 +59,11 @@ class DryRun:
 
     def model(self, device: str = "meta") -> nn.Module:
         with torch.device(device):
-            return learner(self.task, self.sizes)
+            return trainable_model(self.task, self.sizes)
 
     def parameters(self) -> Parameters:
         with torch.device("meta"):
-            return Parameters.of(learner(self.task, self.exact))
+            return Parameters.of(trainable_model(self.task, self.exact))
 
     def batch(self, processes: int = 1) -> Batch:
         """One process's share of a batch."""

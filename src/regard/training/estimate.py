@@ -16,7 +16,7 @@ from regard.tasks.base import Sizes, Task
 from regard.training.meta_trace import Trace, trace
 from regard.training.muon import operations
 from regard.training.optimizer import muon_matrices
-from regard.training.trainable import learner
+from regard.training.trainable import trainable_model
 from regard.training.update import is_compiled
 
 __all__ = [
@@ -175,7 +175,7 @@ def estimate(task: Task[Any, Any], sizes: Sizes, batch: Batch, how: Train, *, de
              gpus: int = 1, shapes: int | None = None) -> Estimate:
     """The estimate for a step with this batch, one process's share. Only the shapes of its tensors matter."""
     with torch.device("meta"):
-        model = learner(task, sizes)
+        model = trainable_model(task, sizes)
     piece = batch.map(lambda tensor: torch.empty_like(tensor, device="meta")).pieces(how.accumulate)[0]
 
     def loss() -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard import manifest
 from regard.checkpoint import Checkpoint, Saver, average, load_weights, named_tensors, read_json, write_json
-from regard.convert.import_export import finish
+from regard.convert.import_export import write_run_model
 from regard.convert.peft import write_adapter
 from regard.cores import Waiting, threads_kept
 from regard.data.batch import Batch, BatchSampler
@@ -44,7 +44,7 @@ from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World, join
 from regard.training.resume import Progress, refuse_foreign, resume, room_for, state_of, tensors_of
 from regard.training.signals import Stop
-from regard.training.trainable import learner, scale_of
+from regard.training.trainable import scale_of, trainable_model
 from regard.training.update import deterministic, make_update
 
 __all__ = ["train"]
@@ -79,7 +79,7 @@ def _train(run: Run, folder: Path, stop: Stop, world: World, *, quiet: bool) -> 
     refuse_too_large(run, device=device, processes=world.size)  # before the data is read, which may take long
     sizes = _prepare(task, folder, stop, world, quiet=quiet)
     refuse_too_large(run, sizes, device=device, processes=world.size)
-    model = learner(task, sizes)
+    model = trainable_model(task, sizes)
     if world.rank == 0:  # unreadable or too large data must leave no run behind
         if run.train.init_from is not None and not (folder / "run.json").exists():
             taken(model, run, sizes)
@@ -349,7 +349,7 @@ def _finish(folder: Path, run: Run, sizes: Sizes, progress: Progress, log: Log) 
         if not write_adapter(folder, run, sizes, weights):
             log.say("note: PEFT supports no model of this shape; the adapters are only in model.safetensors, merged")
         weights = merged(weights, scale=scale_of(run.train))
-    finish(folder, run, sizes, weights)
+    write_run_model(folder, run, sizes, weights)
     manifest.seal(folder, *WRITTEN_LAST)
     return weights
 

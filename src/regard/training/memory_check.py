@@ -11,7 +11,7 @@ from regard.settings.schema import Run
 from regard.settings.setting import of, written
 from regard.tasks import make
 from regard.tasks.base import Sizes
-from regard.training.trainable import learner
+from regard.training.trainable import trainable_model
 
 __all__ = ["refuse_too_large", "refuse_uncountable"]
 
@@ -46,7 +46,7 @@ def refuse_too_large(run: Run, sizes: Sizes = MIN_SIZES, *, device: torch.device
     for place, size in ((torch.device("cpu"), FLOAT * total + BLOCK * _blocks(run)), (device, needed)):
         there = available(place)
         if there is not None and size > there:
-            raise Failure(f"{_blamed(run)}: a model of {total:,} parameters. Training it takes "
+            raise Failure(f"{_largest_settings(run)}: a model of {total:,} parameters. Training it takes "
                           f"at least {size_in_words(max(size, needed))} of memory, and this machine has "
                           f"{size_in_words(there)} free ({place.type}); take a smaller model")
 
@@ -56,7 +56,7 @@ def refuse_uncountable(run: Run) -> None:
     total, _ = _counted(run, MIN_SIZES)
     there = available(torch.device("cpu"))
     if there is not None and (size := BLOCK * _blocks(run)) > there:
-        raise Failure(f"{_blamed(run)}: a model of {total:,} parameters: describing its blocks takes "
+        raise Failure(f"{_largest_settings(run)}: a model of {total:,} parameters: describing its blocks takes "
                       f"{size_in_words(size)} of memory, and this machine has {size_in_words(there)} free; take fewer")
 
 
@@ -80,14 +80,14 @@ def _counted(run: Run, sizes: Sizes) -> tuple[int, int]:
 def _made(run: Run, sizes: Sizes) -> tuple[int, int]:
     try:
         with torch.device("meta"):
-            parameters = list(learner(make(run), sizes).parameters())
+            parameters = list(trainable_model(make(run), sizes).parameters())
     except (RuntimeError, OverflowError) as error:
         if not any(word in str(error) for word in ("overflow", "too large", "too big")):
             raise
         there = available(torch.device("cpu"))
         has = "" if there is None else f", and this machine has {size_in_words(there)} free"
-        raise Failure(f"{_blamed(run)}: a model of more than {size_in_words(UNCOUNTABLE)}{has}; take a smaller model"
-                      ) from None
+        raise Failure(f"{_largest_settings(run)}: a model of more than {size_in_words(UNCOUNTABLE)}{has}; "
+                      "take a smaller model") from None
     return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
 
 
@@ -95,11 +95,11 @@ def _blocks(run: Run) -> int:
     return max(run.model.depth, run.model.decoder_depth or 0)
 
 
-def _blamed(run: Run) -> str:
+def _largest_settings(run: Run) -> str:
     """The settings that are far above their usual values, or else the one that is the farthest.
 
     >>> from regard.settings.load import load
-    >>> _blamed(load(None, ["model.width=1000000", "model.depth=4"]))
+    >>> _largest_settings(load(None, ["model.width=1000000", "model.depth=4"]))
     'model.width=1000000'
     """
     sizes: dict[str, Any] = {path: of(run, path) or 0 for path in GROWTH}

@@ -10,7 +10,7 @@ from regard.settings.errors import UserError
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
 
-__all__ = ["OVER", "learner", "learns", "level", "scale_of"]
+__all__ = ["OVER", "learns", "level", "scale_of", "trainable_model"]
 
 TEACHER = "generator."  # of a detector: not part of its backbone, and new like a head if the source has none
 OVER = "encoder.over."  # the task's layers over a backbone that computes features
@@ -18,7 +18,7 @@ HEADS = ("head.", "words.", TEACHER, OVER)  # the layers that read the states: l
 INPUT = {"inputs", "tokens", "positions", "widen"}  # the layers before the first block
 
 
-def learner(task: Task[Any, Any], sizes: Sizes) -> nn.Module:
+def trainable_model(task: Task[Any, Any], sizes: Sizes) -> nn.Module:
     """The model of a task for training: with its adapters, if any, and the frozen parameters frozen."""
     how, model = task.run.train, task.build(sizes)
     if how.trainable == "lora":

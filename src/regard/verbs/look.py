@@ -61,7 +61,7 @@ def _page(argument: str, folder: Path, output: str | None, only: str, head: int 
 def _print(argument: str, folder: Path, output: str | None, only: str, head: int | None, device: str,
            verify: bool) -> None:
     """Heat maps in the terminal's width: of the selected attention, or of the most informative one."""
-    from regard.look.terminal import draw, telling
+    from regard.look.terminal import default_site, draw
     from regard.predictor import load
 
     predictor = load(folder, device=device, verify=verify)
@@ -72,7 +72,7 @@ def _print(argument: str, folder: Path, output: str | None, only: str, head: int
     shown = record if head is not None else record.mean()
     width = shutil.get_terminal_size().columns
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    for number, site in enumerate([telling(shown)] if only == "*" else shown):
+    for number, site in enumerate([default_site(shown)] if only == "*" else shown):
         several = len(record.heads[site]) > 1
         of_heads = f"mean of {len(record.heads[site])} heads" if head is None and several else f"head {head or 0}"
         print_result("\n" * (number > 0) + f"{site}, {of_heads}\n")
