@@ -4,7 +4,6 @@ Images that cannot be read are left out and named. Nothing is lost silently: if 
 images of a label, that is an error.
 """
 
-import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +60,7 @@ class Kept:
     """The images of a split that could be read, and a digest of the pixels of each."""
 
     found: list[Found] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
     bad: list[tuple[Found, str]] = field(default_factory=list)
 
 
@@ -106,7 +105,7 @@ def _left_out(split: str, its: Kept) -> str:
     return f"{part} and {'is' if len(its.bad) == 1 else 'are'} left out: {told}"
 
 
-def _shared(digests: Mapping[str, Sequence[bytes]]) -> Iterator[str]:
+def _shared(digests: Mapping[str, Sequence[int]]) -> Iterator[str]:
     """A note for each split: how many of its images are also in train."""
     train = set(digests["train"]) if "train" in digests else set()
     for split, its in digests.items():
@@ -161,7 +160,7 @@ class _Job(NamedTuple):
 
 class _Decoded(NamedTuple):
     pixels: UInt8[np.ndarray, "channels size size"]
-    digest: bytes
+    digest: int  # of 64 bits, for this process only
 
 
 def _jobs(splits: Mapping[str, Sequence[Found]]) -> Iterator[tuple[_Job, str | None]]:
@@ -206,4 +205,4 @@ def _one(file: ImageFile, image: Image) -> _Decoded | str:
         pixels = file.pixels(image)
     except BadImage as error:
         return str(error)
-    return _Decoded(pixels, hashlib.blake2b(pixels.data, digest_size=16).digest())
+    return _Decoded(pixels, hash(pixels.tobytes()))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from io import BufferedIOBase, BufferedReader
 from itertools import count as count_from
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -34,12 +35,12 @@ __all__ = ["MAX_MEMBER_BYTES", "Archive", "Content", "Folder", "Tar", "Tree", "Z
 
 MAX_MEMBERS = 1 << 22
 MAX_MEMBER_BYTES = 1 << 29
+MAX_KEPT_BYTES = 1 << 28  # of a tar in memory
 MAX_INFLATION = 1_000  # times the size of the archive: images are compressed already
 ALWAYS_FINE = 1 << 30  # bytes
 
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, LookupError,
           NotImplementedError, RuntimeError, OverflowError, MemoryError, gzip.BadGzipFile)
-UNPACK = {b"\x1f\x8b": gzip.GzipFile, b"\xfd7": lzma.LZMAFile, b"BZ": bz2.BZ2File}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +91,11 @@ class Folder(Tree):
         yield from ((name, lambda: None) for name in self.names if name in chosen)
 
     def read(self, name: str) -> bytes:
-        with open(self.path / name, "rb", opener=to_read) as file:
-            return file.read()
+        try:
+            with open(self.path / name, "rb", opener=to_read) as file:
+                return file.read()
+        except OSError as error:
+            raise UserError(f"{self.place(name)}: cannot be read: {error.strerror or error}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,12 +187,27 @@ class Zip(Archive):
 class Tar(Archive):
     """A tar archive, compressed or not. It is read from its beginning to its end: that is fast also when compressed."""
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
-        return [name for name, *_ in self._members()]
+        return self._listed[0]
+
+    @cached_property
+    def _listed(self) -> tuple[list[str], dict[str, bytes]]:
+        """All names; and all contents, if they are few bytes: to unpack a second time would take as long again."""
+        names, kept, size = list[str](), dict[str, bytes](), 0
+        for name, member, archive in self._members():
+            names.append(name)
+            size += member.size
+            if size <= MAX_KEPT_BYTES:
+                kept[name] = self._content(archive, name, member)
+        return names, kept if size <= MAX_KEPT_BYTES else {}
 
     def contents(self, wanted: Collection[str]) -> Iterator[tuple[str, Content]]:
+        names, kept = self._listed
         chosen = frozenset(wanted)
+        if kept:
+            yield from ((name, partial(kept.get, name)) for name in names if name in chosen)
+            return
         left = len(chosen)
         for name, member, archive in self._members():
             if name in chosen:
@@ -212,9 +231,7 @@ class Tar(Archive):
         with ExitStack() as stack:
             with self._named_errors():
                 raw = stack.enter_context(open(self.path, "rb", opener=to_read))
-                kind = UNPACK.get(raw.peek(2)[:2])
-                stream = raw if kind is None else cast(IO[bytes], kind(raw))
-                archive = stack.enter_context(tarfile.TarFile(fileobj=cast(IO[bytes], _Bounded(stream))))
+                archive = stack.enter_context(tarfile.TarFile(fileobj=cast(IO[bytes], _Bounded(_unpacked(raw)))))
             for number in count_from(1):
                 with self._named_errors():
                     member = archive.next()
@@ -228,10 +245,21 @@ class Tar(Archive):
                     yield name, member, archive
 
 
+def _unpacked(file: BufferedReader) -> BufferedIOBase:
+    match file.peek(2)[:2]:
+        case b"\x1f\x8b":
+            return gzip.GzipFile(fileobj=file)
+        case b"\xfd7":
+            return lzma.LZMAFile(file)
+        case b"BZ":
+            return bz2.BZ2File(file)
+    return file
+
+
 class _Bounded:
     """A stream that never reads more than one member at once: headers of a tar may claim any size."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: BufferedIOBase) -> None:
         self.stream = stream
         self.seek, self.tell = stream.seek, stream.tell
 
