@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from regard.look.axes import AxisPair
+from regard.look.axes import AxisPair, Grid
 from regard.look.gallery import Attention, Mistake, page, spread
+from regard.look.image_maps import data_url, opened
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
 
@@ -100,6 +102,26 @@ def test_a_source_that_is_an_image_is_shown_and_may_be() -> None:
     assert "img-src data:" in content
     assert "1.00 loss" in Seen(content).text
     assert "words" not in Seen(content).text
+    assert "img-src" not in page([mistake()], title="t", summary="s")
+
+
+def seen_picture() -> Mistake:
+    address = data_url(Image.new("RGB", (60, 40), "white"))
+    attention = Attention(AxisPair((" a", "<b>"), Grid(2, 3, picture=address)), np.full((2, 6), 1 / 6, np.float32))
+    return Mistake("dog.jpg", "a dog", "a cat", 1.0, 6, attention, address)
+
+
+def test_a_picture_is_shown_with_a_map_for_each_word() -> None:
+    content = page([mistake(), seen_picture()], title="t", summary="s")
+    seen = Seen(content)
+    pictures = [str(each["src"]) for each in seen.all("img")]
+    assert len(pictures) == 1 + 2
+    assert all(each.startswith("data:image/jpeg;base64,") for each in pictures)
+    assert {opened(each).size for each in pictures} == {(60, 40), (160, 107)}
+    assert "6 patches" in seen.text
+    assert seen.text.count("<b>") == 1  # it is shown, and no tag
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', content)
+    assert "img-src data: blob:;" in policy
     assert "img-src" not in page([mistake()], title="t", summary="s")
 
 

@@ -127,6 +127,16 @@ def grid_parts(axis: Axis) -> tuple[GridPart, ...]:
     return tuple(found)
 
 
+def word_places(axis: Axis) -> list[int]:
+    """The places of an axis that are no patches.
+
+    >>> word_places(Mixed((("a",), Grid(1, 2, before=("[CLS]",)), ("b",))))
+    [0, 1, 4]
+    """
+    patches = {place for part in grid_parts(axis) for place in range(*part.patches.indices(len(axis)))}
+    return [place for place in range(len(axis)) if place not in patches]
+
+
 @dataclass(frozen=True)
 class AxisPair:
     """The meaning of the rows (`targets`) and the columns (`sources`) of a site.

@@ -9,8 +9,9 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
-from regard.look.axes import AxisPair, unit
+from regard.look.axes import AxisPair, grid_parts, unit
 from regard.look.document import document
+from regard.look.record import Record
 
 __all__ = ["Attention", "Mistake", "page", "spread"]
 
@@ -62,23 +63,28 @@ def page(mistakes: Sequence[Mistake], *, title: str, summary: str) -> str:
     """All of it, the highest loss first."""
     ordered = sorted(mistakes, key=lambda mistake: -mistake.loss)
     return document("gallery", script="gallery", style="gallery", title=title, summary=escape(summary),
-                    pictures=any(mistake.picture is not None for mistake in mistakes),
+                    pictures=any(map(_has_picture, mistakes)),
                     cards="".join(map(_card, ordered)))
+
+
+def _has_picture(mistake: Mistake) -> bool:
+    seen = mistake.attention
+    return mistake.picture is not None or (seen is not None and bool(grid_parts(seen.axes.sources)))
 
 
 def _card(mistake: Mistake) -> str:
     reference, answer = _compared(mistake.reference, mistake.answer)
     keys = f'data-loss="{mistake.loss:.6f}" data-length="{mistake.length or 0}" data-spread="{mistake.spread or 0:.6f}"'
     length, figure = "" if mistake.length is None else f"<b>{mistake.length}</b> words", ""
-    picture = "" if mistake.picture is None else f'<br><img alt="" src="{escape(mistake.picture)}">'
+    picture = "" if mistake.picture is None else f'<img class="picture" alt="" src="{escape(mistake.picture)}">\n'
     if mistake.attention is not None:
         length = f"<b>{mistake.length}</b> {unit(mistake.attention.axes.sources)} <b>{mistake.spread:.1f}</b> spread"
         figure = ('<figure tabindex="0" aria-label="attention, from the answer to the source">'
-                  f"{_map(mistake.attention)}</figure>\n")
+                  f"{(_maps if grid_parts(mistake.attention.axes.sources) else _map)(mistake.attention)}</figure>\n")
     return f"""<article {keys}>
 <div>
-<dl>
-<dt>source</dt><dd dir="auto">{escape(mistake.source)}{picture}</dd>
+{picture}<dl>
+<dt>source</dt><dd dir="auto">{escape(mistake.source)}</dd>
 <dt>reference</dt><dd dir="auto">{reference}</dd>
 <dt>answer</dt><dd dir="auto">{answer}</dd>
 </dl>
@@ -103,6 +109,15 @@ def _compared(reference: str, answer: str) -> tuple[str, str]:
                         for place, word in enumerate(words)) or "<i>nothing</i>"
 
     return marked(one, shared[0]), marked(other, shared[1])
+
+
+def _maps(seen: Attention) -> str:
+    """A picture for each word, with the attention over it."""
+    from regard.look.image_maps import data_url, maps
+
+    record = Record({"": seen.weights[None]}, {"": seen.axes}, {"": (0,)})
+    return "".join(f'<div class="map"><img alt="" src="{data_url(image)}"><span>{escape(name)}</span></div>'
+                   for name, image in maps(record, "").items())
 
 
 def _map(seen: Attention) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.data.dataset import Box, Regions
 from regard.data.tokenizer import Tokenizer
 from regard.look.alignment import MEAN, Head
-from regard.look.axes import AxisPair, Grid, GridPart, grid_parts
+from regard.look.axes import AxisPair, Grid, GridPart, grid_parts, word_places
 from regard.look.record import Record
 from regard.look.thread_hooks import in_this_thread
 from regard.look.wordpieces import words
@@ -104,9 +104,8 @@ def pointing(records: Sequence[Record], gold: Sequence[Regions],
 
 def _picture_seen_by(axes: AxisPair, answer: Sequence[int]) -> GridPart | None:
     """The picture that the rows of an answer look at, if they are words and there is one."""
-    pictures, length = grid_parts(axes.sources), len(axes.targets)
-    patches = {row for part in grid_parts(axes.targets) for row in range(*part.patches.indices(length))}
-    return None if not pictures or patches & set(answer) else pictures[-1]
+    pictures = grid_parts(axes.sources)
+    return pictures[-1] if pictures and {*answer} <= {*word_places(axes.targets)} else None
 
 
 def _words(axes: AxisPair, answer: Sequence[int]) -> list[list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from regard.look.axes import Axis, Grid, grid_parts
+from regard.look.axes import Axis, Grid, grid_parts, word_places
 from regard.look.record import Record
 from regard.look.wordpieces import readable
 from regard.stdio import escape_controls
@@ -35,7 +35,7 @@ def draw(record: Record, site: str, head: int, width: int = 80, *, colour: bool 
     each shade. A head of -1 is the mean, where a record holds it.
     """
     axes, weights = record.axes[site], record[site][record.heads[site].index(head)]
-    pictures, beside = grid_parts(axes.sources), _words(axes.sources)
+    pictures, beside = grid_parts(axes.sources), word_places(axes.sources)
     names, rows = _rows_of_words(axes.targets, weights) if pictures else (list(axes.targets), weights)
     seen = np.concatenate([rows[:, patches] for _, patches in pictures], axis=1) if pictures else rows
     most = float(seen.max(initial=0.0))
@@ -56,16 +56,10 @@ def _table(targets: Sequence[str], sources: Sequence[str], shares: Float[np.ndar
                        for some in _parts([_columns(word) for word in columns], width - margin))
 
 
-def _words(axis: Axis) -> list[int]:
-    """The places of an axis that are no patches."""
-    patches = {place for part in grid_parts(axis) for place in range(*part.patches.indices(len(axis)))}
-    return [place for place in range(len(axis)) if place not in patches]
-
-
 def _rows_of_words(targets: Axis, shares: Float[np.ndarray, "targets sources"]
                    ) -> tuple[list[str], Float[np.ndarray, "words sources"]]:
     """The rows of words, or of a class token; where only patches look, one row is the mean of theirs."""
-    places = _words(targets)
+    places = word_places(targets)
     return ([targets[place] for place in places], shares[places]) if places else ([EVERY], shares.mean(0)[None])
 
 
