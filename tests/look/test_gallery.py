@@ -4,10 +4,9 @@ import base64
 import hashlib
 import math
 import re
-import shutil
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from browsing import Tab
 from regard.look.axes import AxisPair, Grid
 from regard.look.gallery import Attention, Mistake, page, spread
 from regard.look.image_maps import data_url, opened
@@ -150,24 +150,24 @@ def test_attention_is_spread_over_between_one_word_and_all(words: int, rows: int
     assert math.isfinite(spread(drawn))
 
 
-@pytest.mark.skipif(find_spec("playwright") is None or shutil.which("chromium") is None, reason="needs a browser")
-def test_a_button_sorts_the_page_and_nothing_is_asked_for(tmp_path: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
+def test_a_button_sorts_the_page_and_nothing_is_asked_for(browser: Any, tmp_path: Path) -> None:
     some = [mistake(loss=0.5, sharp=False), mistake("un grand chat noir", HOSTILE, loss=2.0), mistake(loss=1.0)]
     (tmp_path / "page.html").write_text(page(some, title="t", summary="s"), encoding="utf-8")
-    address, asked, said = (tmp_path / "page.html").as_uri(), [], []
-    with sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        tab = browser.new_page()
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("console", lambda message: said.append(message.text))  # what the policy forbids is told here
-        tab.on("dialog", lambda dialog: said.append(dialog.message))
-        tab.goto(address)
-        for by in ("length", "spread", "loss"):
-            tab.click(f"button[data-by={by}]")
-            order = tab.eval_on_selector_all("article", f"cards => cards.map(card => Number(card.dataset.{by}))")
-            assert order == sorted(order, reverse=True)
-            assert tab.eval_on_selector_all("[aria-pressed=true]", "all => all.map(one => one.dataset.by)") == [by]
-        browser.close()
-    assert (asked, said) == ([address], [])
+    tab = Tab(browser).open(tmp_path / "page.html")
+    for by in ("length", "spread", "loss"):
+        tab.page.click(f"button[data-by={by}]")
+        order = tab.page.eval_on_selector_all("article", f"cards => cards.map(card => Number(card.dataset.{by}))")
+        assert order == sorted(order, reverse=True)
+        assert tab.page.eval_on_selector_all("[aria-pressed=true]", "all => all.map(one => one.dataset.by)") == [by]
+    assert tab.complaints == []  # what the policy forbids would be told here
+    assert {*tab.requests} <= {"about:blank", (tmp_path / "page.html").as_uri()}
+    tab.context.close()
+
+
+def test_the_policy_lets_the_pictures_be_seen(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(page([seen_picture()], title="t", summary="s"), encoding="utf-8")
+    tab = Tab(browser).open(tmp_path / "page.html")
+    widths = tab.page.eval_on_selector_all("img", "all => all.map(each => each.naturalWidth)")
+    assert widths == [60, 160, 160]
+    assert tab.complaints == []
+    tab.context.close()
