@@ -4,17 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from torch import nn
 
-from regard.look.axes import AxisPair, word_places
 from regard.look.gallery import Attention, Mistake
 from regard.look.watch import sites
 from regard.tasks.base import Example, Task, loss_per_token
 
 __all__ = ["Mistakes", "mistakes"]
-
-ALL_PATCHES = " all patches"
 
 
 @dataclass(frozen=True)
@@ -50,13 +46,6 @@ def _mistake(task: Task[Any, Any], model: nn.Module, loss: float, example: Examp
     for each in record.values():
         weights[: each.shape[1]] += each.mean(0)  # a global token's own attention has only the first rows
     weights /= sum(each.shape[1] == len(weights) for each in record.values())
-    return Mistake(source, example.wanted, answer, loss, len(axes.sources), _of_rows(said, axes, weights), picture)
+    return Mistake(source, example.wanted, answer, loss, len(axes.sources), Attention.of_rows(said, axes, weights),
+                   picture)
 
-
-def _of_rows(said: list[int], axes: AxisPair, weights: Float[np.ndarray, "targets sources"]) -> Attention:
-    """The attention of these rows; of patches, which said nothing themselves, the mean."""
-    words = {*word_places(axes.targets)}
-    named = [row for row in said if row in words]
-    if not named:
-        return Attention(AxisPair((ALL_PATCHES,), axes.sources), weights[said].mean(0, keepdims=True))
-    return Attention(AxisPair(tuple(axes.targets[row] for row in named), axes.sources), weights[named])

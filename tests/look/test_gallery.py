@@ -125,6 +125,15 @@ def test_a_picture_is_shown_with_a_map_for_each_word() -> None:
     assert "img-src" not in page([mistake()], title="t", summary="s")
 
 
+def test_the_rows_of_an_answer_are_its_words_or_the_mean_of_patches() -> None:
+    grid, weights = Grid(1, 2, ("[CLS]",)), np.array([[0.2, 0.8, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    axes = AxisPair(grid, grid)
+    first = Attention.of_rows(range(3), axes, weights)
+    assert (first.axes, first.weights.tolist()) == (AxisPair(("[CLS]",), grid), [[0.2, 0.8, 0.0]])
+    mean = Attention.of_rows([1, 2], axes, weights)
+    assert (mean.axes.targets, mean.weights.tolist()) == ((" all patches",), [[0.0, 0.5, 0.5]])
+
+
 def test_the_words_that_differ_are_marked() -> None:
     content = page([mistake(answer="the big cat")], title="t", summary="s")
     assert "the <mark>big</mark> cat" in content

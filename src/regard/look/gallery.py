@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
-from regard.look.axes import AxisPair, grid_parts, unit
+from regard.look.axes import AxisPair, grid_parts, unit, word_places
 from regard.look.document import document
 from regard.look.record import Record
 
@@ -18,6 +18,7 @@ __all__ = ["Attention", "Mistake", "page", "spread"]
 CELL = 18  # pixels of a weight
 LETTER = 7.4  # pixels that a letter of a label takes, about
 SLANT = 60  # degrees of the columns' labels
+ALL_PATCHES = " all patches"
 FAINT = 0.02  # smaller weights would be invisible and are left out: a row has at most fifty others
 
 
@@ -27,6 +28,15 @@ class Attention:
 
     axes: AxisPair
     weights: Float[np.ndarray, "targets sources"]
+
+    @staticmethod
+    def of_rows(rows: Sequence[int], axes: AxisPair, weights: Float[np.ndarray, "targets sources"]) -> "Attention":
+        """Of the rows that an answer was read from. Of patches it is the mean."""
+        words = {*word_places(axes.targets)}
+        named = [row for row in rows if row in words]
+        if not named:
+            return Attention(AxisPair((ALL_PATCHES,), axes.sources), weights[list(rows)].mean(0, keepdims=True))
+        return Attention(AxisPair(tuple(axes.targets[row] for row in named), axes.sources), weights[named])
 
 
 @dataclass(frozen=True)
