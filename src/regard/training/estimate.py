@@ -13,7 +13,7 @@ from regard.device import available, fast_bfloat16, size_in_words
 from regard.look.watch import sites
 from regard.settings.schema import Train
 from regard.tasks.base import Sizes, Task
-from regard.training.meta_trace import Trace, trace
+from regard.training.meta_trace import Trace, blocks_of, trace
 from regard.training.muon import operations
 from regard.training.optimizer import muon_matrices
 from regard.training.trainable import trainable_model
@@ -119,8 +119,7 @@ class Parameters:
             parts[_part(name)] = parts.get(_part(name), 0) + parameter.numel()
             if not parameter.requires_grad:
                 frozen[_part(name)] += parameter.numel()
-        blocks = [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]
-        largest = max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0)
+        largest = max((sum(p.numel() for p in block.parameters()) for block in blocks_of(model)), default=0)
         matrices = Counter(piece.shape for p, rows in muon_matrices(model).items() for piece in p.split(rows))
         return cls({name: count for name, count in parts.items() if count}, dict(frozen), largest, dict(matrices))
 
@@ -134,11 +133,13 @@ def _part(name: str) -> str:
 
     >>> [_part(name) for name in ("encoder.inputs.norm.weight", "decoder.blocks.0.self.out.bias", "output.weight")]
     ['embeddings', 'decoder', 'output']
+    >>> _part("encoder.inputs.stages.0.1.shortcut.norm.bias")  # of a resnet, whose blocks are its inputs
+    'encoder'
     """
     words = name.split(".")
     if "adapters" in words:
         return "adapters"
-    if "blocks" not in words and {"inputs", "tokens", "positions"} & set(words):
+    if not {"blocks", "stages"} & set(words) and {"inputs", "tokens", "positions"} & set(words):
         return "embeddings"
     return "output" if "output" in words else words[0]
 

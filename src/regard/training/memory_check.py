@@ -7,6 +7,7 @@ import torch
 
 from regard.device import available, size_in_words
 from regard.settings.errors import Failure
+from regard.settings.growth import GROWTH
 from regard.settings.schema import Run
 from regard.settings.setting import of, written
 from regard.tasks import make
@@ -20,11 +21,6 @@ TRAINED = {"adamw": 3, "muon": 2, "sgd": 1}  # numbers per trainable weight, in 
 DEEP = 64  # blocks: the parameters of more are extrapolated
 BLOCK = 30_000  # bytes of a block's Python objects, at least
 UNCOUNTABLE = 2**63  # bytes of a tensor that torch cannot even describe
-# The settings that a model grows with, each with a usual value, to find the setting to blame.
-GROWTH = {"model.width": 256, "model.depth": 3, "model.decoder_depth": 3, "model.ffn_width": 1024,
-          "model.heads": 8, "model.head_width": 64, "model.head_widths": 512,
-          "model.max_positions": 1024, "model.embedding.width": 256, "model.embedding.segments": 2,
-          "model.position_width": 64, "tokens.vocabulary": 8000, "train.lora.rank": 8}
 BLAMED = 100  # times its usual value
 
 

@@ -22,7 +22,7 @@ from regard.kernels.calls import AttentionCall
 from regard.kernels.kernel import Kernel, foretelling
 from regard.training.meta_kernels import FusedAttention, read_outlined
 
-__all__ = ["Trace", "trace"]
+__all__ = ["Trace", "blocks_of", "trace"]
 
 GRAIN = 512  # bytes: torch's allocator on a GPU rounds every tensor up to a multiple
 
@@ -67,7 +67,7 @@ def trace(model: nn.Module, loss: Callable[[], Tensor], *, device: str, precisio
     blocks: list[tuple[int, int]] = []
     model.zero_grad(set_to_none=True)
     with ExitStack() as stack:
-        for block in [block for part in model.modules() if isinstance(part, nn.ModuleList) for block in part]:
+        for block in blocks_of(model):
             stack.enter_context(_watched(block, ledger, stand_in, blocks))
         for cell in [part for part in model.modules() if isinstance(part, nn.RNNBase)]:
             stack.enter_context(read_outlined(cell, stand_in.cast))
@@ -89,6 +89,12 @@ def trace(model: nn.Module, loss: Callable[[], Tensor], *, device: str, precisio
     model.zero_grad(set_to_none=True)
     return Trace(kept, compiled, copies, tuple(blocks), forward, product, ledger.most, tuple(ledger.products),
                  ledger.passes, ledger.launches)
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The blocks of its towers."""
+    return [block for name, part in model.named_modules()
+            if isinstance(part, nn.ModuleList) and name.endswith("blocks") for block in part]
 
 
 @contextmanager
