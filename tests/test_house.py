@@ -16,6 +16,8 @@ from statistics import median
 
 import pytest
 
+from regard.tasks.traits import TASKS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "regard"
 
@@ -221,6 +223,60 @@ def test_naming_an_image_would_be_noticed(source: str) -> None:
 @pytest.mark.parametrize("source", ['"""An image."""', "# pixels", "x = imagine", "dispatch()", "pile = patched"])
 def test_a_word_that_only_sounds_like_an_image_is_not_taken_for_it(source: str) -> None:
     assert not named(IMAGES | PATCHES, ast.parse(source))
+
+
+DEFAULT = "translate"  # the task of a command that names none
+# Where the same words mean something else: an argument of attention, a token, columns, words of the phrase book.
+OTHER_MEANINGS = {"look": {"mask"}, "data": {"caption", "language", "mask", "tag"}, "data/builtin": set(TASKS),
+                  "settings/schema.py": {DEFAULT}}
+
+
+def test_no_module_outside_of_tasks_knows_a_task_by_its_name() -> None:
+    files = [file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] != "tasks"]
+    assert len(files) > 100
+    for file in files:
+        place = file.relative_to(PACKAGE).as_posix()
+        meant = {word for start, words in OTHER_MEANINGS.items() if place.startswith(start) for word in words}
+        assert not named_tasks(ast.parse(file.read_text(encoding="utf-8"))) - meant, place
+
+
+def named_tasks(tree: ast.Module) -> set[str]:
+    """The tasks that code names: as a text of its own, or as the module that it imports."""
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in told:
+                found |= {text, *TASK_SETTING.findall(text)} & set(TASKS)
+            case ast.Import(names=aliases):
+                found |= {word for alias in aliases for word in _task_modules(alias.name)}
+            case ast.ImportFrom(module=str(module), names=aliases):
+                found |= {word for alias in aliases for word in _task_modules(f"{module}.{alias.name}")}
+    return found
+
+
+TASK_SETTING = re.compile(r"\btask=(\w+)")
+
+
+def _task_modules(path: str) -> set[str]:
+    return set(path.split(".")) & set(TASKS) if path.startswith("regard.tasks.") else set()
+
+
+@pytest.mark.parametrize("source", [
+    "if run.task == 'tag': pass", "READ = {'classify': 1}", "f(task='detect')", "x = f'task=mask {y}'",
+    "from regard.tasks.language import Language", "import regard.tasks.tag", "from regard.tasks.traits import mask",
+    "match kind:\n    case 'encode': pass",
+])
+def test_knowing_a_task_by_its_name_would_be_noticed(source: str) -> None:
+    assert named_tasks(ast.parse(source))
+
+
+@pytest.mark.parametrize("source", [
+    "text.encode()", "'a language model'", "from regard.nn import mask", "'only a language model has them'",
+    "from regard.tasks.traits import traits_of", '"""classify"""', "task.look(model)",
+])
+def test_a_word_that_a_task_has_for_its_name_is_not_taken_for_it(source: str) -> None:
+    assert not named_tasks(ast.parse(source))
 
 
 def test_the_page_runs_no_text_as_code() -> None:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from regard.pooling.estimators import NadarayaWatsonClassifier as NadarayaWatsonClassifier
     from regard.pooling.estimators import NadarayaWatsonRegressor as NadarayaWatsonRegressor
     from regard.predictor import load
-    from regard.settings.load import load as recipe
+    from regard.tasks.traits import for_task as recipe
     from regard.training.loop import train
 
 __version__ = "0.1.0"
 __all__ = ["load", "recipe", "train"]  # what is there without an extra
 
-_HOME = {"load": ("regard.predictor", "load"), "recipe": ("regard.settings.load", "load"),
+_HOME = {"load": ("regard.predictor", "load"), "recipe": ("regard.tasks.traits", "for_task"),
          "train": ("regard.training.loop", "train"),
          "NadarayaWatsonClassifier": ("regard.pooling.estimators", "NadarayaWatsonClassifier"),
          "NadarayaWatsonRegressor": ("regard.pooling.estimators", "NadarayaWatsonRegressor")}

@@ -30,10 +30,10 @@ from regard.data.tokenizer import Tokenizer, train
 from regard.predictor import load as predictor_of
 from regard.settings.errors import UserError
 from regard.settings.load import load, to_json
-from regard.settings.presets import PRESETS, shaped
+from regard.settings.presets import PRESETS
 from regard.settings.schema import Data, Head, Masking, Run, Tower
 from regard.settings.setting import replaced
-from regard.tasks.traits import defaults
+from regard.tasks.traits import defaults, for_task
 from regard.verbs.evaluate import Others
 from regard.verbs.evaluate import main as measure
 
@@ -161,7 +161,7 @@ def test_what_no_family_has_keeps_our_names(tmp_path: Path, tokens: Tokenizer) -
                                     "electra-small", "electra-base", "longformer-base"])
 def test_every_preset_of_an_encoder_is_of_its_family(preset: str) -> None:
     for kind in ("masked-lm", "sequence-labels", "token-labels"):
-        tower = shaped(preset, TASK[kind])
+        tower = for_task(None, [f"task={TASK[kind]}", f"model.preset={preset}"]).model
         family = family_of(ModelSpec(tower=tower, vocabulary=99, kind=kind, labels=2))
         assert family is not None
         assert preset.startswith(family.name)

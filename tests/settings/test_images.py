@@ -19,11 +19,9 @@ IMAGE = ("task=classify", "model.image.size=32", "model.image.patch=4")
     (["model.width=36", "model.heads=6", "model.positions=rotary"], "need heads whose width is a multiple of 4, got 6"),
     (["model.image.width=64"], "model.image.width=64: has no effect with model.image.stem=patches"),
     (["model.image.stem=convolutions", "model.image.patch=6", "model.image.size=36"], "take 2, 4, 8 or 16"),
-    (["model.image.stem=resnet"], "model.head.pool=first: reads the class token, which a resnet does not have"),
     ([*CNN, "model.image.patch=2"], "model.image.patch=2: a resnet's first convolution takes 4, or 1"),
     ([*CNN, "model.image.stages=none"], "model.image.stages: must be at least one number"),
     ([*CNN, "model.image.width=100"], "cannot be halved so often; take model.image.width=96"),
-    (["model.image.class_token=false"], "model.head.pool=first: reads the class token"),
 ])
 def test_a_setting_that_images_cannot_have_is_refused(given: list[str], message: str) -> None:
     with pytest.raises(UserError, match=r"^model\.") as error:
@@ -75,9 +73,3 @@ def test_a_preset_of_images_takes_other_sizes(preset: str) -> None:
     image = load(overrides=given).model.image
     assert image is not None
     assert (image.size, image.patch) == (64, patch)
-
-
-def test_only_labels_can_be_learned_by_a_pooling() -> None:
-    assert load(overrides=["task=classify", "model.head.pool=learned"]).model.head.pool == "learned"
-    with pytest.raises(UserError, match=r"model\.head\.pool=learned: mask has no labels to learn it by"):
-        load(overrides=["task=mask", "model.head.pool=learned"])

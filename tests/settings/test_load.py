@@ -15,7 +15,6 @@ from regard.settings.load import differences, from_json, load, to_json
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Head, Recurrence, Reinforce, Run, Tower, Train
 from regard.settings.setting import COARSEST, FINEST, SECTIONS, SETTINGS, of, written
-from regard.tasks.traits import defaults
 from wording import says
 
 
@@ -458,22 +457,3 @@ def test_every_preset_is_called_by_its_name_and_fits_together() -> None:
     for name, preset in PRESETS.items():
         assert load(overrides=[f"model.preset={name}"]).model == preset()
         assert preset().preset == name
-
-
-@pytest.mark.parametrize(("task", "part"), [
-    *((task, "hidden=gelu") for task in ("mask", "translate", "language", "detect")),
-    *((task, part) for task in ("translate", "language") for part in ("pool=mean", "normalize=true"))])
-def test_a_part_of_a_head_is_refused_where_the_task_does_not_read_it(task: str, part: str) -> None:
-    plain = defaults(task, built_in=False)
-    with pytest.raises(UserError, match=rf"^model\.head\.{part}: has no effect on {task}; remove it$"):
-        load(None, [f"model.head.{part}"], base=plain)
-    load(None, ["model.head.hidden=none"], base=plain)
-    if task == "mask":
-        load(None, ["model.preset=bert-base"], base=plain)  # whose hidden layer is of other tasks
-
-
-def test_a_task_has_the_head_that_it_is_asked_for() -> None:
-    for task in ("classify", "encode", "tag"):
-        assert load(None, ["model.head.hidden=gelu"], base=defaults(task, built_in=False)).model.head.hidden == "gelu"
-    for task in ("classify", "encode", "tag", "mask", "detect"):
-        assert load(None, ["model.head.pool=mean"], base=defaults(task, built_in=False)).model.head.pool == "mean"

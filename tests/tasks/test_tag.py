@@ -25,7 +25,7 @@ from regard.settings.load import load
 from regard.settings.schema import Run
 from regard.tasks.base import Example, loss_per_token
 from regard.tasks.tag import Tag, TaggedWords
-from regard.tasks.traits import defaults
+from regard.tasks.traits import defaults, for_task
 from regard.training.loop import train
 
 KINDS = {"dog": "NOUN", "cat": "NOUN", "a": "DET", "the": "DET", "sees": "VERB", "walks": "VERB", "well": "ADV"}
@@ -53,9 +53,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tiny(data: Path | None, *overrides: str) -> Run:
     paths = [] if data is None else [f"data.paths={data}"]
-    return load(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0", "tokens.vocabulary=300",
-                       "train.steps=2", "train.batch_tokens=64", "device=cpu", *paths, *overrides],
-                base=defaults("tag", built_in=data is None))
+    return for_task(None, ["model.width=16", "model.depth=1", "model.heads=2", "model.dropout=0",
+                           "tokens.vocabulary=300", "train.steps=2", "train.batch_tokens=64", "device=cpu", *paths,
+                           *overrides],
+                    base=defaults("tag", built_in=data is None))
 
 
 def prepared(run: Run, folder: Path) -> tuple[Tag, Tagger]:
@@ -362,7 +363,7 @@ def test_the_hidden_layer_of_a_preset_is_that_of_whole_texts(data: Path) -> None
         assert tiny(data, f"model.preset={preset}").model.head.hidden == "none"
         assert tiny(data, f"model.preset={preset}", "model.head.hidden=gelu").model.head.hidden == "gelu"
         plain = defaults("classify", built_in=False)
-        assert load(None, [f"model.preset={preset}"], base=plain).model.head.hidden != "none"
+        assert for_task(None, [f"model.preset={preset}"], base=plain).model.head.hidden != "none"
 
 
 def test_a_tagger_with_a_hidden_layer_answers_as_it_was_saved(data: Path, tmp_path: Path) -> None:

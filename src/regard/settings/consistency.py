@@ -9,14 +9,6 @@ from regard.settings.setting import SETTINGS, of, written
 
 __all__ = ["check_heads", "check_image", "check_positions", "refuse_contradictions", "refuse_ignored"]
 
-HEAD = ("model.head.hidden", "model.head.pool", "model.head.normalize")
-UNREAD = {"translate": HEAD, "language": HEAD, "mask": HEAD[:1], "detect": HEAD[:1]}
-"""Of the head, what a task does not read. Those of an encoder make a vector of a text, for `regard embed`."""
-
-LEARNED_POOL = ("classify",)
-"""The tasks that learn from one vector of an input."""
-
-
 def refuse_contradictions(run: Run) -> None:
     """Refuse a run whose settings do not go together, whoever gave them."""
     check_recurrent(run.model)
@@ -24,26 +16,16 @@ def refuse_contradictions(run: Run) -> None:
     check_positions(run.model)
     check_image(run.model)
     check_init(run.model)
-    check_pool(run)
+    check_batch(run)
     check_optimizer(run.train)
     check_tuning(run)
 
 
 def refuse_ignored(run: Run, given: Mapping[str, Any]) -> None:
     """Refuse what was asked for and would have no effect. Defaults and presets may have such settings."""
-    check_head(run, given)
     check_momentum(run.train, given)
     check_lora(run.train, given)
     check_places(run, given)
-
-
-def check_head(run: Run, given: Mapping[str, Any]) -> None:
-    """Refuse a part of a head that the task would ignore. A preset's is fine: the user did not ask for it."""
-    for path in UNREAD.get(run.task, ()):
-        if path in given and given[path] != SETTINGS[path].default:
-            raise UserError(f"{path}={written(given[path])}: has no effect on {run.task}; remove it")
-    if given.get("model.head.pool") == "learned" and run.task not in LEARNED_POOL:
-        raise UserError(f"model.head.pool=learned: {run.task} has no labels to learn it by; take first or mean")
 
 
 def check_image(model: Tower) -> None:
@@ -119,16 +101,9 @@ def check_init(model: Tower) -> None:
                         f"{other}")
 
 
-def check_pool(run: Run) -> None:
-    """Refuse a pooling for which there is nothing to read, or too little."""
-    image, pool = run.model.image, run.model.head.pool
-    if pool == "first" and run.task in LEARNED_POOL and image is not None:
-        if image.stem == "resnet":
-            raise UserError("model.head.pool=first: reads the class token, which a resnet does not have; take "
-                            "model.head.pool=mean or learned")
-        if not image.class_token:
-            raise UserError("model.head.pool=first: reads the class token, which model.image.class_token=false "
-                            "removes; take model.head.pool=mean or learned")
+def check_batch(run: Run) -> None:
+    """Refuse to split the batch of a model that normalizes over it."""
+    image = run.model.image
     norms_learn = run.train.trainable == "all" and not run.train.freeze_layers
     if image is not None and image.stem == "resnet" and run.train.accumulate > 1 and norms_learn:
         raise UserError(f"train.accumulate={run.train.accumulate}: the norms of a resnet need the whole batch; lower "

@@ -8,6 +8,7 @@ regard.settings.errors.UserError: model.widht: no such setting; did you mean mod
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,12 +18,12 @@ from regard.settings.consistency import refuse_contradictions, refuse_ignored
 from regard.settings.errors import UserError
 from regard.settings.files import once_each, parsed
 from regard.settings.near import unknown
-from regard.settings.presets import FAMILIES, KINDS, PRESETS, shaped
+from regard.settings.presets import FAMILIES, KINDS, PRESETS
 from regard.settings.schema import Run, Tower
 from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, checked, none_if_said, of, shown, typed, written
 
-__all__ = ["conflicts", "differences", "from_json", "load", "refuse_another", "said_of", "sections_of", "task_of",
-           "text_of", "to_json"]
+__all__ = ["conflicts", "differences", "from_json", "given", "load", "refuse_another", "said_of", "sections_of",
+           "task_of", "text_of", "to_json"]
 
 FORMAT = 2  # of run.json; raised when a file of one version would be misread by another
 
@@ -33,25 +34,37 @@ def load(recipe: Path | None = None, overrides: Sequence[str] = (), *, base: Run
     `base` holds the defaults. An override replaces the file's value; a later override replaces an earlier one.
     `model.preset`, in either place, only sets the defaults of the other model settings.
     """
-    given: dict[str, Any] = {}
-    if recipe is not None:
-        content = parsed(recipe)
-        try:
-            if recipe.suffix.lower() == ".json":
-                # A saved run has every setting. As the base, a new preset can still replace them.
-                base = from_json(content)
-            else:
-                given = {path: valid(path, none_if_said(SETTINGS.get(path) or SECTIONS[path], value))
-                         for path, value in once_each(flat(content)).items()}
-        except UserError as error:
-            raise UserError(f"{error} (in {recipe})") from None
+    asked = given(recipe, overrides)
+    if recipe is not None and recipe.suffix.lower() == ".json":
+        # A saved run has every setting. As the base, a new preset can still replace them.
+        with _named(recipe):
+            base = from_json(parsed(recipe))
+    run = assembled(asked, base)
+    refuse_ignored(run, asked)
+    return run
+
+
+def given(recipe: Path | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The settings that they ask for, by path. A saved run asks for none: it has all."""
+    found: dict[str, Any] = {}
+    if recipe is not None and recipe.suffix.lower() != ".json":
+        with _named(recipe):
+            found = {path: valid(path, none_if_said(SETTINGS.get(path) or SECTIONS[path], value))
+                     for path, value in once_each(flat(parsed(recipe))).items()}
     for path, value in map(override, overrides):
         if path in SECTIONS:  # absent from now on
-            given = {name: known for name, known in given.items() if not name.startswith(f"{path}.")}
-        given[path] = value
-    run = assembled(given, base)
-    refuse_ignored(run, given)
-    return run
+            found = {name: known for name, known in found.items() if not name.startswith(f"{path}.")}
+        found[path] = value
+    return found
+
+
+@contextmanager
+def _named(recipe: Path) -> Iterator[None]:
+    """Name the file in an error about what it holds."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error} (in {recipe})") from None
 
 
 def task_of(recipe: Path | None = None, overrides: Sequence[str] = ()) -> str:
@@ -189,25 +202,25 @@ def valid(path: str, value: Any) -> Any:
 def assembled(given: Mapping[str, Any], base: Run) -> Run:
     """The base with the given settings, if they are consistent."""
     if "model.preset" in given:
-        base = started(given["model.preset"], base, given.get("task", base.task))
+        base = started(given["model.preset"], base)
     run: Run = changed(base, given)
     refuse_contradictions(run)
     return run
 
 
-def started(preset: str | None, base: Run, task: str) -> Run:
+def started(preset: str | None, base: Run) -> Run:
     """The defaults that a preset sets: the shape of the model and, for a published one, its vocabulary.
 
     A table of learned positions is as long as a row of the language model.
     """
-    model = start(preset, base.model, task)
+    model = start(preset, base.model)
     if preset not in FAMILIES:
         return replace(base, model=model)
     return replace(base, model=model, tokens=replace(base.tokens, vocabulary=FAMILIES[preset]),
                    data=replace(base.data, max_tokens=model.max_positions))
 
 
-def start(preset: str | None, model: Tower, task: str) -> Tower:
+def start(preset: str | None, model: Tower) -> Tower:
     """The preset's model settings."""
     if preset is None:
         return model if model.preset is None else Tower()
@@ -218,7 +231,7 @@ def start(preset: str | None, model: Tower, task: str) -> Tower:
         hint = f"did you mean {near[0]}? There are" if near else "there are"
         there = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in KINDS.items())
         raise UserError(f"model.preset: no preset called {shown(preset)}; {hint} {there}")
-    return shaped(preset, task)
+    return PRESETS[preset]()
 
 
 def changed(section: Any, given: Mapping[str, Any], prefix: str = "") -> Any:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from regard.settings.schema import Embedding, Head, Image, Recurrence, Tower
 
-__all__ = ["FAMILIES", "KINDS", "PRESETS", "shaped"]
+__all__ = ["FAMILIES", "KINDS", "PRESETS"]
 
 
 def transformer_base() -> Tower:
@@ -254,12 +254,6 @@ KINDS: dict[str, dict[str, Callable[[], Tower]]] = {
 }
 
 PRESETS = {name: tower for presets in KINDS.values() for name, tower in presets.items()}
-
-def shaped(preset: str, task: str) -> Tower:
-    """The shape of this name for a task. The hidden layer of a preset's head reads a text: a tagger has none."""
-    tower = PRESETS[preset]()
-    return tower if task != "tag" else replace(tower, head=replace(tower.head, hidden="none"))
-
 
 FAMILIES = {
     "gpt1": 40_478,

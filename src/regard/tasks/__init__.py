@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
-from regard.tasks.traits import TASKS, refuse_images, traits_of
+from regard.tasks.traits import TASKS, refuse_images, refuse_pool, traits_of
 
 __all__ = ["TASKS", "make"]
 
@@ -15,6 +15,7 @@ def make(run: Run) -> Any:
     """The task of a run; its module, and torch with it, is imported only now."""
     module, name = traits_of(run.task).code.split(":")
     refuse_images(run)
+    refuse_pool(run)
     from regard.nn.score import SCORES
 
     if run.model.score not in SCORES:  # the schema leaves this open: a new score is a line in nn/score.py

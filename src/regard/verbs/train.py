@@ -21,7 +21,7 @@ from regard.settings.load import conflicts, load, refuse_another, said_of, secti
 from regard.settings.opening import refuse_irregular, remove
 from regard.settings.schema import Data, Run
 from regard.stdio import print_message, print_result
-from regard.tasks.traits import Known, refuse_unread, traits_of
+from regard.tasks.traits import Known, for_task, refuse_unread, traits_of
 from regard.verbs.runs import ROOT
 from regard.verbs.train_from import begun
 
@@ -80,7 +80,7 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
         plain = traits_of(task).defaults(known)
     else:
         plain = begun(task, known, Path(start), tune=text_of("train.trainable", recipe, overrides))
-    run = load(recipe, overrides, base=plain)
+    run = for_task(recipe, overrides, base=plain)
     if start is not None:
         refuse_another_shape(run.model, plain.model, Path(start))
     if not is_whole:

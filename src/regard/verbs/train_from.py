@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from regard.settings.backbone import refuse_other_inputs
 from regard.settings.errors import UserError
-from regard.settings.presets import shaped
 from regard.settings.schema import Run, Tower
 from regard.settings.setting import SECTIONS, of
-from regard.tasks.traits import Known, traits_of
+from regard.tasks.traits import Known, for_task, traits_of
 
 if TYPE_CHECKING:
     from regard.convert.backbone import Backbone
@@ -46,8 +45,8 @@ def begun(task: str, known: Known, source: Path, *, tune: str | None) -> Run:
     refuse_other_inputs(plain.model, model, source)
     if backbone.task != task and not (theirs.pools and traits.pools):
         # How this task reads a state was not learned there.
-        usual = plain.model if model.preset is None else shaped(model.preset, task)
-        model = replace(model, head=usual.head)
+        usual = plain if model.preset is None else for_task(None, [f"model.preset={model.preset}"], base=plain)
+        model = replace(model, head=usual.model.head)
     return tuned(plain, backbone, model, start=str(source), tune=tune or plain.train.trainable,
                  has_new_layer=reads and writes)
 

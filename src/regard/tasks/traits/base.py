@@ -62,6 +62,8 @@ class Traits:
     """Whether its head reads one vector of the whole input."""
     reads_each_token: bool = False
     """Whether its head reads each token."""
+    head_settings: Collection[str] = ("hidden", "pool", "normalize")
+    """The settings of the head that it reads. Those of any encoder make a vector of a text, for `predict --embed`."""
     reads_any_length: bool = False
     """Whether its inputs may be longer than `data.max_tokens`."""
     writes_unprompted: bool = False
@@ -80,3 +82,8 @@ class Traits:
     """The settings of the search that act in a run."""
     why_idle: Callable[[Run], str] = lambda run: f"a run of {run.task} has nothing to search for"
     """The reason why the other settings have no effect."""
+
+    @property
+    def learns_pooled(self) -> bool:
+        """Whether its runs learn from one vector of an input."""
+        return self.pools and self.is_trained

@@ -18,4 +18,4 @@ def defaults(known: Known) -> Run:
 
 TRAITS = Traits(
     name="detect", code="regard.tasks.detect:Detect", defaults=defaults, built_in="phrasebook", encoder_only=True,
-    reads_each_token=True, head="discriminator")
+    reads_each_token=True, head_settings=("pool", "normalize"), head="discriminator")

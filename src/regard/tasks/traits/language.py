@@ -32,5 +32,5 @@ def search(run: Run) -> Collection[str]:
 
 TRAITS = Traits(
     name="language", code="regard.tasks.language:Language", defaults=defaults, built_in="python",
-    decoder_only=True, reads_any_length=True, writes_unprompted=True, head="causal-lm", search=search,
+    decoder_only=True, head_settings=(), reads_any_length=True, writes_unprompted=True, head="causal-lm", search=search,
     why_idle=lambda run: "a run of language samples its answers, without a beam")

@@ -17,4 +17,4 @@ def defaults(known: Known) -> Run:
 
 TRAITS = Traits(
     name="mask", code="regard.tasks.mask:Fill", defaults=defaults, built_in="phrasebook", encoder_only=True,
-    head="masked-lm", search=only("best", "batch"))
+    head_settings=("pool", "normalize"), head="masked-lm", search=only("best", "batch"))

@@ -34,4 +34,5 @@ def why_idle(run: Run) -> str:
 
 TRAITS = Traits(
     name="translate", code="regard.tasks.translate:Translate", defaults=defaults, built_in="phrasebook",
+    head_settings=(),
     search=search, why_idle=why_idle)
