@@ -295,7 +295,7 @@ def test_mistakes_have_their_attention(trained: Path) -> None:
     predictor = load_predictor(trained)
     predictor.read_data()
     found = mistakes(predictor.task, predictor.model, "val")
-    assert found.sentences == 16
+    assert found.examples == 16
     gerund = next(mistake for mistake in found.worst if mistake.reference == "GERUND")
     assert gerund.attention is not None
     labels, weights = gerund.attention.axes, gerund.attention.weights
