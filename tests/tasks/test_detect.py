@@ -243,7 +243,7 @@ def test_an_example_has_one_word_that_does_not_belong(made: tuple[Detect, Detect
         assert float(loss.total.detach()) == float(nll.total)
     with pytest.raises(UserError, match="around some of its words"):
         list(task.batches(["the cat"], ["a [[cat]]"]))
-    assert mistakes(task, model, "val", limit=3).sentences == 3
+    assert mistakes(task, model, "val", limit=3).examples == 3
 
 
 def test_a_mistake_shows_all_that_each_token_looked_at_where_the_first_has_an_attention_of_its_own(
