@@ -60,7 +60,7 @@ def given(recipe: Path | None = None, overrides: Sequence[str] = ()) -> dict[str
 
 @contextmanager
 def _named(recipe: Path) -> Iterator[None]:
-    """Name the file in an error about what it holds."""
+    """Name the file in an error about its content."""
     try:
         yield
     except UserError as error:
