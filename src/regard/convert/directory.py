@@ -184,16 +184,18 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
     """
     whole, heads = canonical(tower), tower.heads if tower.recurrent is None else 1
     key = {ours: theirs for theirs, ours in family.keys.same.items()} if family else {}
-    depth = max(tower.depth, whole.depth)
+    depth, named = max(tower.depth, whole.depth), "depth"
+    if tower.image is not None and tower.image.stem == "resnet":  # it has no other blocks
+        depth, named = sum(tower.image.stages), "image.stages"
     if depth > len(tensors):
-        raise UserError(f"{origin}: {key.get('depth', 'model.depth')}={shown(depth)}: its files hold "
+        raise UserError(f"{origin}: {key.get(named, f'model.{named}')}={shown(depth)}: its files hold "
                         f"{len(tensors):,} tensors, too few for that many blocks")
     longest = max((max(tensor.shape) for tensor in tensors.values() if tensor.ndim and tensor.numel()), default=0)
-    sizes = {"width": whole.width, "heads": heads * (whole.head_width or 1), "head_widths": sum(whole.head_widths),
-             "kv_heads": whole.kv_heads or 1, "ffn_width": whole.ffn_width or 1,
-             "embedding.segments": whole.embedding.segments,
-             "embedding.width": whole.embedding.width or 1,
-             **_sizes_of_inputs(whole)}
+    sizes = {"width": whole.width, **_sizes_of_inputs(whole)}
+    if named == "depth":
+        sizes |= {"heads": heads * (whole.head_width or 1), "head_widths": sum(whole.head_widths),
+                  "kv_heads": whole.kv_heads or 1, "ffn_width": whole.ffn_width or 1,
+                  "embedding.segments": whole.embedding.segments, "embedding.width": whole.embedding.width or 1}
     for name, size in {**sizes, "vocabulary": vocabulary}.items():
         if size > max(2 * longest, cheap):
             said = key.get(name, "vocab_size" if name == "vocabulary" else f"model.{name}")
@@ -207,7 +209,10 @@ def _sizes_of_inputs(tower: Tower) -> dict[str, int]:
     is_learned = tower.positions == "learned"
     if (image := tower.image) is None:
         return {"max_positions": tower.max_positions * is_learned}
-    return {"image.size": (image.size // image.patch) ** 2 * is_learned, "image.patch": image.patch**2}
+    if image.stem == "resnet":
+        return {"image.width": image.width or 1}
+    patch = image.patch**2 if image.stem == "patches" else image.patch.bit_length()
+    return {"image.size": image.places * is_learned, "image.patch": patch}
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

@@ -148,6 +148,14 @@ class Image:
     width: int | None = setting(
         None, "channels of a resnet's last stage; each stage before has half of the next; absent: model.width", least=1)
 
+    @property
+    def places(self) -> int:
+        """The number of vectors that an encoder makes of an image."""
+        if self.stem == "resnet":
+            side = -(-self.size // (self.patch << len(self.stages) - 1))
+            return side * side
+        return (self.size // self.patch) ** 2 + self.class_token
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tower:

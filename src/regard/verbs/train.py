@@ -21,7 +21,7 @@ from regard.settings.load import conflicts, load, refuse_another, said_of, secti
 from regard.settings.opening import refuse_irregular, remove
 from regard.settings.schema import Data, Run
 from regard.stdio import print_message, print_result
-from regard.tasks.traits import Known, for_task, refuse_unread, traits_of
+from regard.tasks.traits import Known, for_task, refuse_sections, refuse_unread, traits_of
 from regard.verbs.runs import ROOT
 from regard.verbs.train_from import begun
 
@@ -74,6 +74,7 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     named = said_of("data.paths", recipe, overrides)  # unchecked
     paths = data or [Path(path) for path in (named if isinstance(named, list | tuple) else []) if isinstance(path, str)]
     known = Known(built_in=not own_data, paths=tuple(paths), sections=frozenset(sections_of(recipe, overrides)))
+    refuse_sections(task, known.sections)
     is_whole = recipe is not None and recipe.suffix.lower() == ".json"  # a saved run says all that a source would
     start = None if is_whole else text_of("train.init_from", recipe, overrides)
     if start is None:

@@ -61,7 +61,7 @@ class Named:
 class LabelledImages(Dataset[ImageFile, ImageBatch]):
     """Images with labels.
 
-    The length of an image is its number of patches, and one for the class token: `train.batch_tokens` counts these.
+    The length of an image is the number of vectors that an encoder makes of it: `train.batch_tokens` counts these.
     """
 
     def __init__(self, run: Run) -> None:
@@ -174,10 +174,7 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
         return list(self.pixels)
 
     def lengths(self, split: str) -> NDArray[np.int64]:
-        """All the same: the number of vectors that an encoder makes of an image."""
-        image = self.image
-        places = (image.size // image.patch) ** 2 + image.class_token
-        return np.full(len(self.pixels[split]), max(1, places), np.int64)
+        return np.full(len(self.pixels[split]), self.image.places, np.int64)  # all the same
 
     def of(self, split: str) -> Sequence[Named]:
         """The names and labels of a split other than train."""

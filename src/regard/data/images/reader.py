@@ -6,6 +6,8 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+from PIL import Image as pillow
+from PIL import ImageOps
 
 from regard.data.images.decode import ImageFile, decode
 from regard.data.reader import Reader
@@ -13,11 +15,12 @@ from regard.settings.errors import UserError
 
 __all__ = ["ImageReader", "data_url"]
 
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 LONGEST_SIDE = 256  # pixels of a picture on a page
 
 
 class ImageReader(Reader[ImageFile]):
-    """An image is given as a path, on stdin as the content of its file, in Python also as an array."""
+    """An image is given as a path, on stdin as the content of its file, in Python also as an array or open."""
 
     noun = "image"
 
@@ -36,6 +39,8 @@ class ImageReader(Reader[ImageFile]):
             return given
         if isinstance(given, bytes):
             return ImageFile(origin, given).checked()
+        if isinstance(given, pillow.Image):
+            return ImageFile(origin, _png(given))
         if not isinstance(given, np.ndarray):
             return self.parse(str(given), origin=origin)
         grey = given[..., None] if given.ndim == 2 else given
@@ -49,6 +54,14 @@ class ImageReader(Reader[ImageFile]):
 
     def picture(self, given: ImageFile) -> str:
         return data_url(given)
+
+
+def _png(given: pillow.Image) -> bytes:
+    """An image that pillow has opened: with its transparency, but upright."""
+    upright = ImageOps.exif_transpose(given)
+    written = BytesIO()
+    (upright if upright.mode in PNG_MODES else upright.convert("RGB")).save(written, "PNG")
+    return written.getvalue()
 
 
 def data_url(given: ImageFile) -> str:

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from regard.check.probe import MAX_PROBE_ROWS, Padded, Probe, of_encoder
 from regard.data.dataset import Sizes
+from regard.data.images.augment import augmented
 from regard.data.images.decode import ImageFile
 from regard.data.images.labelled_images import ImageBatch, LabelledImages
 from regard.data.images.perturb import shifted
-from regard.data.images.pixels import normalized
+from regard.data.images.pixels import centred, normalized
 from regard.data.images.reader import ImageReader, data_url
 from regard.data.images.store import Pixels
 from regard.look.axes import AxisPair, Grid
@@ -66,12 +67,13 @@ class Images(LabelledImages, LabelledInputs[ImageFile, ImageBatch]):
         return image_encoder(tower)
 
     def model_input(self, batch: ImageBatch, *, learning: bool) -> Read:
-        return Read(normalized(batch.pixels, self.image), Mask(), (Wanted(batch.targets),))
-
-    @property
-    def places(self) -> int:
-        """The number of vectors that the encoder makes of an image, about."""
-        return (self.image.size // self.image.patch) ** 2 + self.image.class_token
+        how = self.run.train.augment
+        if not learning:
+            return Read(normalized(batch.pixels, self.image), Mask(), (Wanted(batch.targets),))
+        found = augmented(batch.pixels, batch.seeds, how=how, image=self.image)
+        wanted = [Wanted(batch.targets, found.share), Wanted(batch.targets[found.partners], 1 - found.share)]
+        is_mixed = how.mixup or how.cutmix
+        return Read(centred(found.pixels, self.image), Mask(), tuple(wanted) if is_mixed else (Wanted(batch.targets),))
 
     # Images to answer
 
@@ -89,7 +91,7 @@ class Images(LabelledImages, LabelledInputs[ImageFile, ImageBatch]):
             yield Rows(places, normalized(pixels, self.image), Mask())
 
     def _batched(self, count: int, *, device: torch.device) -> Iterator[list[int]]:
-        together = max(1, (MAX_CPU_PLACES if device.type == "cpu" else MAX_GPU_PLACES) // self.places)
+        together = max(1, (MAX_CPU_PLACES if device.type == "cpu" else MAX_GPU_PLACES) // self.image.places)
         for start in range(0, count, together):
             yield list(range(start, min(count, start + together)))
 
@@ -155,15 +157,14 @@ def grid_of(encoder: Encoder, given: ImageFile, image: Image) -> Grid:
     """The places of an image that an encoder has read, on the part of it that was read."""
     more = 1 if given.is_fitted else max(1, SHOWN // image.size)  # a photograph is sharper than the model sees it
     large = replace(image, size=more * image.size, resize=image.resize and more * image.resize, grey=False)
-    layout = encoder.inputs.layout
-    assert layout is not None
-    return Grid(layout.height, layout.width, before=(CLASS_TOKEN,) * layout.before,
+    height, width = encoder.inputs.grid
+    return Grid(height, width, before=(CLASS_TOKEN,) * encoder.inputs.before,
                 picture=data_url(ImageFile.of(given.path, given.pixels(large))))
 
 
 def _blind(encoder: Encoder, patch: int) -> Callable[[Tensor, Tensor | None], Tensor]:
     """The states of images whose patches, and the class token with them, come in another order, without positions."""
-    before = encoder.before
+    before = encoder.inputs.before
 
     def states(
         pixels: Float[Tensor, "rows channels size size"], order: Int[Tensor, " places"] | None

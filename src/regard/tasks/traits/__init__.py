@@ -17,7 +17,7 @@ from regard.settings.setting import DEFAULTS, SETTINGS, of, written
 from regard.tasks.traits import classify, detect, encode, language, mask, tag, translate
 from regard.tasks.traits.base import Known, Traits
 
-__all__ = ["TASKS", "Known", "Traits", "defaults", "for_task", "refuse_images", "refuse_pool",
+__all__ = ["TASKS", "Known", "Traits", "defaults", "for_task", "refuse_images", "refuse_pool", "refuse_sections",
            "refuse_unread", "traits_of"]
 
 GROUP = "regard.tasks"
@@ -82,10 +82,19 @@ def refuse_unread(run: Run, plain: Run) -> None:
                 raise UserError(f"{path}={written(value)}: {why}; remove it")
 
 
+def refuse_sections(task: str, sections: Collection[str]) -> None:
+    """Refuse sections of settings that a task does not have, before its defaults are mixed with them."""
+    if "model.image" in sections and not traits_of(task).reads_images:
+        raise UserError(f"model.image: {task} reads text; {_readers()} can read images; remove it")
+
+
+def _readers() -> str:
+    return " and ".join(name for name, traits in TASKS.items() if traits.reads_images)
+
+
 def refuse_images(run: Run) -> None:
     """Refuse a model that reads images for a task that reads none."""
     if run.model.image is not None and not traits_of(run.task).reads_images:
-        readers = " and ".join(name for name, traits in TASKS.items() if traits.reads_images)
         preset = run.model.preset in KINDS["encoders of images"]
         given = f"model.preset={run.model.preset}" if preset else f"model.image.size={run.model.image.size}"
-        raise UserError(f"{given}: {run.task} reads text; {readers} can read images; remove it")
+        raise UserError(f"{given}: {run.task} reads text; {_readers()} can read images; remove it")

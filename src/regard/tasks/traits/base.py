@@ -24,7 +24,7 @@ ONLY_BATCH = only("batch")
 
 OF_IMAGES = {"train.augment.": "changes images, and this run reads none"}
 """Settings without effect on a run that reads no images, with the reason: see `Traits.unread`."""
-OF_TEXT = dict.fromkeys(("tokens.", "data.max_tokens", "data.documents", "masking.", "model.embedding."),
+OF_TEXT = dict.fromkeys(("tokens.", "data.max_tokens", "data.documents", "masking."),
                         "is for text, and this run reads images")
 TEXT_SHIFTS, IMAGE_SHIFTS = ("typos", "case", "length"), ("noise", "blur", "colour")
 TEXT_BATCH = 1_024  # tokens, for a run that starts from a trained model

@@ -26,7 +26,7 @@ def small_vision(task: str, known: Known) -> Run:
                   head=Head(pool="first"))
     # A photograph may be seen in a mirror; what is grey may be a digit, which may not.
     train = Train(
-        steps=1_500, batch_tokens=BATCH * _places(image), learning_rate=1e-3, schedule="cosine", warmup=100,
+        steps=1_500, batch_tokens=BATCH * image.places, learning_rate=1e-3, schedule="cosine", warmup=100,
         weight_decay=0.05, beta2=0.999, epsilon=1e-8, augment=Augment(flip=not image.grey, crop=image.size // GRID))
     plain = Run(task=task, model=model, train=train)
     return replace(plain, data=Data(built_in_size=BUILT_IN)) if known.built_in else plain
@@ -47,8 +47,4 @@ def _fitting(known: Known) -> Image:
 def tuning_batch(model: Tower) -> int:
     """Places of a batch for a run that starts from a trained model."""
     assert model.image is not None
-    return BATCH // 2 * _places(model.image)
-
-
-def _places(image: Image) -> int:
-    return (image.size // image.patch) ** 2 + image.class_token
+    return BATCH // 2 * model.image.places
