@@ -8,12 +8,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.check.consistency import CHECKS, Check, checks
-from regard.check.probe import Padded, of_decoder, of_encoder, of_encoder_decoder
+from regard.check.probe import Padded, Probe, of_decoder, of_encoder, of_encoder_decoder
 from regard.generate.beam import Search
 from regard.generate.detokenize import StreamingDecoder
 from regard.generate.sampler import Sampler
 from regard.models import build
-from regard.models.build import text_encoder
+from regard.models.build import image_encoder, text_encoder
+from regard.models.classifier import Classifier
 from regard.models.decoder import Decoder, DecoderState
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
@@ -22,7 +23,7 @@ from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.kv_cache import GrowingCache
 from regard.nn.mask import Mask
-from regard.settings.schema import Tower
+from regard.settings.schema import Head, Image, Tower
 
 VOCABULARY = 40
 SOURCES = [[5, 6, 7, 2], [8, 9, 10, 11, 12, 13, 14, 2], [15, 2]]
@@ -96,6 +97,31 @@ def test_inputs_of_one_size_have_no_padding_to_check() -> None:
                        logits=lambda read: encoder(encoder.embed(read.values)))
     assert [check.name for check in checks(asked) if check.holds] == ["batch = single", "fused = explicit",
                                                                       "equivariant without positions"]
+
+
+def pictures(tower: Tower) -> Probe:
+    model = Classifier(image_encoder(tower), tower, labels=5)
+    initialize(model, seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():  # no norm may hide a state by a weight of 0
+            parameter += 0.1 * torch.randn(parameter.shape)
+    return of_encoder(model.eval(), model.encoder, list(torch.randn(3, 3, 12, 12)), pad=None,
+                      logits=lambda read: model(read.values)[:, None])
+
+
+@pytest.mark.parametrize("positions", ["none", "sinusoidal", "learned", "rotary", "relative", "alibi"])
+@pytest.mark.parametrize("image", [Image(size=12, patch=4), Image(size=12, patch=4, class_token=False),
+                                   Image(size=12, patch=4, stem="convolutions")])
+def test_a_set_of_patches_has_no_order_whatever_the_positions_tell(positions: str, image: Image) -> None:
+    found = list(checks(pictures(Tower(width=32, depth=1, heads=4, positions=positions, image=image))))
+    assert [check.name for check in found if check.holds] == ["batch = single", "fused = explicit",
+                                                              "equivariant without positions"]
+
+
+def test_a_resnet_has_no_attention_to_check() -> None:
+    image = Image(size=12, stem="resnet", patch=1, stages=(1, 1))
+    found = list(checks(pictures(Tower(width=16, head=Head(pool="mean"), image=image))))
+    assert [check.name for check in found if check.holds] == ["batch = single"]
 
 
 def test_the_differences_are_those_of_rounding() -> None:
@@ -223,6 +249,12 @@ def test_a_fault_of_the_encoder_is_named_by_its_own_line(
 ) -> None:
     fault(monkeypatch)
     assert set(failed(translator())) == wrong
+
+
+def test_patches_that_only_look_back_are_found(monkeypatch: Patch) -> None:
+    encoder_that_only_looks_back(monkeypatch)
+    asked = pictures(Tower(width=32, depth=1, heads=4, image=Image(size=12, patch=4)))
+    assert [check.name for check in checks(asked) if not check.holds] == ["equivariant without positions"]
 
 
 def test_the_line_says_where_the_fault_is() -> None:

@@ -134,11 +134,13 @@ def of_encoder(model: nn.Module, encoder: Encoder, inputs: Sequence[Tensor] | Ro
 
 def _blind(encoder: Encoder) -> Callable[[Tensor, Tensor | None], Tensor] | None:
     def states(inputs: Tensor, order: Int[Tensor, " places"] | None) -> Float[Tensor, "rows places width"]:
-        nowhere = torch.zeros((1, inputs.shape[1]), dtype=torch.long, device=inputs.device)
-        x = encoder.embed(inputs if order is None else inputs[:, order], nowhere)
-        return encoder(x, positions=nowhere)  # type: ignore[no-any-return]
+        layout = encoder.inputs.layout
+        places = inputs.shape[1] if layout is None else layout.places
+        nowhere = torch.zeros((1, places), dtype=torch.long, device=inputs.device)
+        x = encoder.embed(inputs, nowhere)
+        return encoder(x if order is None else x[:, order], positions=nowhere)  # type: ignore[no-any-return]
 
-    return None if encoder.ordered else states
+    return states if encoder.blocks and not encoder.ordered else None
 
 
 def _tensors(inputs: Sequence[Tensor] | Rows) -> list[Tensor]:
