@@ -11,6 +11,7 @@ from data.images.drawings import drawn, folder_of, packed
 from regard.data.batch import IGNORED, BatchSampler, BatchSpec
 from regard.data.images.labelled_images import LabelledImages
 from regard.data.images.seeds import MISSING
+from regard.models.build import image_encoder
 from regard.settings.errors import UserError
 from regard.settings.schema import Data, Image, Run, Tower
 
@@ -69,6 +70,30 @@ def test_changed_images_are_prepared_again(tmp_path: Path, photos: Path) -> None
     assert (prepared(tmp_path / "run", run_on(photos)).pixels["test"].take(np.arange(1)) != before).any()
 
 
+def test_an_image_that_moves_to_another_label_is_noticed(tmp_path: Path) -> None:
+    """Also if all names and contents come in the same order."""
+    folder_of(tmp_path / "photos", {"cat": 4, "dog": 4})
+    (tmp_path / "photos" / "README.md").write_text("about")
+    before = LabelledImages(run_on(tmp_path / "photos")).fingerprint()
+    (tmp_path / "photos" / "README.md").write_text("more about")
+    assert LabelledImages(run_on(tmp_path / "photos")).fingerprint() == before
+    (tmp_path / "photos" / "cat" / "003.png").rename(tmp_path / "photos" / "dog" / "-03.png")
+    assert LabelledImages(run_on(tmp_path / "photos")).fingerprint() != before
+
+
+def test_a_changed_image_of_a_table_is_noticed_and_others_in_its_folder_do_not_count(tmp_path: Path) -> None:
+    folder_of(tmp_path / "pictures", {"a": 6})
+    table = tmp_path / "train.csv"
+    table.write_text("".join(f"pictures/a/{place:03}.png,{'cat' if place % 2 else 'dog'}\n" for place in range(5)))
+    before = LabelledImages(run_on(table)).fingerprint()
+    (tmp_path / "pictures" / "a" / "005.png").unlink()
+    assert LabelledImages(run_on(table)).fingerprint() == before
+    (tmp_path / "pictures" / "a" / "004.png").write_bytes(packed(drawn(77)))
+    assert LabelledImages(run_on(table)).fingerprint() != before
+    assert before != LabelledImages(run_on(table, image=replace(IMAGE, size=9))).fingerprint()
+    assert before != LabelledImages(run_on(table, held_out=0.3)).fingerprint()
+
+
 @pytest.mark.parametrize("name", ["train.pixels.npy", "train.targets.npy", "test.jsonl"])
 def test_damaged_data_is_prepared_again(tmp_path: Path, photos: Path, name: str,
                                         capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +140,16 @@ def test_batch_tokens_count_the_patches_of_images(tmp_path: Path, photos: Path) 
     images = prepared(tmp_path / "run", run_on(photos))
     assert set(images.lengths("train")) == {2 * 2 + 1}
     assert BatchSampler(images.lengths("train"), tokens=40, seed=0).shapes == [(8, 5)]
+
+
+@pytest.mark.parametrize("image", [
+    Image(size=8, patch=4), Image(size=8, patch=4, class_token=False), Image(size=16, patch=4, stem="convolutions"),
+    Image(size=20, patch=4, stem="resnet", stages=(1, 1)), Image(size=9, patch=1, stem="resnet", stages=(1, 1, 1)),
+])
+def test_the_length_of_an_image_is_the_number_of_places_in_the_encoder(image: Image) -> None:
+    tower = Tower(image=image, width=16, depth=1, heads=2, positions="learned")
+    inputs = image_encoder(tower).inputs
+    assert image.places == inputs.before + inputs.grid[0] * inputs.grid[1]
 
 
 def test_the_seed_of_an_example_depends_on_the_run_the_epoch_and_the_example(tmp_path: Path, photos: Path) -> None:

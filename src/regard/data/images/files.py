@@ -5,10 +5,9 @@ Captions come from tables only. Names, tables and headers are read here; `store`
 """
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -100,10 +99,27 @@ def read_tests(path: Path, columns: Columns, known: Collection[str]) -> ImageCor
     return ImageCorpus(named, tuple(gathered.notes))
 
 
-def source_files(paths: Sequence[Path]) -> list[Path]:
-    """All files that lie at the paths, for a digest of them."""
-    return list(chain.from_iterable(
-        [Path(path, name) for name in Folder(path).names] if is_directory(path) else [path] for path in paths))
+def source_files(paths: Sequence[Path], columns: Columns) -> dict[str, Path]:
+    """All files that are read, by their names below the paths, for a digest of them."""
+    tables = [path for path in paths if tables_of([path.name])]
+    if tables:
+        gathered = _gather(paths, _Gathered(lambda value, place: (), columns, (*LABELS, *CAPTIONS)))
+        files = {str(path): path for path in find_splits(tables)[0].values()}
+        every = {(found.tree, found.name) for its in gathered.splits.values() for found in its}
+        return dict(sorted(files.items() | {
+            (name, Path(tree.place(name))) if isinstance(tree, Folder) else (tree.path.name, tree.path)
+            for tree, name in every}))
+    named = dict[str, Path]()
+    for path in paths:
+        if not is_directory(path):
+            labels = idx_files([path.name]).values()
+            named |= {name: path.parent / name for name in (path.name, *labels) if (path.parent / name).exists()}
+        else:
+            folder = Folder(path)
+            idx = {name for both in idx_files(folder.names).items() for name in both}
+            named |= {name: path / name for name in folder.names
+                      if has_image_ending(name) or is_archive(name) or name in idx or tables_of([name])}
+    return named
 
 
 def are_images(paths: Sequence[Path]) -> bool:
@@ -284,36 +300,31 @@ class _Places:
     """Where the images of a table may lie: beside it, in a folder there, or in an archive there."""
 
     def __init__(self, tree: Tree, roots: Sequence[Tree]) -> None:
-        archives = [tree.path / name for name in tree.names if "/" not in name and is_archive(name)]
         self.trees = list(roots) or [tree]
-        self.more = [] if roots or not isinstance(tree, Folder) else archives
-        self.inside = {id(each): self._index(each) for each in self.trees}
+        packed = [] if roots or not isinstance(tree, Folder) else sorted(
+            entry for entry in tree.path.iterdir() if is_archive(entry.name) and entry.is_file())
+        self.more = deque(packed)
         self.last: tuple[Tree, str] | None = None
 
     def find(self, path: str) -> tuple[Tree, str] | None:
         """The tree that has this image, and its name there."""
-        if self.last is not None and (name := self.last[1] + path) in self.inside[id(self.last[0])][0]:
-            return self.last[0], name
+        if self.last is not None and self.last[0].has(self.last[1] + path):
+            return self.last[0], self.last[1] + path
         for tree in self.trees:
-            names, folders = self.inside[id(tree)]
-            for folder in folders:
-                if folder + path in names:
-                    self.last = tree, folder
-                    return tree, folder + path
-        if self.more:  # archives are opened only if a name is nowhere else
-            tree = tree_of(self.more.pop(0))
-            self.trees.append(tree)
-            self.inside[id(tree)] = self._index(tree)
-            return self.find(path)
-        return None
+            if tree.has(path):
+                return self._found(tree, "", path)
+        for tree in self.trees:
+            for folder in tree.folders:
+                if tree.has(folder + path):
+                    return self._found(tree, folder, path)
+        if not self.more:
+            return None
+        self.trees.append(tree_of(self.more.popleft()))  # archives are opened only if a name is nowhere else
+        return self.find(path)
 
-    def _index(self, tree: Tree) -> tuple[frozenset[str], list[str]]:
-        """All names, and all folders with images."""
-        names = frozenset(tree.names)
-        folders = {"".join(f"{part}/" for part in parts[:depth])
-                   for parts in {PurePosixPath(name).parts[:-1] for name in names if has_image_ending(name)}
-                   for depth in range(len(parts) + 1)}
-        return names, sorted(folders | {""}, key=lambda folder: (folder.count("/"), folder))
+    def _found(self, tree: Tree, folder: str, path: str) -> tuple[Tree, str]:
+        self.last = tree, folder
+        return tree, folder + path
 
     def __str__(self) -> str:
         return ", ".join(str(tree.path) for tree in self.trees)

@@ -142,10 +142,10 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
         image = self.image
         fit = [image.size, image.grey, image.fit, image.resize, image.resample]
         digest = hashlib.sha256(json.dumps([asdict(self.run.data), fit]).encode())
-        files = source_files([Path(path) for path in self.run.data.paths])
+        files = source_files([Path(path) for path in self.run.data.paths], self._columns())
         with ThreadPoolExecutor(DIGESTED_AT_ONCE) as pool:
-            for file, content in zip(files, pool.map(_digest, files), strict=True):
-                digest.update(file.name.encode(errors="surrogateescape") + content)
+            for name, content in zip(files, pool.map(_digest, files.values()), strict=True):
+                digest.update(f"{name}\0".encode(errors="surrogateescape") + content)
         return digest.hexdigest()
 
     def _columns(self) -> Columns:

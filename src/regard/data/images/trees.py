@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from regard.data.images.formats import is_archive
+from regard.data.images.formats import has_image_ending, is_archive
 from regard.data.layout import is_directory
 from regard.settings.errors import UserError, amount, count
 from regard.settings.opening import to_read
@@ -58,6 +58,20 @@ class Tree(ABC):
     def contents(self, wanted: Collection[str]) -> "Iterator[tuple[str, Content]]":
         """The wanted names in their order with their contents, each to be read before the next."""
 
+    def has(self, name: str) -> bool:
+        return name in self._known
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    @cached_property
+    def folders(self) -> list[str]:
+        """All folders with images below them, each with `/` at its end; those nearest to the root first."""
+        around = {PurePosixPath(name).parts[:-1] for name in self.names if has_image_ending(name)}
+        every = {"".join(f"{part}/" for part in parts[:depth]) for parts in around for depth in range(len(parts) + 1)}
+        return sorted(every, key=lambda folder: (folder.count("/"), folder))
+
     def place(self, name: str) -> str:
         """The name of a file in messages; outside of archives also its path."""
         return f"{self.path}/{name}"
@@ -87,8 +101,10 @@ class Folder(Tree):
             yield from ((base / name).as_posix() for name in files if not _is_hidden(name))
 
     def contents(self, wanted: Collection[str]) -> Iterator[tuple[str, Content]]:
-        chosen = frozenset(wanted)
-        yield from ((name, lambda: None) for name in self.names if name in chosen)
+        yield from ((name, lambda: None) for name in sorted(wanted))
+
+    def has(self, name: str) -> bool:
+        return os.path.isfile(self.path / name)
 
     def read(self, name: str) -> bytes:
         try:
