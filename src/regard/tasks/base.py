@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -16,6 +16,9 @@ from regard.data.batch import Batch
 from regard.data.dataset import Dataset, Example, Sizes
 from regard.data.notes import Notes
 from regard.data.reader import Reader
+from regard.data.tokenizer import Tokenizer
+from regard.generate.beam import Hypothesis
+from regard.generate.detokenize import cut_at_stop
 from regard.look.axes import AxisPair
 from regard.look.choices import Choice, Output
 from regard.look.confusion import Confusion
@@ -23,13 +26,13 @@ from regard.look.metrics import Scores
 from regard.look.outputs import records
 from regard.look.record import Record
 from regard.look.watch import Seen, watch
-from regard.settings.errors import UserError
+from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run, Search, Tower, Train
 from regard.settings.setting import of, written
 from regard.tasks.traits import traits_of
 
 __all__ = ["Answer", "Example", "Likelihood", "Loss", "Scores", "Sizes", "Task", "Term",
-           "attention_terms", "loss_per_token"]
+           "answer_of", "attention_terms", "loss_per_token", "refuse_none"]
 
 Input = TypeVar("Input")
 B = TypeVar("B", bound=Batch)
@@ -71,6 +74,21 @@ class Answer:
     """The probability of each possible label, the most likely first, if the answers are labels."""
     choices: tuple[Choice, ...] = ()
     """The likely answers at each place, for tasks that answer places."""
+
+
+def answer_of(hypotheses: Sequence[Hypothesis], tokens: Tokenizer, how: Search) -> Answer:
+    """The best of them, with the others that were asked for."""
+    found = refuse_none(hypotheses)[: how.best]
+    texts = tokens.decode([hypothesis.tokens for hypothesis in found])
+    first, *others = (Answer(cut_at_stop(text, how.stop), each.score) for text, each in zip(texts, found, strict=True))
+    return replace(first, others=tuple(others))
+
+
+def refuse_none(hypotheses: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+    """A search has no answer only if no token has a probability."""
+    if not hypotheses:
+        raise NotFinite("the model's probabilities are not finite; train it again")
+    return hypotheses
 
 
 @dataclass(frozen=True)

@@ -14,25 +14,18 @@ from torch import Tensor, nn
 from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_all_lengths, of_encoder_decoder
 from regard.data.reader import TextReader
 from regard.data.text.parallel_corpus import ParallelBatch, ParallelCorpus, round_up
-from regard.generate.beam import Beam, Hypothesis, beam
-from regard.generate.beam import Search as BeamSearch
-from regard.generate.detokenize import cut_at_stop
-from regard.generate.filters import Filters
-from regard.generate.sampler import Sampler, Sampling, gather, sample
-from regard.generate.search_memory import refuse_search
-from regard.kernels.cuda_graphs import Captures, where
+from regard.generate.answers import Answers, never
+from regard.generate.beam import Hypothesis
 from regard.look.choices import Output
 from regard.look.outputs import records, weighed
 from regard.look.record import AxisPair, Record
 from regard.look.watch import watch
 from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn.attention import Memory
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
-from regard.settings.errors import NotFinite
 from regard.settings.schema import Run, Search
-from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term, attention_terms
+from regard.tasks.base import Answer, Loss, Scores, Sizes, Task, Term, answer_of, attention_terms, refuse_none
 
 __all__ = ["Translate"]
 
@@ -48,9 +41,7 @@ class Translate(Task[str, ParallelBatch]):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.data: ParallelCorpus = ParallelCorpus(run)
-        self.filters = Filters()
-        self.captures: Captures[BeamSearch] = Captures()
-        self.draws: Captures[Sampler] = Captures()
+        self.answers = Answers()
 
     # Batches -> loss
 
@@ -99,45 +90,20 @@ class Translate(Task[str, ParallelBatch]):
             while chosen := list(itertools.islice(alike, how.batch)):
                 found = self._generate(cast(EncoderDecoder, model), [rows[i] for i in chosen], longest, how)
                 for place, hypotheses in zip(chosen, found, strict=True):
-                    texts = self.data.target_tokens.decode([h.tokens for h in hypotheses[: how.best]])
-                    if not hypotheses:
-                        raise NotFinite("the model's probabilities are not finite; train it again")
-                    first, *others = (Answer(cut_at_stop(text, how.stop), h.score)
-                                      for text, h in zip(texts, hypotheses, strict=False))
-                    answers[place] = replace(first, others=tuple(others))
+                    answers[place] = answer_of(hypotheses, self.data.target_tokens, how)
         return answers
 
     @torch.no_grad()
     def _generate(
         self, model: EncoderDecoder, rows: Sequence[NDArray[np.int32]], longest: int, how: Search
     ) -> list[list[Hypothesis]]:
-        tokens, device = self.data.target_tokens, next(model.parameters()).device
-        count = how.best if how.temperature is not None else max(how.beam, how.best)
         # An answer is about as long as its source.
-        refuse_search(how, self.run.model, rows=len(rows) * count, tokens=min(longest, max(map(len, rows))),
-                      longest=longest, width=next(model.parameters()).dtype, device=device)
-        source = _pad(rows, self.data.source_tokens.pad).to(device)
-        real = source != self.data.source_tokens.pad
-        states = self.captures.call(lambda source, real: model.encode(source, Mask(keys=real)).states, source, real,
-                                    key=where(model))
-        memory = Memory(states, Mask(keys=real))
-        size = model.decoder.output.out_features
-        filters = self.filters.of(never=self._never(size), vocabulary=size, device=device,
-                                  no_repeat_ngram=how.no_repeat_ngram, repetition_penalty=how.repetition_penalty)
-        prompt = torch.full((len(rows), 1), tokens.start, device=device)
-        if how.temperature is None:
-            return beam(model, prompt, memory=memory, filters=filters, captures=self.captures, how=Beam(
-                end=tokens.end, longest=longest, size=max(how.beam, how.best), length_penalty=how.length_penalty))
-        drawn = gather(sample(model, prompt, memory=memory, filters=filters, captures=self.draws, seeds=[
-            row.tolist() for row in rows], how=Sampling(
-                end=tokens.end, longest=longest, samples=how.best, temperature=how.temperature, top_k=how.top_k,
-                top_p=how.top_p, min_p=how.min_p, seed=how.seed)), end=tokens.end)
-        return [drawn[first : first + how.best] for first in range(0, len(drawn), how.best)]
-
-    def _never(self, vocabulary: int) -> list[int]:
-        """The ids that must not occur in an answer."""
-        tokens = self.data.target_tokens
-        return [tokens.pad, tokens.start, *range(len(tokens), vocabulary)]
+        self.answers.refuse(model, self.run.model, how, rows=len(rows), tokens=min(longest, max(map(len, rows))),
+                            longest=longest)
+        source = _pad(rows, self.data.source_tokens.pad).to(next(model.parameters()).device)
+        memory = self.answers.read(model, source, source != self.data.source_tokens.pad)
+        return self.answers.find(model, memory, how, tokens=self.data.target_tokens, longest=longest,
+                                 seeds=[row.tolist() for row in rows])
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
@@ -193,7 +159,7 @@ class Translate(Task[str, ParallelBatch]):
         read = torch.tensor([[tokens.start, *target]], device=device)
         logits = model.logits(model(torch.tensor([source], device=device), read))[0]
         return Output(tokens.decode([target])[0], weighed(tokens, logits, [*target, tokens.end], best=best,
-                                                          never=self._never(logits.shape[1])))
+                                                          never=never(tokens, logits.shape[1])))
 
     def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
               how: Search) -> list[tuple[list[int], list[int]]]:
@@ -205,9 +171,8 @@ class Translate(Task[str, ParallelBatch]):
             targets = []
             for row in sources:
                 longest = min(how.max_tokens, _longest(len(row)))
-                if not (found := self._generate(cast(EncoderDecoder, model), [row], longest, how)[0]):
-                    raise NotFinite("the model's probabilities are not finite; train it again")
-                targets.append(found[0].tokens)
+                found = self._generate(cast(EncoderDecoder, model), [row], longest, how)[0]
+                targets.append(refuse_none(found)[0].tokens)
         return [(source.tolist(), target) for source, target in zip(sources, targets, strict=True)]
 
     def probe(self, model: nn.Module) -> Probe:
