@@ -11,12 +11,13 @@ from regard.models.inputs import PatchInputs, TokenInputs
 from regard.models.luong import LuongDecoder
 from regard.models.recurrent_decoder import RecurrentDecoder
 from regard.models.resnet import ResNet
+from regard.models.show_and_tell import ShowAndTellDecoder
 from regard.models.show_attend_tell import ShowAttendTellDecoder
 from regard.models.sutskever import FixedDecoder, FixedEncoder
 from regard.models.writes import Writes
 from regard.settings.schema import Tower
 
-__all__ = ["decoder", "image_encoder", "reads_what_it_writes", "text_encoder", "translator"]
+__all__ = ["captioner", "decoder", "image_encoder", "reads_what_it_writes", "text_encoder", "translator"]
 
 
 def text_encoder(tower: Tower, *, vocabulary: int) -> Encoder:
@@ -50,6 +51,12 @@ def translator(tower: Tower, *, sources: int, targets: int) -> EncoderDecoder:
     return EncoderDecoder(reads, writes)
 
 
+def captioner(tower: Tower, *, targets: int) -> EncoderDecoder:
+    """An encoder of images and the decoder that tells what it sees."""
+    reads = image_encoder(tower)
+    return EncoderDecoder(reads, decoder(tower, vocabulary=targets, memory_width=reads.width))
+
+
 def reads_what_it_writes(tower: Tower) -> bool:
     """Whether a language model of this tower has read texts as an encoder of it does, which may then go on from it."""
     return tower.recurrent is not None and tower.recurrent.direction == "bilm"
@@ -64,5 +71,6 @@ def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -
     if memory_width is None:
         return RecurrentDecoder(tower, vocabulary=vocabulary)
     before = ShowAttendTellDecoder if tower.recurrent.cell == "lstm" else BahdanauDecoder
-    kind = {"fixed": FixedDecoder, "input": before, "output": LuongDecoder}[tower.recurrent.context]
+    vector = FixedDecoder if tower.image is None else ShowAndTellDecoder
+    kind = {"fixed": vector, "input": before, "output": LuongDecoder}[tower.recurrent.context]
     return kind(tower, vocabulary=vocabulary, memory_width=memory_width)

@@ -22,18 +22,19 @@ __all__ = ["RecurrentDecoder", "RecurrentState", "Source"]
 
 @dataclass(frozen=True)
 class Source:
-    """The source of a decoder: the memory, and the projected keys of its score, computed once."""
+    """The source of a decoder: the memory, its keys, and the projected keys of its score, computed once."""
 
     memory: Memory
+    keys: Float[Tensor, "sources 1 keys width"] | None = None
     projected_keys: Float[Tensor, "sources 1 keys projected"] | None = None
 
     def choose(self, sources: Int[Tensor, " kept"]) -> "Source":
-        keys = self.memory.mask.keys
-        memory = Memory(self.memory.states[sources], Mask(keys=None if keys is None else keys[sources]))
-        return Source(memory, None if self.projected_keys is None else self.projected_keys[sources])
+        real = self.memory.mask.keys
+        memory = Memory(self.memory.states[sources], Mask(keys=None if real is None else real[sources]))
+        return Source(memory, *(None if keys is None else keys[sources] for keys in (self.keys, self.projected_keys)))
 
     def tensors(self) -> list[Tensor]:
-        found = (self.memory.states, self.memory.mask.keys, self.projected_keys)
+        found = (self.memory.states, self.memory.mask.keys, self.keys, self.projected_keys)
         return [tensor for tensor in found if tensor is not None]
 
 
@@ -122,6 +123,7 @@ class RecurrentDecoder(Writes):
         assert recurrent is not None
         self.width, self.cell = tower.width, recurrent.cell
         self.bptt, self.direction = recurrent.bptt, recurrent.direction
+        self.of_images = tower.image is not None
         if memory_width is None and self.direction != "forward":
             raise UserError(f"model.recurrent.direction={self.direction}: a language model can only read forward")
         if memory_width is not None and self.bptt is not None:
@@ -183,8 +185,9 @@ class RecurrentDecoder(Writes):
         return None if memory is None else Source(memory)
 
     def summary(self, source: Source) -> Float[Tensor, "sources memory"]:
-        """The one vector that stands for a source."""
-        return summary(source.memory.states, source.memory.mask.keys, direction=self.direction)
+        """The one vector that stands for a source: of a text the last state, of an image the mean of its places."""
+        states, keys = source.memory.states, source.memory.mask.keys
+        return states.mean(1) if self.of_images else summary(states, keys, direction=self.direction)
 
     def first(self, rows: int, source: Source | None) -> Vectors:
         """The vectors before the first token. Where there are more rows than sources, neighbours share one."""

@@ -191,6 +191,9 @@ def check_recurrent(model: Tower) -> None:
     if recurrent.input_feeding and recurrent.context != "output":
         raise UserError("model.recurrent.input_feeding: needs attention after each step, which model.recurrent.context="
                         f"{recurrent.context} does not have; take model.recurrent.context=output")
+    if recurrent.direction != "forward" and model.image is not None:
+        raise UserError(f"model.recurrent.direction={recurrent.direction}: the encoder of images is not recurrent; "
+                        "remove it")
     places = recurrent.context == "input" and recurrent.cell == "lstm"
     for name, is_given in {"attention": recurrent.attention == "hard", "gate": recurrent.gate}.items():
         if is_given and not places:
