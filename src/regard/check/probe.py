@@ -104,11 +104,11 @@ class Probe:
 def of_encoder_decoder(model: EncoderDecoder, inputs: Sequence[Tensor] | Rows, rows: Rows, *, pad: float | None,
                        token_pad: int, end: int, decode: Decode | None = None) -> Probe:
     def mask(read: Padded) -> Mask:
-        return Mask(keys=read.real)
+        return Mask() if pad is None else Mask(keys=read.real)
 
     return Probe(
         model=model, inputs=_tensors(inputs), pad=pad, rows=rows, token_pad=token_pad, end=end, decode=decode,
-        writer=model, blind=_blind(model.encoder),
+        writer=model, blind=None if pad is None else _blind(model.encoder),
         logits=lambda read, written: model.logits(model(read.values, written, mask=mask(read))),
         remember=lambda read: model.encode(read.values, mask(read)))
 

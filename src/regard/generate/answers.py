@@ -57,7 +57,7 @@ class Answers:
         return [drawn[first : first + how.best] for first in range(0, len(drawn), how.best)]
 
     def refuse(self, model: EncoderDecoder, tower: Tower, how: Search, *, rows: int, tokens: int, longest: int) -> None:
-        """Refuse answers to so many rows if they cannot fit into memory; `tokens` is how long they will be at least."""
+        """Refuse answers to these rows if they cannot fit into memory; `tokens` is their least length."""
         count = how.best if how.temperature is not None else max(how.beam, how.best)
         weight = next(model.parameters())
         refuse_search(how, tower, rows=rows * count, tokens=tokens, longest=longest, width=weight.dtype,

@@ -19,18 +19,17 @@ from regard.data.layout import Sides, find_files, sides_of
 from regard.data.prepared import KEY, keep_lines, kept_lines, refuse_uneven
 from regard.data.ragged import Ragged, damaged
 from regard.data.text.parallel_files import Pair, read_pairs, read_test_pairs
+from regard.data.text.targets import Ids, encoded, targets_of
 from regard.data.tokenizer import Tokenizer
-from regard.settings.errors import UserError, out_of
+from regard.settings.errors import UserError
 from regard.settings.schema import Run
 
-__all__ = ["Ids", "ParallelBatch", "ParallelCorpus", "round_up"]
+__all__ = ["ParallelBatch", "ParallelCorpus", "round_up"]
 
 BUILT_IN_CHECK = 1_000  # built-in pairs in the validation set and in each test set
 BUILT_IN_SIDES = "fr", "en"
 # Weights of one head that are watched at once: many short sentences, or a single long one.
 MAX_WATCHED_WEIGHTS = 1 << 15
-
-Ids = Sequence[int] | NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -162,13 +161,7 @@ class ParallelCorpus(Dataset[str, ParallelBatch]):
 
     def encode(self, tokens: Tokenizer, texts: Sequence[str], thing: str, split: str | None = None) -> Ragged:
         """Ids with the end after them, cut to the longest length."""
-        longest = self.run.data.max_tokens - 1
-        rows = tokens.encode(texts)
-        cut = sum(len(row) > longest for row in rows)
-        of_split = "" if split is None else f" of {split}"
-        self.notes.count_up(thing + of_split, cut, len(rows), lambda part, whole, _: (
-            f"{out_of(part, whole, thing)}{of_split} cut to data.max_tokens={self.run.data.max_tokens} tokens"))
-        return Ragged.of([*row[:longest], tokens.end] for row in rows)
+        return encoded(tokens, texts, longest=self.run.data.max_tokens, notes=self.notes, thing=thing, split=split)
 
     def _sizes(self) -> Sizes:
         # Matrix units want multiples of 64; the ids beyond the real ones never occur.
@@ -203,15 +196,10 @@ class ParallelCorpus(Dataset[str, ParallelBatch]):
     def _padded(self, sources: Sequence[Ids], targets: Sequence[Ids], *, rows: int, source_length: int,
                 target_length: int) -> ParallelBatch:
         source = np.full((rows, source_length), self.source_tokens.pad, dtype=np.int64)
-        target = np.full((rows, target_length + 1), self.target_tokens.pad, dtype=np.int64)
-        target[:, 0] = self.target_tokens.start
-        for row, (ids, answer) in enumerate(zip(sources, targets, strict=True)):
+        for row, ids in enumerate(sources):
             source[row, : len(ids)] = ids
-            target[row, 1 : 1 + len(answer)] = answer
-        count = int((target[:, 1:] != self.target_tokens.pad).sum())
-        whole = torch.from_numpy(target)
-        return ParallelBatch({"loss": count, "nll": count}, torch.from_numpy(source),
-                         whole[:, :-1].contiguous(), whole[:, 1:].contiguous())
+        read, write, count = targets_of(targets, tokens=self.target_tokens, rows=rows, length=target_length)
+        return ParallelBatch({"loss": count, "nll": count}, torch.from_numpy(source), read, write)
 
 
 def _told(pair: Pair) -> str:
