@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.device import choose_device
 from regard.generate.beam import Beam, Hypothesis, Search, beam
 from regard.generate.filters import Forbid
-from regard.kernels.cuda_graphs import Captures, where
+from regard.kernels.cuda_graphs import Captures, weights_key
 from regard.models.build import translator
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
@@ -40,7 +40,7 @@ class Answers:
 
 def ours(model: EncoderDecoder, source: Tensor, forbid: Forbid, captures: Captures[Search]) -> list[list[Hypothesis]]:
     with torch.inference_mode():
-        states = captures.call(lambda source: model.encode(source).states, source, key=where(model))
+        states = captures.call(lambda source: model.encode(source).states, source, key=weights_key(model))
         return beam(
             model, source.new_full((len(source), 1), PAD), how=Beam(end=END, longest=source.shape[1], size=BEAMS),
             memory=Memory(states), filters=[forbid], captures=captures)
@@ -123,8 +123,8 @@ def main() -> None:
     choose_device(args.device)
     mine, _ = models(shape, args.device)
     source = torch.randint(END + 1, shape.vocabulary, (shape.rows, shape.length), device=args.device)
-    where = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    print(f"{where}, torch {torch.__version__}: beam {BEAMS}, {shape.rows} sentences of {shape.length} tokens, "
+    weights_key = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    print(f"{weights_key}, torch {torch.__version__}: beam {BEAMS}, {shape.rows} sentences of {shape.length} tokens, "
           f"{shape.depth}+{shape.depth} blocks, width {shape.width}, vocabulary {shape.vocabulary:,}")
     forbid = Forbid([END], vocabulary=shape.vocabulary, device=source.device)
     captures: Captures[Search] = Captures()

@@ -32,7 +32,7 @@ from regard.data.text.parallel_corpus import ParallelBatch
 from regard.device import choose_device
 from regard.generate.beam import Beam, Search, beam
 from regard.generate.filters import Forbid
-from regard.kernels.cuda_graphs import Captures, where
+from regard.kernels.cuda_graphs import Captures, weights_key
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
@@ -260,7 +260,7 @@ def our_answers(model: EncoderDecoder, source: Tensor, longest: int, forbid: For
     with torch.no_grad():
         real = source != PAD
         states = captures.call(lambda source, real: model.encode(source, Mask(keys=real)).states, source, real,
-                               key=where(model))
+                               key=weights_key(model))
         found = beam(model, source.new_full((len(source), 1), START), memory=Memory(states, Mask(keys=real)),
                      how=Beam(end=END, longest=longest, size=BEAMS), filters=[forbid], captures=captures)
     return [row[0].tokens for row in found]

@@ -90,7 +90,7 @@ def _logged(taken: Taken) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def logging(self: Attend, *given: Any, **named: Any) -> Any:
             if isinstance(self, DotAttend):  # other scores know no other way
                 places = named.get("positions")
-                taken.append("definition" if places is None or places.lines is None else "lines")
+                taken.append("definition" if places is None or places.visible_keys is None else "lines")
             return explicit(self, *given, **named)
 
         return logging

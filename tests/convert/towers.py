@@ -25,7 +25,7 @@ def towers(draw: st.DrawFn, family: str) -> Tower:
     """Odd sizes, every word the family has for a setting."""
     keys, heads = FAMILIES[family].keys, draw(st.integers(1, 4))
     drawn: dict[str, Any] = {name: draw(st.sampled_from(sorted({*words.values()})))
-                             for name, words in keys.words.values()}
+                             for name, words in keys.value_names.values()}
     drawn |= {"heads": heads, "width": heads * draw(st.integers(1, 5)) * 2, "depth": draw(st.integers(1, 3)),
               "ffn_width": draw(st.none() | st.integers(1, 21)), "max_positions": draw(st.integers(8, 40)),
               "dropout": 0.0, "norm_epsilon": draw(st.sampled_from([1e-5, 1e-6])),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.data.labelled import Columns, read_file
-from regard.data.text.parallel_files import Corpus, read_pairs, read_test_pairs
+from regard.data.text.parallel_files import ParallelTexts, read_pairs, read_test_pairs
 from regard.data.visible import visible
 from regard.settings.errors import UserError
 from regard.settings.load import load
@@ -23,7 +23,7 @@ def table(folder: Path, content: str, name: str = "pairs.tsv") -> Path:
     return folder / name
 
 
-def pairs(corpus: Corpus) -> set[tuple[str, str]]:
+def pairs(corpus: ParallelTexts) -> set[tuple[str, str]]:
     return {(pair.source, pair.target) for split in corpus.splits.values() for pair in split}
 
 

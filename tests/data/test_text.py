@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.layout import sides_of
-from regard.data.text.parallel_files import Corpus, Pair, read_pairs, read_test_pairs
+from regard.data.text.parallel_files import Pair, ParallelTexts, read_pairs, read_test_pairs
 from regard.settings.errors import UserError
 
 TEXT = st.text(st.characters(exclude_characters="\n\r\0\t\ufeff", exclude_categories=["Cs"])).filter(str.strip)
@@ -50,7 +50,7 @@ def refusal(*paths: Path, source: str | None = None, target: str | None = None) 
     return str(caught.value)
 
 
-def rows(corpus: Corpus, split: str = "train") -> list[tuple[str, str]]:
+def rows(corpus: ParallelTexts, split: str = "train") -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in corpus.splits[split]]
 
 
@@ -120,7 +120,7 @@ def test_a_directory_of_parallel_files_has_its_splits(tmp_path: Path) -> None:
     corpus = read_pairs([tmp_path], source="de", target="en")
     expected = {"train": ("A", "a"), "val": ("B", "b"), "test_2016_flickr": ("C", "c")}
     splits = {split: [Pair(*pair)] for split, pair in expected.items()}
-    assert corpus == Corpus(splits, ("de", "en"), (), Pair("A", "a"))
+    assert corpus == ParallelTexts(splits, ("de", "en"), (), Pair("A", "a"))
 
 
 @pytest.mark.parametrize("name", ["val", "valid", "validation", "dev"])

@@ -108,7 +108,7 @@ def attention(
                            in_order=cached or lying)
     if lines:
         seen = torch.rand(rows, 1, asked, known, device=device) < 0.7
-        positions = positions and positions._replace(lines=seen)
+        positions = positions and positions._replace(visible_keys=seen)
     if lying:
         positions = positions and positions._replace(rows=torch.randint(rows, (rows, known), device=device))
     if biased and dice.random() < 0.6:

@@ -107,9 +107,9 @@ def attention(*, queries: int = 32, groups: int = 4, value: int = 8, dtype: torc
     return table.ATTENTION, AttentionCall(q, k, v, Mask(**mask), positions, bias, scale, 1.0, 0.0, lambda call: call.q)
 
 
-def at(start: int = 0, *, lines: Tensor | None = None) -> AttentionPositions:
+def at(start: int = 0, *, visible_keys: Tensor | None = None) -> AttentionPositions:
     here = whole(32, torch.device("cpu"))
-    return AttentionPositions(here + start, here, in_order=True, lines=lines)
+    return AttentionPositions(here + start, here, in_order=True, visible_keys=visible_keys)
 
 
 def product(*, rows: int = 512, outputs: int = 40, dtype: torch.dtype = torch.float32,
@@ -153,7 +153,7 @@ LIKE: dict[str, tuple[Callable[[], Asked], Callable[[], Asked]]] = {
     "documents": (attention, lambda: attention(documents=SEEN.int())),
     "blind": (attention, lambda: attention(blind=SEEN)),
     "positions": (attention, lambda: attention(positions=at())),
-    "lines": (lambda: attention(positions=at()), lambda: attention(positions=at(lines=SEEN[None, None]))),
+    "lines": (lambda: attention(positions=at()), lambda: attention(positions=at(visible_keys=SEEN[None, None]))),
     "window": (lambda: attention(positions=at(), causal=True),
                lambda: attention(positions=at(9), causal=True, window=2)),
     "a query's place": (lambda: attention(positions=at(), causal=True, window=40),

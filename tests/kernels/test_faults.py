@@ -195,7 +195,7 @@ ON_A_CPU: list[tuple[Callable[[], None], Fault]] = [
     *((SHARED, of("shared_kv_cache", *fault)) for fault in [
         ("SharedKVCache.append", "self.values[:, :, :stop]", "self.keys[:, :, :stop]"),
         ("SharedKVCache.append", "repeat_interleave(size, 1)", "repeat(1, size)"),
-        ("SharedKVIndex.lines", "== torch.arange(self.size)", "!= torch.arange(self.size)"),
+        ("SharedKVIndex.visible_keys", "== torch.arange(self.size)", "!= torch.arange(self.size)"),
         ("SharedKVIndex.reorder", "self.line[sources[:, None], places % self.size]", "self.line[sources]"),
         ("SharedKVIndex.reorder", "places[:, 0] // self.size", "torch.arange(len(places))"),
         ("SharedKVIndex.truncate", "self.line[:, :, :length]", "self.line"),

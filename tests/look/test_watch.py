@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.look.watch import Seen, band, mean_over_heads, sites, top, watch
+from regard.look.watch import Seen, mean_over_heads, sites, sliding_window, top, watch
 from regard.models import build
 from regard.models.build import text_encoder
 from regard.models.decoder import Decoder
@@ -121,7 +121,7 @@ def test_what_is_reduced_is_part_of_the_whole(count: int, reach: int) -> None:
             run()
         with watch(model, reduce=top(count)) as best:
             run()
-        with watch(model, reduce=band(reach)) as near:
+        with watch(model, reduce=sliding_window(reach)) as near:
             run()
         with watch(model, reduce=mean_over_heads) as mean:
             run()

@@ -6,30 +6,30 @@ from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.settings.schema import Embedding, Tower
 
-__all__ = ["ACTIVATIONS", "BERT", "CONSTANTS", "KEYS", "SILENT", "body", "lacks", "own"]
+__all__ = ["ACTIVATIONS", "BERT", "CONSTANTS", "IGNORED_KEYS", "KEYS", "body", "lacks", "own"]
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu",
                "silu": "silu", "swish": "silu"}
 # Keys that act only in training, or belong to heads that regard does not have, or to the code of old versions.
-SILENT = frozenset({
+IGNORED_KEYS = frozenset({
     "_num_labels", "classifier_dropout", "directionality", "gradient_checkpointing", "num_labels", "output_past",
     "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
 })  # fmt: skip
 KEYS = Keys(
     base=Tower(norm="layer", norm_place="post", bias=True, positions="learned", tied="output",
                embedding=Embedding(scaled=False, norm=True)),
-    same={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
+    renamed={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
           "intermediate_size": "ffn_width", "max_position_embeddings": "max_positions",
           "type_vocab_size": "embedding.segments", "layer_norm_eps": "norm_epsilon", "hidden_dropout_prob": "dropout",
           "attention_probs_dropout_prob": "attention_dropout"},
-    words={"hidden_act": ("activation", ACTIVATIONS)},
-    twins={},
-    only={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
+    value_names={"hidden_act": ("activation", ACTIVATIONS)},
+    must_agree={},
+    fixed={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
           "tie_word_embeddings": True},
-    absent={"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    defaults={"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
             "max_position_embeddings": 512, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1,
             "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu"},
-    silent=SILENT)
+    ignored=IGNORED_KEYS)
 CONSTANTS = r"(\w+\.)?embeddings\.(position_ids|token_type_ids)"  # numbers from 0 on, and zeros
 
 

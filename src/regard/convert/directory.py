@@ -73,7 +73,7 @@ def read_directory(folder: Path, tokens: Path | None = None, *, generators: bool
     _refuse_kinds(tensors, folder)
     tower = family.tower(config, kind, names=tensors, origin=place)
     if lacking := family.lacks(tower):
-        key = next(theirs for theirs, ours in family.keys.same.items() if ours == lacking[0])
+        key = next(theirs for theirs, ours in family.keys.renamed.items() if ours == lacking[0])
         raise UserError(f"{place}: {key}={shown(config.get(key))}: no {family.name} that regard knows has this value")
     refuse_sizes(tower, vocabulary_of(config, origin=place), tensors, origin=place, family=family)
     names, several = labels.read(config, tensors, kind, origin=place)
@@ -132,7 +132,7 @@ def write_directory(folder: Path, published: Published) -> None:
                                          if name.startswith(GENERATOR)}, {**family.config(beside), **ids, **kind})
     write_model(folder, {name: tensor for name, tensor in weights.items() if not name.startswith(GENERATOR)},
                 {**family.config(spec), **ids, **kind,
-                 **labels.spelled(published.labels, several=published.multi_label)})
+                 **labels.to_hf_config(published.labels, several=published.multi_label)})
 
 
 def _tell_tokenizer(place: Path, published: Published) -> None:
@@ -183,7 +183,7 @@ def refuse_sizes(tower: Tower, vocabulary: int, tensors: Mapping[str, Tensor], *
     A smaller mismatch costs little to build, and the error then names the shapes of both sides.
     """
     whole, heads = canonical(tower), tower.heads if tower.recurrent is None else 1
-    key = {ours: theirs for theirs, ours in family.keys.same.items()} if family else {}
+    key = {ours: theirs for theirs, ours in family.keys.renamed.items()} if family else {}
     depth, named = max(tower.depth, whole.depth), "depth"
     if tower.image is not None and tower.image.stem == "resnet":  # it has no other blocks
         depth, named = sum(tower.image.stages), "image.stages"

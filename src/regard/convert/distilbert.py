@@ -12,15 +12,15 @@ __all__ = ["DISTILBERT"]
 KEYS = Keys(
     base=Tower(norm="layer", norm_place="post", norm_epsilon=1e-12, bias=True, positions="learned",
                tied="output", embedding=Embedding(scaled=False, norm=True)),
-    same={"dim": "width", "n_layers": "depth", "n_heads": "heads", "hidden_dim": "ffn_width",
+    renamed={"dim": "width", "n_layers": "depth", "n_heads": "heads", "hidden_dim": "ffn_width",
           "max_position_embeddings": "max_positions", "dropout": "dropout", "attention_dropout": "attention_dropout"},
-    words={"activation": ("activation", bert.ACTIVATIONS)},
-    twins={},
-    only={"tie_word_embeddings": True},
-    absent={"dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072, "max_position_embeddings": 512,
+    value_names={"activation": ("activation", bert.ACTIVATIONS)},
+    must_agree={},
+    fixed={"tie_word_embeddings": True},
+    defaults={"dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072, "max_position_embeddings": 512,
             "dropout": 0.1, "attention_dropout": 0.1, "activation": "gelu"},
     # The positions are in the file, whatever they began as.
-    silent=bert.SILENT | {"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"})
+    ignored=bert.IGNORED_KEYS | {"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"})
 
 
 def rules(spec: ModelSpec) -> list[Rule]:

@@ -21,20 +21,20 @@ __all__ = ["ELECTRA", "GENERATOR"]
 GENERATOR = "generator/"
 TOKENS = 128  # numbers of a token, where a config does not say it
 KEYS = replace(
-    bert.KEYS, same={**bert.KEYS.same, "embedding_size": "embedding.width"},
-    absent={**bert.KEYS.absent, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024,
+    bert.KEYS, renamed={**bert.KEYS.renamed, "embedding_size": "embedding.width"},
+    defaults={**bert.KEYS.defaults, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024,
             "embedding_size": None},
-    silent=bert.SILENT | {"generator_size", "summary_activation", "summary_last_dropout", "summary_type",
+    ignored=bert.IGNORED_KEYS | {"generator_size", "summary_activation", "summary_last_dropout", "summary_type",
                           "summary_use_proj"})  # of a head for multiple choice
 
 
-def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+def from_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Tokens as wide as the blocks are not widened."""
     size = config.get("embedding_size", TOKENS)
     return {**config, "embedding_size": None if size == config.get("hidden_size", 256) else size}
 
 
-def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "embedding_size": config["embedding_size"] or config["hidden_size"]}
 
 
@@ -80,7 +80,7 @@ TABLE = "electra.embeddings.word_embeddings.weight"
 ELECTRA = Family(
     name="electra", preset="electra-base", keys=KEYS, rules=rules, prefix="electra.",
     outside=("generator_", "discriminator_predictions.", "classifier.", GENERATOR), constants=bert.CONSTANTS,
-    plain=plain, spelled=spelled, lacks=lacks,
+    from_hf_config=from_hf_config, to_hf_config=to_hf_config, lacks=lacks,
     heads={
         "backbone": Head("ElectraModel", has={"head.hidden": ("none",)}),
         "masked-lm": Head("ElectraForMaskedLM", copies={"generator_lm_head.weight": TABLE}),

@@ -60,9 +60,9 @@ class Family:
     """How the names of other tensors begin."""
     constants: str
     """Names (a pattern) of tensors that are no weights: they follow from the config."""
-    plain: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
-    """A config as its keys have it, where the file nests or counts in another way; `spelled` undoes it."""
-    spelled: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    from_hf_config: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    """A config as its keys have it, where the file nests or counts in another way; `to_hf_config` undoes it."""
+    to_hf_config: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     lacks: Callable[[Tower], list[str]] = lambda tower: []
     """Settings that have a key, but not for this value."""
     pad: int = 0
@@ -90,7 +90,7 @@ class Family:
         """The shape that a config describes; `names` are those of the file's tensors."""
         idle, has = IDLE[kind], self.heads[kind].has
         asked = {key: value for key, value in config.items() if key != "tie_word_embeddings" or "tied" not in idle}
-        tower = replace(self.keys.tower(self.plain(asked), origin=origin), preset=self.preset)
+        tower = replace(self.keys.tower(self.from_hf_config(asked), origin=origin), preset=self.preset)
         for name, values in has.items():
             if name not in self._said:
                 tower = replaced(tower, {name: values[0]})
@@ -106,9 +106,9 @@ class Family:
         about = {"architectures": [self.heads[spec.kind].architecture], "model_type": self.name,
                  "vocab_size": spec.vocabulary}
         if spec.kind == "causal-lm":
-            return about | self.spelled(self.keys.config(spec.tower))
+            return about | self.to_hf_config(self.keys.config(spec.tower))
         own = self.keys.config(replace(spec.tower, decoder_depth=None))
-        return about | self.spelled(own | {"pad_token_id": spec.pad})
+        return about | self.to_hf_config(own | {"pad_token_id": spec.pad})
 
     def unsaid(self, spec: ModelSpec) -> list[str]:
         """The settings that this family has no word for; none: its files hold all of such a model."""
@@ -121,7 +121,7 @@ class Family:
     @property
     def _said(self) -> set[str]:
         """The settings that a config has a word for."""
-        return {*self.keys.same.values(), *(name for name, _ in self.keys.words.values())}
+        return {*self.keys.renamed.values(), *(name for name, _ in self.keys.value_names.values())}
 
     # Tensors
 

@@ -10,19 +10,19 @@ __all__ = ["GPT2"]
 
 KEYS = Keys(
     base=Tower(norm="layer", norm_place="pre", bias=True, positions="learned", embedding=Embedding(scaled=False)),
-    same={"n_embd": "width", "n_layer": "depth", "n_head": "heads", "n_inner": "ffn_width",
+    renamed={"n_embd": "width", "n_layer": "depth", "n_head": "heads", "n_inner": "ffn_width",
           "n_positions": "max_positions", "layer_norm_epsilon": "norm_epsilon", "resid_pdrop": "dropout",
           "attn_pdrop": "attention_dropout"},
-    words={"activation_function": ("activation", {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh",
+    value_names={"activation_function": ("activation", {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh",
                                                   "gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu"}),
            "scale_attn_weights": ("score", {True: "scaled-dot", False: "dot"}),
            "tie_word_embeddings": ("tied", {True: "output", False: "none"})},
-    twins={"embd_pdrop": "resid_pdrop", "n_ctx": "n_positions"},
-    only={"scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": False, "add_cross_attention": False},
-    absent={"n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": None, "n_positions": 1024,
+    must_agree={"embd_pdrop": "resid_pdrop", "n_ctx": "n_positions"},
+    fixed={"scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": False, "add_cross_attention": False},
+    defaults={"n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": None, "n_positions": 1024,
             "layer_norm_epsilon": 1e-5, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
             "activation_function": "gelu_new", "scale_attn_weights": True, "tie_word_embeddings": True},
-    silent=frozenset({"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
+    ignored=frozenset({"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
                       "summary_first_dropout"}))  # of a head for multiple choice that a language model has not
 
 

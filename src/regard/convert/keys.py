@@ -16,7 +16,7 @@ from regard.settings.setting import SECTIONS, SETTINGS, checked, of, replaced, s
 __all__ = ["Keys", "canonical"]
 
 # Of every family: what says nothing about the numbers that come out of a model, or is about its files and tokens.
-SILENT = {
+IGNORED_BY_ALL = {
     "_name_or_path", "architectures", "bos_token_id", "dtype", "eos_token_id", "finetuning_task", "id2label",
     "initializer_range", "label2id", "model_type", "output_attentions", "output_hidden_states", "pad_token_id",
     "problem_type", "return_dict", "task_specific_params", "tokenizer_class", "torch_dtype", "transformers_version",
@@ -29,25 +29,25 @@ class Keys:
     """One family's keys. A setting that no key names has the value it has in `base`."""
 
     base: Tower
-    same: Mapping[str, str]
+    renamed: Mapping[str, str]
     """Their key ↔ our setting, whose values are the same."""
-    words: Mapping[str, tuple[str, Mapping[Any, Any]]]
+    value_names: Mapping[str, tuple[str, Mapping[Any, Any]]]
     """Their key ↔ our setting, value by value; of several words for one value the first is written."""
-    twins: Mapping[str, str]
+    must_agree: Mapping[str, str]
     """A key of theirs that must agree with another: we have one setting for both."""
-    only: Mapping[str, Any]
+    fixed: Mapping[str, Any]
     """Keys that we have no setting for, with the only value that we support."""
-    absent: Mapping[str, Any]
+    defaults: Mapping[str, Any]
     """The values of missing keys."""
-    silent: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
     """Keys that do not affect the numbers, in addition to those of every family."""
 
     def tower(self, config: Mapping[str, Any], *, origin: str) -> Tower:
         """The tower that a config asks for."""
-        asked = {**self.absent, **{key: value for key, value in config.items() if value is not None}}
+        asked = {**self.defaults, **{key: value for key, value in config.items() if value is not None}}
         self._refuse_unknown(asked, origin)
-        values = {ours: self._value(theirs, ours, asked[theirs], origin) for theirs, ours in self.same.items()}
-        for theirs, (ours, words) in self.words.items():
+        values = {ours: self._value(theirs, ours, asked[theirs], origin) for theirs, ours in self.renamed.items()}
+        for theirs, (ours, words) in self.value_names.items():
             if not isinstance(asked[theirs], str | bool) or asked[theirs] not in words:
                 raise _refusal(theirs, asked[theirs], origin, f"regard has {', '.join(map(shown, words))}")
             values[ours] = words[asked[theirs]]
@@ -62,17 +62,17 @@ class Keys:
     def config(self, tower: Tower) -> dict[str, Any]:
         """The config of a tower, as far as this family can say it."""
         ours = replace(canonical(tower), dropout=tower.dropout, attention_dropout=tower.attention_dropout)
-        config = {theirs: of(ours, name) for theirs, name in self.same.items()}
-        for theirs, (name, words) in self.words.items():
+        config = {theirs: of(ours, name) for theirs, name in self.renamed.items()}
+        for theirs, (name, words) in self.value_names.items():
             config[theirs] = next((word for word, value in words.items() if value == of(ours, name)), None)
-        config |= {twin: config[key] for twin, key in self.twins.items()}
-        return config | dict(self.only)
+        config |= {twin: config[key] for twin, key in self.must_agree.items()}
+        return config | dict(self.fixed)
 
     def unsaid(self, tower: Tower) -> list[str]:
         """The settings of a tower that this family has no word for; none: its config leads back to the tower."""
         ours = canonical(tower)
-        words = {name: values.values() for name, values in self.words.values()}
-        said = {*self.same.values(), *words}
+        words = {name: values.values() for name, values in self.value_names.values()}
+        said = {*self.renamed.values(), *words}
         base = canonical(replaced(self.base, {name: of(ours, name) for name in said}))
         unsaid = [*_unlike(base, ours)]
         unsaid += [name for name, values in words.items() if of(ours, name) not in values]
@@ -81,15 +81,16 @@ class Keys:
         return unsaid
 
     def _refuse_unknown(self, asked: Mapping[str, Any], origin: str) -> None:
-        known = {*self.same, *self.words, *self.twins, *self.only, *self.silent, *SILENT, "vocab_size"}
+        known = {*self.renamed, *self.value_names, *self.must_agree, *self.fixed, *self.ignored, *IGNORED_BY_ALL,
+                 "vocab_size"}
         for key, value in asked.items():
             if key not in known and value not in (False, [], {}):
                 raise _refusal(key, value, origin, "regard does not know it; if the numbers do not depend on it, "
                                                    "delete it there")
-        for key, value in self.only.items():
+        for key, value in self.fixed.items():
             if asked.get(key, value) != value:
                 raise _refusal(key, asked[key], origin, f"regard only supports {shown(value)}")
-        for twin, key in self.twins.items():
+        for twin, key in self.must_agree.items():
             if asked.get(twin, asked[key]) != asked[key]:
                 raise _refusal(twin, asked[twin], origin, f"{key} is {shown(asked[key])}, and regard has one setting "
                                                           "for both")

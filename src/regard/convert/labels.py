@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.settings.errors import UserError
 from regard.settings.setting import shown
 
-__all__ = ["read", "spelled"]
+__all__ = ["read", "to_hf_config"]
 
 ONE, SEVERAL = "single_label_classification", "multi_label_classification"
 OUTPUT = r"classifier(\.out_proj)?\.bias"  # it has a number for each label
@@ -35,7 +35,7 @@ def read(config: Mapping[str, Any], tensors: Mapping[str, Tensor], kind: str, *,
     return tuple(map(str, names)), problem == SEVERAL
 
 
-def spelled(names: Sequence[str], *, several: bool) -> dict[str, Any]:
+def to_hf_config(names: Sequence[str], *, several: bool) -> dict[str, Any]:
     if not names:
         return {}
     return {"id2label": {str(id): name for id, name in enumerate(names)},

@@ -9,25 +9,25 @@ from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
 from regard.settings.schema import Embedding, Tower
 
-__all__ = ["COPIES", "KEYS", "LLAMA", "plain", "rules", "spelled"]
+__all__ = ["COPIES", "KEYS", "LLAMA", "from_hf_config", "rules", "to_hf_config"]
 
 KEYS = Keys(
     base=Tower(norm="rms", norm_place="pre", positions="rotary", embedding=Embedding(scaled=False), dropout=0.0),
-    same={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
+    renamed={"hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads",
           "num_key_value_heads": "kv_heads", "head_dim": "head_width", "intermediate_size": "ffn_width",
           "max_position_embeddings": "max_positions", "rms_norm_eps": "norm_epsilon", "rope_theta": "position_base",
           "attention_bias": "bias", "attention_dropout": "attention_dropout"},
-    words={"hidden_act": ("activation", {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}),
+    value_names={"hidden_act": ("activation", {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}),
            "tie_word_embeddings": ("tied", {True: "output", False: "none"})},
-    twins={"mlp_bias": "attention_bias"},
-    only={"pretraining_tp": 1, "rope_type": "default"},
-    absent={"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": None,
+    must_agree={"mlp_bias": "attention_bias"},
+    fixed={"pretraining_tp": 1, "rope_type": "default"},
+    defaults={"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": None,
             "head_dim": None, "intermediate_size": 11008, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6,
             "rope_theta": 10_000.0, "attention_bias": False, "mlp_bias": False, "attention_dropout": 0.0,
             "hidden_act": "silu", "tie_word_embeddings": False})
 
 
-def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+def from_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config with the rotary settings at the top level; transformers nests them, by version under two names."""
     flat = dict(config)
     for name in ("rope_scaling", "rope_parameters"):
@@ -36,7 +36,7 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """As both the older and the newer transformers read it."""
     rotary = {key: config[key] for key in ("rope_type", "rope_theta")}
     return {key: value for key, value in config.items() if key != "rope_type"} | {"rope_parameters": rotary}
@@ -67,4 +67,4 @@ COPIES = {"lm_head.weight": "model.embed_tokens.weight"}
 LLAMA = Family(
     name="llama", keys=KEYS, rules=rules, prefix="model.", heads={"causal-lm": Head("LlamaForCausalLM", copies=COPIES)},
     constants=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",  # once kept among the weights
-    plain=plain, spelled=spelled)
+    from_hf_config=from_hf_config, to_hf_config=to_hf_config)

@@ -15,15 +15,15 @@ __all__ = ["LONGFORMER"]
 WINDOW = 512  # where a config does not say it
 KEYS = replace(
     bert.KEYS, base=replace(bert.KEYS.base, global_projections=True),
-    same={**bert.KEYS.same, "attention_window": "window"},
-    only={"position_embedding_type": "absolute", "tie_word_embeddings": True},
-    absent={**bert.KEYS.absent, "attention_window": WINDOW // 2},
-    silent=bert.SILENT | {"attention_mode", "ignore_attention_mask", "onnx_export", "sep_token_id"})
+    renamed={**bert.KEYS.renamed, "attention_window": "window"},
+    fixed={"position_embedding_type": "absolute", "tie_word_embeddings": True},
+    defaults={**bert.KEYS.defaults, "attention_window": WINDOW // 2},
+    ignored=bert.IGNORED_KEYS | {"attention_mode", "ignore_attention_mask", "onnx_export", "sep_token_id"})
 
 
-def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+def from_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Its window is that of both sides together, layer by layer; here all have one."""
-    moved, window = roberta.plain(config), config.get("attention_window", WINDOW)
+    moved, window = roberta.from_hf_config(config), config.get("attention_window", WINDOW)
     if isinstance(window, list) and window and all(each == window[0] for each in window):
         window = window[0]
     if isinstance(window, int) and not isinstance(window, bool):
@@ -31,9 +31,9 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**moved, "attention_window": window}
 
 
-def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
     windows = [2 * config["attention_window"]] * config["num_hidden_layers"]
-    return {**roberta.spelled(config), "attention_window": windows}
+    return {**roberta.to_hf_config(config), "attention_window": windows}
 
 
 def rules(spec: ModelSpec) -> list[Rule]:
@@ -50,5 +50,5 @@ def lacks(tower: Tower) -> list[str]:
 
 LONGFORMER = Family(
     name="longformer", preset="longformer-base", keys=KEYS, rules=rules, prefix="longformer.",
-    outside=("lm_head.", "classifier."), constants=bert.CONSTANTS, plain=plain, spelled=spelled, lacks=lacks,
-    pad=roberta.PAD, heads=roberta.heads("Longformer", "longformer"))
+    outside=("lm_head.", "classifier."), constants=bert.CONSTANTS, from_hf_config=from_hf_config,
+    to_hf_config=to_hf_config, lacks=lacks, pad=roberta.PAD, heads=roberta.heads("Longformer", "longformer"))

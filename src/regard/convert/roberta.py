@@ -8,17 +8,17 @@ from regard.convert.family import Family, Head
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, linear, norm
 
-__all__ = ["PAD", "ROBERTA", "heads", "plain", "rules", "spelled"]
+__all__ = ["PAD", "ROBERTA", "from_hf_config", "heads", "rules", "to_hf_config"]
 
 PAD = 1  # its id, where a config does not say it
 
 
-def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+def from_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Positions from 0 on: the first of its table stands at the padding's id + 1."""
     return _moved(config, -1)
 
 
-def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return _moved(config, 1)
 
 
@@ -62,5 +62,5 @@ def heads(name: str, prefix: str) -> dict[str, Head]:
 
 ROBERTA = Family(
     name="roberta", preset="roberta-base", keys=bert.KEYS, rules=rules, prefix="roberta.",
-    outside=("lm_head.", "classifier."), constants=bert.CONSTANTS, plain=plain, spelled=spelled, lacks=bert.lacks,
-    pad=PAD, heads=heads("Roberta", "roberta"))
+    outside=("lm_head.", "classifier."), constants=bert.CONSTANTS, from_hf_config=from_hf_config,
+    to_hf_config=to_hf_config, lacks=bert.lacks, pad=PAD, heads=heads("Roberta", "roberta"))

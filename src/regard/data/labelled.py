@@ -84,7 +84,7 @@ def read_corpus(paths: Sequence[Path], columns: Columns, *, held_out: float) -> 
     for file in files.values():
         notes += file.notes
         file.refuse_others(known)
-    notes += tuple(_told(files["train"]))
+    notes += tuple(_label_notes(files["train"]))
     splits = {split: file.samples for split, file in files.items()}
     if "val" not in splits:
         stays, val = _held_out(files["train"], held_out)
@@ -266,7 +266,7 @@ def _mean_words(texts: Collection[str]) -> float:
     return sum(len(text.split()) for text in texts) / len(texts)
 
 
-def _told(train: LabelledFile) -> Iterator[str]:
+def _label_notes(train: LabelledFile) -> Iterator[str]:
     """Notes: the number of texts of each label, and whether the first line may be a header."""
     counts = Counter(label for sample in train.samples for label in sample.labels)
     listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MAX_TOLD_LABELS))

@@ -7,19 +7,19 @@ from random import Random
 
 from regard.settings.errors import UserError
 
-__all__ = ["SHIFTS", "chosen_shifts", "shifted"]
+__all__ = ["PERTURBATIONS", "parse_names", "perturb"]
 
 MISTYPED = 0.2  # of the words
 MIN_TYPO_LETTERS = 3  # letters of a word that is mistyped: a shorter one could not be recognized
 
 
-def shifted(text: str, how: str, *, seed: int = 0) -> str:
-    """The text, changed in one of the ways of `SHIFTS`. The random choices depend only on the text and the seed.
+def perturb(text: str, how: str, *, seed: int = 0) -> str:
+    """The text, changed in one of the `PERTURBATIONS`. The random choices depend only on the text and the seed.
 
-    >>> shifted("the acting is wonderful and the plot is clever", "typos", seed=3)
+    >>> perturb("the acting is wonderful and the plot is clever", "typos", seed=3)
     'he atcing is wonderful and te plot is clever'
     """
-    return SHIFTS[how](text, Random(f"{how} {seed} {text}").random)
+    return PERTURBATIONS[how](text, Random(f"{how} {seed} {text}").random)
 
 
 Chance = Callable[[], float]
@@ -53,12 +53,12 @@ def length(text: str, chance: Chance) -> str:
     return " ".join(words[: (len(words) + 1) // 2])
 
 
-SHIFTS: dict[str, Callable[[str, Chance], str]] = {"typos": typos, "case": case, "length": length}
+PERTURBATIONS: dict[str, Callable[[str, Chance], str]] = {"typos": typos, "case": case, "length": length}
 
 
-def chosen_shifts(names: str, there: Collection[str]) -> list[str]:
+def parse_names(names: str, there: Collection[str]) -> list[str]:
     """
-    >>> chosen_shifts("case, typos", SHIFTS), chosen_shifts("", SHIFTS)
+    >>> parse_names("case, typos", PERTURBATIONS), parse_names("", PERTURBATIONS)
     (['case', 'typos'], [])
     """
     chosen = [name.strip() for name in names.split(",") if name.strip()]

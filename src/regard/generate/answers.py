@@ -11,7 +11,7 @@ from regard.generate.beam import Search as BeamSearch
 from regard.generate.filters import Filters
 from regard.generate.sampler import Sampler, Sampling, gather, sample
 from regard.generate.search_memory import refuse_search
-from regard.kernels.cuda_graphs import Captures, where
+from regard.kernels.cuda_graphs import Captures, weights_key
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
@@ -31,9 +31,10 @@ class Answers:
     def read(self, model: EncoderDecoder, inputs: Tensor, real: Tensor | None = None) -> Memory:
         """The memory of inputs; `real` marks the places that are not padding."""
         if real is None:
-            return Memory(self.captures.call(lambda inputs: model.encode(inputs).states, inputs, key=where(model)))
+            return Memory(self.captures.call(lambda inputs: model.encode(inputs).states, inputs,
+                                             key=weights_key(model)))
         states = self.captures.call(lambda inputs, real: model.encode(inputs, Mask(keys=real)).states, inputs, real,
-                                    key=where(model))
+                                    key=weights_key(model))
         return Memory(states, Mask(keys=real))
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.generate.filters import Filter
 from regard.generate.steps import State, Steps
 from regard.kernels import beam as beam_kernel
-from regard.kernels.cuda_graphs import Captures, where
+from regard.kernels.cuda_graphs import Captures, weights_key
 from regard.kernels.kernel import Choices, remembering
 from regard.kernels.linear_onednn import Layouts, lasting
 
@@ -73,7 +73,7 @@ def beam(
             search = begin()
         return _one_by_one(search)
     keep: Captures[Search] = Captures() if captures is None else captures
-    with keep.adopt(begin, key=(where(model), how, tuple(map(id, filters)))) as (search, advance):
+    with keep.adopt(begin, key=(weights_key(model), how, tuple(map(id, filters)))) as (search, advance):
         for step in range(0, how.longest, LOOK_EVERY):
             advance(min(LOOK_EVERY, how.longest - step))
             if bool(search.done.all()):

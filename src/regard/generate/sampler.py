@@ -22,7 +22,7 @@ from regard.generate.filters import Filter
 from regard.generate.next_token import Drawn, draw
 from regard.generate.prefill import prefill
 from regard.generate.steps import State, Steps
-from regard.kernels.cuda_graphs import Advance, Captures, where
+from regard.kernels.cuda_graphs import Advance, Captures, weights_key
 from regard.kernels.kernel import Choices, remembering
 from regard.kernels.linear_onednn import Layouts, lasting
 
@@ -79,7 +79,7 @@ def sample(
     On a GPU, `captures` keeps what was recorded for the next batch of the same shape and the same filters.
     """
     keep: Captures[Sampler] = Captures() if captures is None else captures
-    place = where(model) if prompt.is_cuda else None
+    place = weights_key(model) if prompt.is_cuda else None
     begin = partial(Sampler, model, prompt, how, lengths=lengths, memory=memory, filters=filters, seeds=seeds,
                     barred=barred, recorder=None if place is None else partial(keep.begin, key=place))
     ended = torch.zeros(len(prompt) * how.samples, dtype=torch.bool)

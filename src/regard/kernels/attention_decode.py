@@ -49,7 +49,7 @@ def run(call: AttentionCall) -> Tensor:
         here, seen, window = None, mask.dense(call.places.queries, call.places.keys), 0
     seen = seen if seen is None else seen.expand(batch, 1, queries, keys)
     lie, see, at_ = (absent if x is None else x for x in (rows, seen, here))
-    _few[(batch * heads * queries,)](
+    _decode_attention[(batch * heads * queries,)](
         q, k, v, see, lie, at_, out, call.factor, window, queries, keys, heads, heads // k.shape[1],
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3], see.stride(0), see.stride(-2),
         see.stride(-1), lie.stride(0), lie.stride(1), at_.stride(0), at_.stride(1),
@@ -80,9 +80,10 @@ def store(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, positions: Tensor)
 if triton is not None:
 
     @triton.jit
-    def _few(q_, k_, v_, seen_, rows_, here_, out, scale, window, queries, keys, heads, share, qb, qh, qn, kb, kh, kn,
-             vb, vh, vn, ob, oh, on, sb, sn, sk, rb, rk, pb, pn, N: tl.constexpr, D: tl.constexpr, NEAR: tl.constexpr,
-             SEEN: tl.constexpr, ROWS: tl.constexpr, EARLY: tl.constexpr):
+    def _decode_attention(q_, k_, v_, seen_, rows_, here_, out, scale, window, queries, keys, heads, share,
+                          qb, qh, qn, kb, kh, kn, vb, vh, vn, ob, oh, on, sb, sn, sk, rb, rk, pb, pn,
+                          N: tl.constexpr, D: tl.constexpr, NEAR: tl.constexpr, SEEN: tl.constexpr, ROWS: tl.constexpr,
+                          EARLY: tl.constexpr):
         if EARLY:  # the next kernel may fetch its weights; this one has nothing to do before its input is there
             tl.extra.cuda.gdc_launch_dependents()
             tl.extra.cuda.gdc_wait()

@@ -21,7 +21,7 @@ SHORT_QUERIES, MANY_KEYS = 16, 1_024  # on a GPU, where there is a gradient
 
 def serves(call: AttentionCall) -> bool:
     q, k, places = call.q, call.k, call.positions
-    if places is not None and places.lines is not None:
+    if places is not None and places.visible_keys is not None:
         return True
     if q.device.type == "cpu":
         is_slow = q.requires_grad or k.dtype == torch.bfloat16
@@ -33,7 +33,7 @@ def run(call: AttentionCall) -> Tensor:
     places, scale = call.places, call.scale
     q = call.q * (scale.to(call.q.dtype) if isinstance(scale, Tensor) else scale)
     k, v = (repeated(collected(x, places.rows), q.shape[1]) for x in (call.k, call.v))
-    if places.lines is None:
+    if places.visible_keys is None:
         k, v = k.to(q.dtype), v.to(q.dtype)
     else:  # one store for all beams is larger than their queries
         q = q.to(k.dtype)
@@ -47,8 +47,8 @@ def run(call: AttentionCall) -> Tensor:
     if call.temperature != 1.0:
         scores = scores / call.temperature
     allowed = call.mask.dense(places.queries, places.keys)
-    if places.lines is not None:
-        allowed = places.lines if allowed is None else allowed & places.lines
+    if places.visible_keys is not None:
+        allowed = places.visible_keys if allowed is None else allowed & places.visible_keys
     if allowed is None:
         weights = scores.softmax(-1)
     else:

@@ -14,7 +14,7 @@ __all__ = ["KERNEL", "mixed"]
 
 
 def serves(call: AttentionCall) -> bool:
-    return call.positions is None or call.positions.lines is None
+    return call.positions is None or call.positions.visible_keys is None
 
 
 def run(call: AttentionCall) -> Tensor:

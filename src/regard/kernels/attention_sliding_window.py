@@ -315,7 +315,7 @@ if triton is not None:
     def _tile(tiles: dict[int, Tile], q: Tensor) -> Tile:
         return tiles[64 if q.shape[3] <= 64 else 128]
 
-    @torch.library.triton_op("regard::near_attention", mutates_args=())
+    @torch.library.triton_op("regard::sliding_window_attention", mutates_args=())
     def _attend(q: Tensor, k: Tensor, v: Tensor, asks: Tensor | None, answers: Tensor | None, places: Tensor | None,
                 seed: Tensor | None, window: int, causal: bool, texts: bool, scale: float,
                 dropout: float) -> tuple[Tensor, Tensor]:
@@ -328,7 +328,7 @@ if triton is not None:
             **_kind(q, asks, places, causal, texts, dropout), **tile.options)
         return out, logs
 
-    @torch.library.triton_op("regard::near_attention_backward", mutates_args=())
+    @torch.library.triton_op("regard::sliding_window_attention_backward", mutates_args=())
     def _attend_backward(
         q: Tensor, k: Tensor, v: Tensor, asks: Tensor | None, answers: Tensor | None, places: Tensor | None,
         seed: Tensor | None, out: Tensor, logs: Tensor, grad: Tensor, window: int, causal: bool, texts: bool,

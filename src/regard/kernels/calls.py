@@ -53,7 +53,7 @@ class AttentionCall(NamedTuple):
             return None
         return (q.shape, k.shape, v.shape, q.dtype, k.dtype, q.requires_grad, self.bias is None,
                 isinstance(self.scale, Tensor), mask.causal, mask.documents is None, mask.blind is None,
-                places is None, places is None or places.lines is None)
+                places is None, places is None or places.visible_keys is None)
 
     @property
     def places(self) -> AttentionPositions:

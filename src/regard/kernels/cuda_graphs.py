@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Advance", "Captures", "where"]
+__all__ = ["Advance", "Captures", "weights_key"]
 
 MAX_RECORDED_STEPS = 4  # recorded steps that are kept: each holds the memory of its batch
 
@@ -123,7 +123,7 @@ class Captures(Generic[A]):
         return state, True
 
 
-def where(model: Any) -> Hashable:
+def weights_key(model: Any) -> Hashable:
     """Where its weights lie, how they are multiplied, and on which stream: what was recorded goes on reading there."""
     found, modules = list[int](), [cast(nn.Module, model)]
     while modules:  # parameters() takes as long for a deep model as a few tokens do

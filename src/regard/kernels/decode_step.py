@@ -184,7 +184,7 @@ class _CpuLayer:
         if not self.stores_plain_keys:
             q, k = self.rotate(q, call.positions), self.rotate(k, call.positions)
         stored = cache.append(k, v, positions=call.positions)
-        if stored.lines is not None:
+        if stored.visible_keys is not None:
             return self.out(self.attend_to_shared(q, stored, call).reshape(rows, 1, -1).to(x.dtype))
         context = F.scaled_dot_product_attention(
             q.to(stored.k.dtype), stored.k, stored.v, scale=self.factor, enable_gqa=self.shared)

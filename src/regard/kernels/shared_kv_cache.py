@@ -44,7 +44,7 @@ class SharedKVIndex:
             self.line, self._lines = torch.cat([self.line, own], dim=2), None
 
     @property
-    def lines(self) -> Bool[Tensor, "sources 1 size keys"]:
+    def visible_keys(self) -> Bool[Tensor, "sources 1 size keys"]:
         """Which of all keys each row may see."""
         if self._lines is None:
             self._lines = (self.line[..., None] == torch.arange(self.size)).flatten(2)[:, None]
@@ -87,7 +87,7 @@ class SharedKVCache(LayerCache):
         self.index.reach(self.places.shape[1])
         stop = self.places.shape[1] * size
         return Stored(self.keys[:, :, :stop], self.values[:, :, :stop], self.places.repeat_interleave(size, 1),
-                      lines=self.index.lines)
+                      visible_keys=self.index.visible_keys)
 
     def choose(self, sources: Int[Tensor, " kept"]) -> None:
         if self.keys is not None and self.values is not None:

@@ -13,7 +13,7 @@ from regard.look.choices import Choice
 from regard.look.record import Record
 from regard.look.watch import Seen
 
-__all__ = ["records", "weighed"]
+__all__ = ["records", "token_alternatives"]
 
 
 def records(seen: Seen, axes: Sequence[Mapping[str, AxisPair]]) -> Iterator[Record]:
@@ -25,7 +25,7 @@ def records(seen: Seen, axes: Sequence[Mapping[str, AxisPair]]) -> Iterator[Reco
         yield Record(own, dict(of_row), dict(seen.heads))
 
 
-def weighed(tokens: Tokenizer, logits: Float[Tensor, "places vocabulary"], written: Sequence[int], *,
+def token_alternatives(tokens: Tokenizer, logits: Float[Tensor, "places vocabulary"], written: Sequence[int], *,
             never: Sequence[int], best: int) -> tuple[Choice, ...]:
     """The written token at each place, and the most likely tokens there, without those in `never`."""
     chances = logits.float().index_fill(1, torch.tensor(never, device=logits.device), -math.inf).softmax(-1).cpu()

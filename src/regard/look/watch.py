@@ -19,7 +19,7 @@ from regard.nn.attend import Attend, AttentionPositions, Bias
 from regard.nn.mask import whole
 from regard.settings.errors import UserError, amount
 
-__all__ = ["Reduce", "Seen", "band", "matching", "mean_over_heads", "sites", "top", "watch"]
+__all__ = ["Reduce", "Seen", "matching", "mean_over_heads", "sites", "sliding_window", "top", "watch"]
 
 PIECE = 16 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
 KEYS = 4 << 20  # and of keys, in float32
@@ -50,7 +50,7 @@ def top(count: int) -> Reduce:
     return keep
 
 
-def band(reach: int) -> Reduce:
+def sliding_window(reach: int) -> Reduce:
     """The keys at most `reach` positions away."""
     def keep(weights: Float[Tensor, "batch heads queries keys"], places: AttentionPositions) -> Kept:
         last = weights.shape[-1] - 1

@@ -12,7 +12,7 @@ from regard.settings.schema import Tower
 __all__ = ["AttentionDecoder"]
 
 
-class Looks(nn.Module):
+class SourceAttention(nn.Module):
     """One attention of states to a source, whose states are compared and mixed as they are.
 
     Where they have another width than the decoder's, they are projected for the comparison only.
@@ -59,7 +59,7 @@ class AttentionDecoder(RecurrentDecoder):
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
-        self.cross = Looks(tower, memory_width=memory_width)
+        self.cross = SourceAttention(tower, memory_width=memory_width)
         self.narrow = nn.Identity()
 
     def see(self, memory: Memory | None) -> Source | None:

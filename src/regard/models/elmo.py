@@ -59,7 +59,7 @@ class ElmoEncoder(Encoder):
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         plain = replace(tower, positions="none")
         super().__init__(plain, TokenInputs(plain, vocabulary=vocabulary))
-        self.over = Over(tower, vocabulary)
+        self.over = TaskLayers(tower, vocabulary)
 
     def embed(
         self, inputs: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None,
@@ -78,7 +78,7 @@ class ElmoEncoder(Encoder):
         return self.over(x[..., 2 * self.width :], layers, mask=mask)  # type: ignore[no-any-return]
 
 
-class Over(nn.Module):
+class TaskLayers(nn.Module):
     """The task's own layers: token vectors, the mix of the layers, and one more layer that reads [x; mix]."""
 
     def __init__(self, tower: Tower, vocabulary: int) -> None:

@@ -77,7 +77,7 @@ class Attend(nn.Module):
 
         `projected_keys` is the result of `project_keys`, if it was computed before.
         """
-        queries, keys, rows, *_, lines = positions or from_zero(q, k)
+        queries, keys, rows, *_, visible_keys = positions or from_zero(q, k)
         if projected_keys is None:
             scores = self.scores(q, _one_for_each_head(_collected(k, rows), q.shape[1]).to(q.dtype))
         else:
@@ -88,8 +88,8 @@ class Attend(nn.Module):
         if self.temperature != 1.0:
             scores = scores / self.temperature
         allowed = mask.dense(queries, keys)
-        if lines is not None:
-            allowed = lines if allowed is None else allowed & lines
+        if visible_keys is not None:
+            allowed = visible_keys if allowed is None else allowed & visible_keys
         return _softmax(scores, allowed).to(q.dtype)
 
     def forward(

@@ -114,7 +114,7 @@ class Attention(Heads):
         if cache is not None:
             stored = cache.append(k, v, positions=here)
             k, v, places = stored.k, stored.v, stored.places(here)
-            if stored.lines is not None:  # rows that share a store are more queries of it
+            if stored.visible_keys is not None:  # rows that share a store are more queries of it
                 q = q.unflatten(0, (len(k), -1)).transpose(1, 2).flatten(2, 3)
         apart = None if mask.globals is None else self.global_qkv
         own = mask if apart is None else mask.apart[0]

@@ -30,15 +30,16 @@ class Stored(NamedTuple):
     """Key j stands at position j."""
     newest: bool = False
     """The keys that were just taken in are the last of these, one after the other, in every row."""
-    lines: Bool[Tensor, "sources 1 size keys"] | None = None
+    visible_keys: Bool[Tensor, "sources 1 size keys"] | None = None
     """Where several rows have their keys in one: which of them each may see."""
 
     def places(self, queries: Int[Tensor, "#rows n"]) -> AttentionPositions:
         """For the queries of the tokens that were just taken in."""
-        if self.lines is None:
+        if self.visible_keys is None:
             return AttentionPositions(queries, self.positions, self.rows, self.in_order, self.newest)
-        size, n = self.lines.shape[2], queries.shape[1]
-        return AttentionPositions(queries.repeat(1, size), self.positions, lines=self.lines.repeat_interleave(n, 2))
+        size, n = self.visible_keys.shape[2], queries.shape[1]
+        visible_keys = self.visible_keys.repeat_interleave(n, 2)
+        return AttentionPositions(queries.repeat(1, size), self.positions, visible_keys=visible_keys)
 
 
 class LayerCache:

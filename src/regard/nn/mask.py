@@ -29,7 +29,7 @@ class AttentionPositions(NamedTuple):
     """Key j stands at position j."""
     newest: bool = False
     """The queries stand at the last of these keys, one after the other, in every row."""
-    lines: Bool[Tensor, "batch 1 queries keys"] | None = None
+    visible_keys: Bool[Tensor, "batch 1 queries keys"] | None = None
     """Which keys each query may see, in addition to the mask: other rows' keys lie among its own."""
 
     def part(self, low: int, high: int) -> "AttentionPositions":

@@ -24,7 +24,7 @@ from regard.generate.detokenize import Completion
 from regard.generate.score import compare, scores
 from regard.generate.search_memory import refuse_search
 from regard.look.choices import Output
-from regard.look.outputs import records, weighed
+from regard.look.outputs import records, token_alternatives
 from regard.look.record import AxisPair, Record
 from regard.look.watch import watch
 from regard.models.build import decoder
@@ -284,7 +284,7 @@ class Language(Task[str, PackedBatch]):
              search: Search | None = None) -> list[Record]:
         """The label of a row is the next token, that of a column the token read, from the start token on."""
         device, found = next(model.parameters()).device, list[Record]()
-        for prompt, new in self._told(model, inputs, outputs, search or self.run.search):
+        for prompt, new in self._with_outputs(model, inputs, outputs, search or self.run.search):
             whole = [*prompt, *new]
             with watch(model, only, heads=heads) as seen:
                 self._states(model, torch.tensor([whole[:-1]], device=device))
@@ -297,14 +297,14 @@ class Language(Task[str, PackedBatch]):
                 best: int = 5, search: Search | None = None) -> list[Output]:
         """A choice for each token from the start token on, including those of the prompt."""
         device, found = next(model.parameters()).device, list[Output]()
-        for prompt, new in self._told(model, inputs, outputs, search or self.run.search):
+        for prompt, new in self._with_outputs(model, inputs, outputs, search or self.run.search):
             whole = [*prompt, *new]
             logits = cast(Writes, model).logits(self._states(model, torch.tensor([whole[:-1]], device=device)))[0]
-            found.append(Output(self.data.added(prompt, new), weighed(
+            found.append(Output(self.data.added(prompt, new), token_alternatives(
                 self.data.tokens, logits, whole[1:], never=self._never(logits.shape[1]), best=best)))
         return found
 
-    def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
+    def _with_outputs(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
               search: Search) -> list[tuple[list[int], list[int]]]:
         """Each prompt with the tokens after it: those of these outputs, or the model's own."""
         if outputs is not None:

@@ -20,7 +20,7 @@ from regard.data.text.token_stream import IGNORED
 from regard.generate.text_vectors import vectors
 from regard.look.choices import Output
 from regard.look.encoder_states import attention
-from regard.look.outputs import weighed
+from regard.look.outputs import token_alternatives
 from regard.look.record import Record
 from regard.models.masked_lm import MaskedLM
 from regard.nn.loss import cross_entropy
@@ -168,7 +168,7 @@ class Fill(Task[str, MaskedBatch]):
 
     def _answer(self, asked: Asked, logits: Float[Tensor, "blanks vocabulary"], count: int) -> Answer:
         best = self._best(logits)
-        choices = weighed(self.data.tokens, logits, best, never=self._never(logits.shape[1]), best=count)
+        choices = token_alternatives(self.data.tokens, logits, best, never=self._never(logits.shape[1]), best=count)
         score = math.fsum(math.log(max(choice.probability, 1e-300)) for choice in choices) / len(choices)
         return Answer(self._filled(asked.text, best), score, choices=choices)
 
@@ -242,7 +242,7 @@ class Fill(Task[str, MaskedBatch]):
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
         """The label of a row is its token; that of a blank is its filling."""
-        told = self._told(model, inputs, outputs)
+        told = self._with_outputs(model, inputs, outputs)
         return attention(model, self.data.tokens, [asked.ids for asked, _ in told], only=only, heads=heads,
                          said=[said for _, said in told], segments=self._segments)
 
@@ -251,16 +251,16 @@ class Fill(Task[str, MaskedBatch]):
                 best: int = 5, search: Search | None = None) -> list[Output]:
         """A choice for each token, blank or not: the model's prediction there."""
         masked, device, found = cast(MaskedLM, model), next(model.parameters()).device, list[Output]()
-        for asked, said in self._told(model, inputs, outputs):
+        for asked, said in self._with_outputs(model, inputs, outputs):
             read = torch.tensor([asked.ids], device=device)
             logits = masked.logits(self._states(masked, read, self._segments(read)))[0]
             text = self._filled(asked.text, [said[place] for place in asked.blanks])
-            found.append(Output(text, weighed(self.data.tokens, logits, said, never=self._never(logits.shape[1]),
-                                              best=best)))
+            found.append(Output(text, token_alternatives(
+                self.data.tokens, logits, said, never=self._never(logits.shape[1]), best=best)))
         return found
 
     @torch.no_grad()
-    def _told(self, model: nn.Module, inputs: Sequence[str],
+    def _with_outputs(self, model: nn.Module, inputs: Sequence[str],
               outputs: Sequence[str] | None) -> list[tuple[Asked, list[int]]]:
         """Each text as it is read, and with its blanks filled: as in these outputs, or by the model."""
         found = []

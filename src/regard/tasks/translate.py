@@ -17,7 +17,7 @@ from regard.data.text.parallel_corpus import ParallelBatch, ParallelCorpus, roun
 from regard.generate.answers import Answers, never
 from regard.generate.beam import Hypothesis
 from regard.look.choices import Output
-from regard.look.outputs import records, weighed
+from regard.look.outputs import records, token_alternatives
 from regard.look.record import AxisPair, Record
 from regard.look.watch import watch
 from regard.models.build import translator
@@ -129,7 +129,7 @@ class Translate(Task[str, ParallelBatch]):
     def look(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
              only: str | Sequence[str] = "*", heads: Sequence[int] | None = None,
              search: Search | None = None) -> list[Record]:
-        told = self._told(model, inputs, outputs, search or self.run.search)
+        told = self._with_outputs(model, inputs, outputs, search or self.run.search)
         end = self.data.target_tokens.end
         sources, targets = [source for source, _ in told], [[*target, end] for _, target in told]
         device, found = next(model.parameters()).device, dict[int, Record]()
@@ -152,16 +152,16 @@ class Translate(Task[str, ParallelBatch]):
     def choices(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None = None, *,
                 best: int = 5, search: Search | None = None) -> list[Output]:
         return [self._weighed(cast(EncoderDecoder, model), source, target, best)
-                for source, target in self._told(model, inputs, outputs, search or self.run.search)]
+                for source, target in self._with_outputs(model, inputs, outputs, search or self.run.search)]
 
     def _weighed(self, model: EncoderDecoder, source: list[int], target: list[int], best: int) -> Output:
         device, tokens = next(model.parameters()).device, self.data.target_tokens
         read = torch.tensor([[tokens.start, *target]], device=device)
         logits = model.logits(model(torch.tensor([source], device=device), read))[0]
-        return Output(tokens.decode([target])[0], weighed(tokens, logits, [*target, tokens.end], best=best,
+        return Output(tokens.decode([target])[0], token_alternatives(tokens, logits, [*target, tokens.end], best=best,
                                                           never=never(tokens, logits.shape[1])))
 
-    def _told(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
+    def _with_outputs(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str] | None,
               how: Search) -> list[tuple[list[int], list[int]]]:
         """Each input with its output, or with the exact tokens of the model's own answer, not its text read again."""
         sources = self.data.encode(self.data.source_tokens, inputs, "input")

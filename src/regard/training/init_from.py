@@ -26,7 +26,7 @@ def take_over(model: nn.Module, run: Run, sizes: Sizes, world: World, *, say: Ca
     """Copy every weight that the model of `train.init_from` also has."""
     own, found = named_tensors(model), taken(model, run, sizes)
     model.load_state_dict(world.spread(found, own), strict=False)
-    say(_told(str(run.train.init_from), own, found))
+    say(_report(str(run.train.init_from), own, found))
 
 
 def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
@@ -86,11 +86,11 @@ def _filled(table: Tensor, rows: int) -> Tensor:
     return torch.cat([table, mean.expand(rows - len(table), *table.shape[1:])])
 
 
-def _told(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+def _report(origin: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
     """
     >>> three, four = torch.ones(3), torch.ones(4)
     >>> own = {"encoder.norm.weight": three, "head.output.weight": four, "head.output.bias": torch.ones(2)}
-    >>> _told("runs/mask", own, {"encoder.norm.weight": three})
+    >>> _report("runs/mask", own, {"encoder.norm.weight": three})
     '3 of 9 weights from runs/mask; new: head.output (6)'
     """
     new = Counter[str]()

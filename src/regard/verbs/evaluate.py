@@ -39,12 +39,12 @@ OWN_TESTS = Others()
 def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str, precision: str,
          quantize: str | None, json: bool, others: Others = OWN_TESTS, plot: Path | None = None, *,
          verify: bool = True) -> None:
-    from regard.data.perturb import chosen_shifts
+    from regard.data.perturb import parse_names
 
     folder = chosen(run)
     trained = load_settings(folder / "run.json")
     # Errors first: importing torch takes seconds.
-    how = chosen_shifts(others.shift, traits_of(trained.task).shifts(trained))
+    how = parse_names(others.shift, traits_of(trained.task).shifts(trained))
     if plot is not None:
         prepare_to_draw(plot)
 

@@ -74,7 +74,7 @@ def read_labelled(paths: Sequence[Path], columns: Columns, *, share: float) -> I
     _refuse_odd(train, known, where)
     for split in gathered.splits.values():
         _refuse_unknown(split, known, "train has")
-    gathered.notes += _told(train)
+    gathered.notes += _label_notes(train)
     return _with_val(gathered, share, where)
 
 
@@ -365,7 +365,7 @@ def _refuse_odd(train: Sequence[Found], known: Collection[str], where: str) -> N
                         "another folder or column?")
 
 
-def _told(train: Sequence[Found]) -> Iterator[str]:
+def _label_notes(train: Sequence[Found]) -> Iterator[str]:
     counts = Counter(label for found in train for label in found.texts)
     listed = ", ".join(f"{label} {number:,}" for label, number in counts.most_common(MAX_TOLD_LABELS))
     yield f"{len(counts):,} labels: {listed}{' …' if len(counts) > MAX_TOLD_LABELS else ''}"

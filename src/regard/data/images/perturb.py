@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, UInt8
 
-__all__ = ["SHIFTS", "shifted"]
+__all__ = ["PERTURBATIONS", "perturb"]
 
 NOISE = 0.1  # standard deviation, as a share of white: in the middle of ImageNet-C's range
 BLUR = 1 / 24  # standard deviation, as a share of the height
@@ -17,11 +17,11 @@ Pixels = Float[np.ndarray, "channels height width"]
 """From 0 to 1."""
 
 
-def shifted(pixels: UInt8[np.ndarray, "channels height width"], how: str, *,
+def perturb(pixels: UInt8[np.ndarray, "channels height width"], how: str, *,
             seed: int) -> UInt8[np.ndarray, "channels height width"]:
-    """The image, changed in one of the ways of `SHIFTS`. The random choices depend only on the pixels and the seed."""
-    entropy = [seed, sorted(SHIFTS).index(how), *pixels.astype(np.int64).sum((0, 2)).tolist()]
-    found = SHIFTS[how](pixels / 255, np.random.default_rng(entropy))
+    """The image, changed in one of the `PERTURBATIONS`. The random choices depend only on the pixels and the seed."""
+    entropy = [seed, sorted(PERTURBATIONS).index(how), *pixels.astype(np.int64).sum((0, 2)).tolist()]
+    found = PERTURBATIONS[how](pixels / 255, np.random.default_rng(entropy))
     return (255 * found.clip(0, 1)).round().astype(np.uint8)
 
 
@@ -53,4 +53,5 @@ def colour(pixels: Pixels, random: np.random.Generator) -> Pixels:
     return changed
 
 
-SHIFTS: dict[str, Callable[[Pixels, np.random.Generator], Pixels]] = {"noise": noise, "blur": blur, "colour": colour}
+PERTURBATIONS: dict[str, Callable[[Pixels, np.random.Generator], Pixels]] = {
+    "noise": noise, "blur": blur, "colour": colour}

@@ -16,7 +16,7 @@ from regard.data import tokenizer as tokenizers
 from regard.data.batch import IGNORED, Batch, BatchSpec
 from regard.data.dataset import MAX_FIRST_EXAMPLE, Dataset, Example, Sizes, no_such_split
 from regard.data.labelled import Sample, some
-from regard.data.perturb import shifted
+from regard.data.perturb import perturb
 from regard.data.prepared import keep_lines, kept_lines, refuse_uneven
 from regard.data.ragged import Ragged, damaged
 from regard.data.text.rows import padded, rows_of
@@ -146,7 +146,7 @@ class LabelledText(Dataset[str, LabelBatch]):
 
     def shift(self, split: str, how: str, *, seed: int) -> str:
         name = f"{split} {how}"
-        self.add(name, [self.changed(sample, shifted(sample.text, how, seed=seed)) for sample in self.of(split)])
+        self.add(name, [self.changed(sample, perturb(sample.text, how, seed=seed)) for sample in self.of(split)])
         return name
 
     def _learn_labels(self, splits: dict[str, Sequence[Sample]]) -> None:

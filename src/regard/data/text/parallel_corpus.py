@@ -61,7 +61,7 @@ class ParallelCorpus(Dataset[str, ParallelBatch]):
             raise UserError("the prepared data of this run is gone, and its tokens cannot be learned again without "
                             "changing what the model reads; measure it on other data with --data")
         splits, cache = self._read(), folder / "data"
-        self.first = self.first or _told(splits["train"][0])  # of the built-in data
+        self.first = self.first or _one_line(splits["train"][0])  # of the built-in data
         self._learn_tokens(splits["train"])
         self.source_tokens.save(folder / "source_tokenizer.json")
         self.target_tokens.save(folder / "tokenizer.json")
@@ -140,7 +140,7 @@ class ParallelCorpus(Dataset[str, ParallelBatch]):
                     for split, size in sizes.items()}
         corpus = read_pairs([Path(path) for path in data.paths], source=data.source, target=data.target)
         self.notes += corpus.notes
-        self.sides, self.first = corpus.languages, _told(corpus.first)
+        self.sides, self.first = corpus.languages, _one_line(corpus.first)
         return dict(corpus.splits)
 
     def _learn_tokens(self, pairs: Sequence[Pair]) -> None:
@@ -202,7 +202,7 @@ class ParallelCorpus(Dataset[str, ParallelBatch]):
         return ParallelBatch({"loss": count, "nll": count}, torch.from_numpy(source), read, write)
 
 
-def _told(pair: Pair) -> str:
+def _one_line(pair: Pair) -> str:
     return f"{pair.source[:MAX_FIRST_EXAMPLE]} → {pair.target[:MAX_FIRST_EXAMPLE]}"
 
 

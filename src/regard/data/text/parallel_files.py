@@ -13,7 +13,7 @@ from regard.data.layout import Layout, Sides, find_files, find_test_pairs, kind
 from regard.data.lines import read_lines
 from regard.settings.errors import UserError, count, out_of
 
-__all__ = ["Corpus", "Pair", "by_checksum", "read_pairs", "read_test_pairs", "shared"]
+__all__ = ["Pair", "ParallelTexts", "by_checksum", "read_pairs", "read_test_pairs", "shared"]
 
 HELD_OUT_SHARE = 100  # one pair in a hundred
 HELD_OUT_MOST = 2_000  # enough to measure on; more would only slow every evaluation
@@ -28,7 +28,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class ParallelTexts:
     """Splits by name (`train`, `val`, and every `test…` under its own name), and notes for the user."""
 
     splits: Mapping[str, list[Pair]]
@@ -38,7 +38,7 @@ class Corpus:
     """The first pair that was read, in any split."""
 
 
-def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> Corpus:
+def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None) -> ParallelTexts:
     """The corpus in one directory, in two parallel files, or in one TSV or JSONL file; each may be gzipped.
 
     `source` and `target` are languages (`train.en` and `train.de` have `en` and `de`), columns in the header
@@ -58,7 +58,7 @@ def read_pairs(paths: Sequence[Path], *, source: str | None = None, target: str 
 
 
 def read_test_pairs(paths: Sequence[Path], *, source: str | None = None, target: str | None = None,
-                    own: Sides = (None, None)) -> Corpus:
+                    own: Sides = (None, None)) -> ParallelTexts:
     """Other data to measure a run on, under the files' names, in the formats of `read_pairs`.
 
     Parallel files come in pairs; of a directory the tests count, or else val. `own` are the run's sides.
@@ -67,7 +67,7 @@ def read_test_pairs(paths: Sequence[Path], *, source: str | None = None, target:
     return _read(layout, own=own if (source, target) == (None, None) else (None, None))
 
 
-def _read(layout: Layout, *, own: Sides = (None, None)) -> Corpus:
+def _read(layout: Layout, *, own: Sides = (None, None)) -> ParallelTexts:
     splits, notes, languages = dict[str, list[Pair]](), [*layout.notes], layout.languages
     first: Pair | None = None
     for split, files in layout.files.items():
@@ -86,7 +86,7 @@ def _read(layout: Layout, *, own: Sides = (None, None)) -> Corpus:
         first = first or pairs[0]
         splits[split] = pairs
     assert first is not None
-    return Corpus(splits, languages, tuple(notes), first)
+    return ParallelTexts(splits, languages, tuple(notes), first)
 
 
 class _Rows(NamedTuple):

@@ -125,7 +125,7 @@ class TokenStream(Dataset[str, B]):
         every = math.ceil(text.characters / LEARN_FROM)
         parts = (piece for document in text.documents() for piece in pieces(document))
         with progress("learning the tokens", text.characters // every) as tell:
-            learned = tokenizers.train(_told(itertools.islice(parts, 0, None, every), tell), kind=how.kind,
+            learned = tokenizers.train(_counted(itertools.islice(parts, 0, None, every), tell), kind=how.kind,
                                        vocabulary=how.vocabulary, lowercase=how.lowercase, mask=self.hides)
         if len(learned) < how.vocabulary:
             self.notes.append(f"the text has fewer distinct pieces than tokens.vocabulary={how.vocabulary}: "
@@ -152,7 +152,7 @@ def _first_line(text: Text) -> str:
     return next((line for line in lines if line.strip()), "")[:MAX_FIRST_EXAMPLE]
 
 
-def _told(texts: Iterator[str], tell: Callable[[int], None]) -> Iterator[str]:
+def _counted(texts: Iterator[str], tell: Callable[[int], None]) -> Iterator[str]:
     for text in texts:
         yield text
         tell(len(text))

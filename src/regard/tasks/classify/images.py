@@ -15,7 +15,7 @@ from regard.data.dataset import Sizes
 from regard.data.images.augment import augmented
 from regard.data.images.decode import ImageFile
 from regard.data.images.labelled_images import ImageBatch, LabelledImages
-from regard.data.images.perturb import shifted
+from regard.data.images.perturb import perturb
 from regard.data.images.pixels import centred, normalized
 from regard.data.images.reader import ImageReader, data_url
 from regard.data.images.store import Pixels
@@ -50,7 +50,7 @@ class Shifted:
         return len(self.plain)
 
     def take(self, indices: NDArray[np.int64]) -> UInt8[np.ndarray, "rows channels size size"]:
-        return np.stack([shifted(one, self.how, seed=self.seed) for one in self.plain.take(indices)])
+        return np.stack([perturb(one, self.how, seed=self.seed) for one in self.plain.take(indices)])
 
 
 class Images(LabelledImages, LabelledInputs[ImageFile, ImageBatch]):
