@@ -116,6 +116,7 @@ def trained(pairs: Path) -> Path:
 MISTAKES = {
     "unknown verb": (["trian"], ["trian", "Did you mean 'train'?", "regard --help"]),
     "unknown option": (["train", "--dta", "x"], ["--dta", "--data", "regard train --help"]),
+    "a setting for an option": (["train", "--step", "9"], ["option: --step; did you mean --set train.steps=…?"]),
     "unknown setting": (["train", "--set", "model.widht=3"], ["model.widht", "did you mean model.width?"]),
     "unknown setting to explain": (["settings", "widht"], ["widht: in the name of no setting", "mean model.width?"]),
     "unknown word to explain": (["settings", "xyz"], ["xyz: in the name of no setting", "`regard settings` lists"]),
@@ -420,6 +421,17 @@ def test_a_task_has_its_own_defaults_and_a_recipe_names_its_task(elsewhere: Path
     published = settled("language", [], None, None, None, ["model.preset=gpt2-medium", "data.max_tokens=512"])
     assert published.tokens.vocabulary == 50_257
     assert (published.data.max_tokens, published.model.max_positions) == (512, 1024)
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+def test_a_recipe_without_data_says_that_it_learns_from_the_built_in_data(
+    elsewhere: Path, pairs: Path, with_data: bool
+) -> None:
+    (elsewhere / "recipe.toml").write_text("[train]\nsteps = 7\n", encoding="utf-8")
+    with patch("regard.verbs.train._train", return_value={"val": {"loss": 1.0}}):
+        outcome = run("train", "--recipe", "recipe.toml", *["--data", pairs] * with_data)
+    assert outcome.code == 0, outcome.err
+    assert ("this learns from the built-in phrasebook" in outcome.err) != with_data
 
 
 def test_a_run_directory_holds_what_others_rely_on(trained: Path) -> None:

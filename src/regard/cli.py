@@ -402,7 +402,8 @@ def main() -> NoReturn:
         code = asked.exit_code
     except UsageError as error:
         path = error.ctx.command_path if error.ctx else "regard"
-        said = error.format_message().rstrip(".").replace(": Value error, ", ": ")  # pydantic's word, for which option
+        said = _setting_meant(error) or error.format_message().rstrip(".")
+        said = said.replace(": Value error, ", ": ")  # pydantic's word, for which option
         code = fail(f"{said} (see `{path} --help`)", 2)
     except UserError as error:
         code = fail("; ".join([str(error), *getattr(error, "__notes__", [])]), error.exit_code)
@@ -417,6 +418,21 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         release(stream)
     sys.exit(code)
+
+
+def _setting_meant(error: Any) -> str | None:
+    """What is said of an unknown option that has the name of a setting."""
+    option = getattr(error, "option_name", None)
+    if option is None or error.ctx is None:
+        return None
+    command = error.ctx.command
+    options = [name for parameter in command.params for name in parameter.opts]
+    if "--set" not in options:
+        return None
+    from regard.settings.near import setting_meant
+
+    path = setting_meant(option, options, section="search" if command.name == "predict" else "")
+    return None if path is None else f"No such option: {option}; did you mean --set {path}=…?"
 
 
 def fail(message: str, code: int) -> int:

@@ -62,7 +62,7 @@ def test_a_plan_is_measured_here_and_leaves_no_file(elsewhere: Path) -> None:
     assert list(elsewhere.iterdir()) == []
     assert isinstance(about["parameters"], int)
     assert about["parameters"] == sum(about["parts"].values())
-    assert about["seconds"]["how"] == "measured"
+    assert (about["seconds"]["how"], about["seconds"]["threads"]) == ("measured", 1)
     assert about["seconds"]["run"] == pytest.approx(30 * about["seconds"]["step"])
     assert about["fits"]
     assert about["instead"] is None

@@ -4,12 +4,13 @@
 ['model.width']
 """
 
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 from regard.settings.errors import UserError
 from regard.settings.setting import SECTIONS, SETTINGS, ascii_unless_printable
 
-__all__ = ["nearest", "unknown"]
+__all__ = ["nearest", "setting_meant", "unknown"]
 
 
 def unknown(path: str) -> UserError:
@@ -56,6 +57,19 @@ def nearest(path: str) -> list[str]:
             scores[candidate] = alike + section_likeness(section, its_section) - 0.2 * its_section.count(".")
     best = max(scores.values(), default=0.0)
     return [candidate for candidate, score in scores.items() if score > best - 0.1][:3]
+
+
+def setting_meant(option: str, options: Iterable[str], *, section: str = "") -> str | None:
+    """The setting that an unknown option stands for, if its name is nearer than that of any option.
+
+    >>> setting_meant("--step", ["--set", "--out"]), setting_meant("--dat", ["--data", "--set"])
+    ('train.steps', None)
+    """
+    name = option.strip("-").replace("-", "_")
+    near = max((likeness(name, other.strip("-").replace("-", "_")) for other in options), default=0.0)
+    found = [path for path in nearest(f"{section}.{name}" if section else name)
+             if path in SETTINGS and path.startswith(section)]
+    return next((path for path in found if name_likeness(name, path.rpartition(".")[2]) > near), None)
 
 
 def section_likeness(a: str, b: str) -> float:

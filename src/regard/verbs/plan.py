@@ -112,7 +112,7 @@ class Planned:
         from regard.training.update import is_compiled
 
         found, rows, length = self.estimate, *self.dry_run.shape
-        step, how = self.seconds()
+        step, how, threads = self.seconds()
         parameters = self.dry_run.parameters()
         return {
             "task": self.run.task, "device": self.place.name, "gpus": self.place.gpus,
@@ -123,7 +123,8 @@ class Planned:
             "work": work(self.dry_run, parameters.total, steps=self.run.train.steps),
             "memory": {**asdict(found.memory), "available": self.place.memory}, "fits": self.fits,
             "instead": None if self.fits else self.instead(),
-            "seconds": {"step": step, "run": step * self.run.train.steps, "how": how},
+            "seconds": {"step": step, "run": step * self.run.train.steps, "how": how,
+                        "threads": threads},
             "steps": self.run.train.steps, "assumed": self.assumed()}
 
     def assumed(self) -> list[str]:
@@ -134,8 +135,11 @@ class Planned:
         return [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})",
                 f"{self.dry_run.shape[1]} tokens an example (--length)"]
 
-    def seconds(self) -> tuple[float, str]:
-        """Seconds of a step, and whether they were measured."""
+    def seconds(self) -> tuple[float, str, int | None]:
+        """Seconds of a step; whether they were measured; and on a CPU, with how many threads."""
+        import torch
+
+        from regard.cores import choose_threads, threads_kept
         from regard.training.dry_run import measure, speed
         from regard.training.estimate import bytes_sent, seconds
 
@@ -143,16 +147,20 @@ class Planned:
         if not place.here or (place.machine is not None and not self.fits):
             assert place.machine is not None
             return seconds(found.parameters, found.traced, how, place.machine, precision=self.precision,
-                           gpus=place.gpus), "computed"
+                           gpus=place.gpus), "computed", None
         guess = found.traced.operations * how.accumulate / speed(place.device, self.precision)
         if guess > PATIENCE or not self.fits:
-            return guess, "computed"
-        print_message("timing a few steps …")
-        step = median(measure(self.dry_run, self.run, device=place.device, precision=self.precision,
-                              processes=place.gpus))
+            return guess, "computed", None
+        with threads_kept():
+            if place.device.type == "cpu":  # as many as a run would have that began now
+                torch.set_num_threads(choose_threads(torch.get_num_threads()))
+            threads = torch.get_num_threads() if place.device.type == "cpu" else None
+            print_message("timing a few steps …")
+            step = median(measure(self.dry_run, self.run, device=place.device, precision=self.precision,
+                                  processes=place.gpus))
         if place.machine is not None:  # one GPU was measured; the others are heard meanwhile
             step = max(step, bytes_sent(found.parameters.sent(how), how, place.gpus) / place.machine.link)
-        return step, "measured"
+        return step, "measured", threads
 
     def instead(self) -> str | None:
         """The nearest settings that would fit, as options."""
@@ -213,7 +221,8 @@ def _table(about: dict[str, Any]) -> str:
     if not about["fits"]:
         lines += [f"does not fit; {about['instead']} would" if about["instead"] else
                   "does not fit with any of these settings; take a smaller model, or more GPUs"]
-    lines += ["", f"{'a step':<16}{_duration(time['step']):>16}  ({time['how']})",
+    how = time["how"] if time["threads"] is None else f"{time['how']}, {count(time['threads'], 'thread')}"
+    lines += ["", f"{'a step':<16}{_duration(time['step']):>16}  ({how})",
               count(about["steps"], "step").ljust(16) + f"{_duration(time['run']):>16}  (without evaluations)"]
     work = about["work"]
     lines += ["", count(work["tokens"], "token"),

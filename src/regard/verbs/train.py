@@ -43,6 +43,9 @@ def main(task: str | None, data: Sequence[Path], source: str | None, target: str
     elif said_of("train.steps", recipe, overrides) is None:
         run = _as_long_as_there(run, folder)
     _look_before(folder, run)
+    if recipe is not None and not run.data.paths and recipe.suffix.lower() != ".json" and _is_first():
+        print_message(f"note: neither --data nor {recipe} names any data: this learns from the built-in "
+                      f"{traits_of(run.task).built_in}")
     scores = _scores(folder)
     if extend is None and run.train.steps > asked and _is_first() and scores is None:
         print_message(f"note: the run in {folder} is one of {count(run.train.steps, 'step')}")
