@@ -421,7 +421,7 @@ def main() -> NoReturn:
 
 
 def _setting_meant(error: Any) -> str | None:
-    """What is said of an unknown option that has the name of a setting."""
+    """A message for an unknown option that has the name of a setting."""
     option = getattr(error, "option_name", None)
     if option is None or error.ctx is None:
         return None
