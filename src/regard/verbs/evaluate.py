@@ -43,14 +43,10 @@ def main(run: Path | None, splits: Sequence[str], limit: int | None, device: str
 
     folder = chosen(run)
     # Errors first: importing torch takes seconds.
-<<<<<<< HEAD
-    how = parse_names(others.shift, traits_of(trained.task).shifts(trained))
-=======
->>>>>>> 62110ba (Answer an unknown option by the setting of its name; time a plan with the threads of a run; note a recipe without data)
     if plot is not None:
         prepare_to_draw(plot)
     trained = load_settings(folder / "run.json")
-    how = chosen_shifts(others.shift, traits_of(trained.task).shifts(trained))
+    how = parse_names(others.shift, traits_of(trained.task).shifts(trained))
 
     from regard.predictor import load
 
