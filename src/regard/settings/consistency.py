@@ -37,6 +37,9 @@ def check_image(model: Tower) -> None:
         if len(numbers) not in (1, channels):
             raise UserError(f"model.image.{name}={written(numbers)}: must be one number, or {channels}: one for each "
                             "channel")
+    if image.resize is not None and image.resize < image.size:
+        raise UserError(f"model.image.resize={image.resize}: is smaller than model.image.size={image.size}, which is "
+                        f"cut out of it; take at least {image.size}")
     if image.stem == "resnet":
         check_resnet(model, image)
     else:

@@ -125,7 +125,7 @@ class Image:
     fit: Literal["crop", "stretch"] = setting(
         "crop", "crop: scale the shorter side and cut the middle out; stretch: scale both sides")
     resize: int | None = setting(
-        None, "pixels of the shorter side before the middle is cut out; absent: size", least=1)
+        None, "pixels of the shorter side, or of both, before the middle is cut out; absent: size", least=1)
     resample: Literal["nearest", "bilinear", "bicubic"] = setting("bilinear", "how pixels are interpolated")
     mean: tuple[float, ...] = setting(
         (0.5,), "subtracted from the pixels, which are from 0 to 1: one number, or one for each channel",
@@ -254,7 +254,8 @@ class Train:
     """How the model learns."""
 
     steps: int = setting(3_000, "number of updates", least=1)
-    batch_tokens: int = setting(4_096, "tokens of the longer side per update, padding included", least=8)
+    batch_tokens: int = setting(4_096, "tokens of the longer side per update, padding included; of images "
+                                       "their patches, with a class token", least=8)
     shapes: int = setting(
         6, "number of lengths that batches are padded to; a few, so that CUDA graphs are reused", least=1)
     accumulate: int = setting(1, "gradient accumulation: pieces of each batch, to save memory", least=1)

@@ -224,8 +224,9 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
               rows: int, seeds: Int[np.ndarray, " there"] | None = None) -> ImageBatch:
         """Missing rows do not count, nor do targets that are IGNORED."""
         there = len(pixels)
-        every = torch.zeros(rows, *pixels.shape[1:], dtype=torch.uint8)
-        every[:there] = torch.from_numpy(np.ascontiguousarray(pixels))
+        every = torch.from_numpy(np.ascontiguousarray(pixels))
+        if there < rows:
+            every = torch.cat([every, every.new_zeros(rows - there, *pixels.shape[1:])])
         wanted = torch.full((rows, self.target_places), IGNORED)
         wanted[:there] = torch.from_numpy(targets.astype(np.int64))
         numbers = torch.full((rows,), MISSING)

@@ -28,7 +28,8 @@ from regard.settings.schema import Image
 
 __all__ = ["Kept", "Pixels", "Store", "load_store", "notes_on", "save_pixels", "write_stores"]
 
-TOGETHER = 32  # images that a thread decodes at once
+TOGETHER = 32  # images that a thread decodes at once,
+BYTES_TOGETHER = 1 << 23  # or fewer, if they have been read into memory from an archive
 TOLD = 3  # unreadable images in a note
 HEADER = 128  # bytes before the pixels in a .npy file
 
@@ -189,7 +190,7 @@ def _decoded(jobs: Iterator[tuple[_Job, str | None]], image: Image) -> Iterator[
     waiting: deque[Future[list[tuple[_Job, _Decoded | str]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:
-            while several := list(islice(jobs, TOGETHER)):
+            while several := _some(jobs):
                 waiting.append(pool.submit(decode, several))
                 if len(waiting) > 2 * threads:
                     yield from waiting.popleft().result()
@@ -198,6 +199,16 @@ def _decoded(jobs: Iterator[tuple[_Job, str | None]], image: Image) -> Iterator[
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _some(jobs: Iterator[tuple[_Job, str | None]]) -> list[tuple[_Job, str | None]]:
+    several, size = list[tuple[_Job, str | None]](), 0
+    for job, wrong in islice(jobs, TOGETHER):
+        several.append((job, wrong))
+        size += len(job.image.content or b"")
+        if size > BYTES_TOGETHER:
+            break
+    return several
 
 
 def _one(file: ImageFile, image: Image) -> _Decoded | str:
