@@ -154,7 +154,7 @@ PATCHES = {"patch", "patches"}
 NAMING_IMAGES = ("data/images/", "data/builtin/", "nn/embed.py", "nn/grid.py", "nn/convolution.py", "models/", "tasks/",
                  "convert/", "settings/", "cli.py")
 LOOKING = ("look/document.py", "look/heatmap.py", "look/page.py", "look/gallery.py", "look/axes.py",
-           "look/image_maps.py")
+           "look/picture_maps.py", "look/filters.py", "look/plots/patches.py")
 
 
 def test_no_module_names_an_image_but_those_that_read_or_show_one() -> None:

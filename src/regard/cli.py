@@ -325,7 +325,8 @@ def explain(
 
 @app.command()
 def look(
-    text: Annotated[str, typer.Argument(metavar="INPUT", help="The text to answer.")],
+    text: Annotated[str | None, typer.Argument(
+        metavar="INPUT", help="The text to answer, or the path of an image.")] = None,
     run: RunOption = None,
     output: Annotated[str | None, typer.Option(
         "--output", metavar="TEXT", help="Look at this output; default: the model's own answer.")] = None,
@@ -334,16 +335,30 @@ def look(
                                         "'blocks.0.*'.")] = "*",
     head: Annotated[int | None, typer.Option("--head", min=0, help="Show only this head, counted from 0.")] = None,
     out: Annotated[Path | None, typer.Option(
-        "--out", metavar="FILE.html", help="The page to write; default: look.html.")] = None,
+        "--out", metavar="FILE.html", help="The page to write; default: look.html. For an image also FILE.png: maps "
+                                           "over the image, one for each word.")] = None,
     terminal: Annotated[bool, typer.Option(
         "--terminal", help="Print a heat map instead of writing a page.")] = False,
+    filters: Annotated[bool, typer.Option(
+        "--filters", help="Instead of attention, draw the first 28 principal components of the matrix that reads the "
+                          "patches of an image, to filters.png or --out.")] = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
     """Show where a model attends, as one page that needs no network. Prints the page's path."""
+    from regard.verbs import look_png
     from regard.verbs.look import main
 
-    main(text, run, output, only, out, show, device, json, head=head, terminal=terminal, verify=verify)
+    if filters:
+        if terminal:
+            raise UserError("--terminal: has no effect with --filters, which writes a picture; remove it")
+        look_png.filters(run, out, device, json, verify=verify)
+    elif text is None:
+        raise UserError("give an INPUT to look at; without one, --filters draws the filters of a model of images")
+    elif out is not None and out.suffix.lower() == ".png" and not terminal:
+        look_png.maps(text, run, output, only, out, device, json, head=head, verify=verify)
+    else:
+        main(text, run, output, only, out, show, device, json, head=head, terminal=terminal, verify=verify)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from PIL import Image
 from browsing import Tab
 from regard.look.axes import AxisPair, Grid
 from regard.look.gallery import Attention, Mistake, page, spread
-from regard.look.image_maps import data_url, opened
+from regard.look.picture_maps import data_url, opened
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
 

@@ -123,11 +123,11 @@ def _compared(reference: str, answer: str) -> tuple[str, str]:
 
 def _maps(seen: Attention) -> str:
     """A picture for each word, with the attention over it."""
-    from regard.look.image_maps import data_url, maps
+    from regard.look.picture_maps import data_url, word_maps
 
     record = Record({"": seen.weights[None]}, {"": seen.axes}, {"": (0,)})
     return "".join(f'<div class="map"><img alt="" src="{data_url(image)}"><span>{escape(name)}</span></div>'
-                   for name, image in maps(record, "").items())
+                   for name, image in word_maps(record, "").items())
 
 
 def _map(seen: Attention) -> str:

@@ -12,7 +12,7 @@ from regard.settings.opening import remove, to_write
 from regard.stdio import print_drawing, print_message, print_result
 from regard.verbs.runs import chosen, page_file
 
-__all__ = ["main"]
+__all__ = ["main", "write"]
 
 
 def main(argument: str, run: Path | None, output: str | None, only: str, out: Path | None, show: bool, device: str,
@@ -46,7 +46,7 @@ def _page(argument: str, folder: Path, output: str | None, only: str, head: int 
         record = predictor.look(given, output, only=only, heads=None if head is None else [head])
     made = page(record, source=shown, output=told if told.choices else None, vectors=vectors(caught, record),
                 about=f"{folder.resolve().name}: answered at full speed; the attention is recorded in one more pass")
-    _write(out, made.html)
+    write(out, made.html.encode())
     for note in (*predictor.task.notes.take(), *(f"left out: {part}" for part in made.left_out)):
         print_message(f"note: {note}")
     if json:
@@ -79,13 +79,13 @@ def _print(argument: str, folder: Path, output: str | None, only: str, head: int
         print_drawing(draw(shown, site, shown.heads[site][0], width, colour=colour))
 
 
-def _write(path: Path, html: str) -> None:
-    """Write the page atomically: a browser may reload it at any moment."""
+def write(path: Path, content: bytes) -> None:
+    """Write a result atomically: a browser may reload it at any moment."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         remove(new)
-        with open(new, "x", encoding="utf-8", newline="\n", opener=to_write) as file:
-            file.write(html)
+        with open(new, "xb", opener=to_write) as file:
+            file.write(content)
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)

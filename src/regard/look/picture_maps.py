@@ -19,7 +19,7 @@ from regard.look.record import Record
 from regard.look.wordpieces import readable
 from regard.settings.errors import UserError
 
-__all__ = ["Paint", "Shape", "data_url", "maps", "opened", "overlay", "sheet", "smoothed"]
+__all__ = ["Paint", "Shape", "data_url", "opened", "overlay", "png", "sheet", "smoothed", "word_maps"]
 
 Paint = Literal["light", "heat"]
 Shape = Literal["smooth", "patches"]
@@ -99,8 +99,8 @@ def _shares(cells: int, pixels: int) -> Float[np.ndarray, "pixels cells"]:
     return found
 
 
-def maps(record: Record, site: str, *, head: int | None = None, paint: Paint = "light", shape: Shape = "smooth",
-         side: int = TILE) -> dict[str, Image.Image]:
+def word_maps(record: Record, site: str, *, head: int | None = None, paint: Paint = "light", shape: Shape = "smooth",
+              side: int = TILE) -> dict[str, Image.Image]:
     """The map of each word, or of a class token; where only patches look, the mean of theirs.
 
     `head` is the number of one; absent, it is the mean over heads. A word that comes twice has its number behind it.
@@ -134,6 +134,12 @@ def data_url(image: Image.Image) -> str:
     written = BytesIO()
     image.save(written, "JPEG", quality=85)
     return f"data:image/jpeg;base64,{base64.b64encode(written.getvalue()).decode()}"
+
+
+def png(image: Image.Image) -> bytes:
+    written = BytesIO()
+    image.save(written, "PNG", optimize=True)
+    return written.getvalue()
 
 
 def opened(address: str) -> Image.Image:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from browsing import Tab
 from regard.look.axes import AxisPair, Grid, Mixed
-from regard.look.image_maps import SHADOW, data_url, maps, opened, overlay, sheet, smoothed
 from regard.look.page import page
+from regard.look.picture_maps import SHADOW, data_url, opened, overlay, sheet, smoothed, word_maps
 from regard.look.record import Record
 from regard.settings.errors import UserError
 
@@ -92,13 +92,13 @@ def test_every_word_has_its_map_under_its_name() -> None:
     weights = some_weights(2, 3, 4).astype(np.float32)
     axes = AxisPair((" a", " box", " a"), Grid(2, 2, picture=address))
     record = Record({SITE: weights}, {SITE: axes}, {SITE: (0, 5)})
-    found = maps(record, SITE, shape="patches", side=40)
+    found = word_maps(record, SITE, shape="patches", side=40)
     assert list(found) == ["a 1", "box", "a 2"]
     picture = opened(address)
     for row, each in enumerate(found.values()):
         expected = overlay(picture, weights[:, row].mean(0).reshape(2, 2), shape="patches", side=40)
         assert each.tobytes() == expected.tobytes()
-    one = maps(record, SITE, head=5, side=40)["box"]
+    one = word_maps(record, SITE, head=5, side=40)["box"]
     assert one.tobytes() == overlay(picture, weights[1, 1].reshape(2, 2), side=40).tobytes()
     whole = sheet(found, across=2)
     assert whole.width > 2 * 40
@@ -108,11 +108,11 @@ def test_every_word_has_its_map_under_its_name() -> None:
 def test_a_class_token_or_else_the_mean_of_all_patches_is_drawn_and_words_see_several_pictures() -> None:
     weights = some_weights(1, 5, 5).astype(np.float32)
     grid = Grid(2, 2, ("[CLS]",))
-    assert list(maps(Record({SITE: weights}, {SITE: AxisPair(grid, grid)}, {SITE: (0,)}), SITE)) == ["[CLS]"]
+    assert list(word_maps(Record({SITE: weights}, {SITE: AxisPair(grid, grid)}, {SITE: (0,)}), SITE)) == ["[CLS]"]
     bare = Grid(1, 5)
-    assert list(maps(Record({SITE: weights}, {SITE: AxisPair(bare, bare)}, {SITE: (0,)}), SITE)) == ["all patches"]
+    assert list(word_maps(Record({SITE: weights}, {SITE: AxisPair(bare, bare)}, {SITE: (0,)}), SITE)) == ["all patches"]
     two = Mixed((Grid(1, 2), (" a",), Grid(2, 1)))
-    seen = maps(Record({SITE: weights}, {SITE: AxisPair(two, two)}, {SITE: (0,)}), SITE, side=40)
+    seen = word_maps(Record({SITE: weights}, {SITE: AxisPair(two, two)}, {SITE: (0,)}), SITE, side=40)
     assert (list(seen), seen["a"].size) == (["a"], (40 + 8 + 20, 40))
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_picture_is_refused() -> None:
     words = Record({SITE: some_weights(1, 2, 2).astype(np.float32)}, {SITE: AxisPair((" a", " b"), (" c", " d"))},
                    {SITE: (0,)})
     with pytest.raises(UserError, match=r"decoder\.cross: looks at no picture"):
-        maps(words, SITE)
+        word_maps(words, SITE)
     for address in ("data:image/png,x", "data:image/png;base64,aGVsbG8="):
         with pytest.raises(UserError, match="picture"):
             opened(address)
