@@ -145,7 +145,7 @@ MISTAKES = {
     "an option's value too small": (["eval", "--limit", "0"], ["--limit", "1"]),
     "unknown device": (["eval", "--device", "tpu"], ["--device", "'tpu'", "cpu"]),
     "unknown GPU": (["plan", "--on", "nonsense"], ["'--on': 'nonsense' is not one of 'h200', 'h100'"]),
-    "a picture for a page": (["look", "--out", "x.PNG", "a"], ["--out x.PNG: the page is HTML; name it x.html"]),
+    "a picture for a page": (["look", "--out", "x.JPG", "a"], ["--out x.JPG: the page is HTML; name it x.html"]),
     "a picture for mistakes": (["wrong", "--out", "x.png"], ["--out x.png: the page is HTML; name it x.html"]),
 }
 
