@@ -1,4 +1,4 @@
-"""Plots of models that read patches: how far each head looks by depth, and which positions are alike."""
+"""Plots of models that read patches: how far each head looks by depth, and which positions are similar."""
 
 from collections.abc import Sequence
 
@@ -59,13 +59,13 @@ def attention_distance(records: Sequence[Record], *, patch: int = 1) -> Figure:
 
 
 def position_similarity(inputs: PatchInputs) -> Figure:
-    """For each patch a small map: how alike its position's vector is to those of all patches (figure 7, middle)."""
+    """For each patch a small map: how similar its position's vector is to those of all patches (figure 7, middle)."""
     height, width = inputs.grid
-    alike = similarity(inputs).reshape(height, width, height, width)
+    cosines = similarity(inputs).reshape(height, width, height, width)
     whole = np.full((height * (height + 1) - 1, width * (width + 1) - 1), np.nan)
     for row, column in np.ndindex(height, width):
         top, left = row * (height + 1), column * (width + 1)
-        whole[top : top + height, left : left + width] = alike[row, column]
+        whole[top : top + height, left : left + width] = cosines[row, column]
     figure = _figure(6.2, 1 + 5.2 * height / width)
     axes = figure.add_subplot()
     drawn = axes.imshow(whole, cmap=SIGNED, norm=Normalize(-1, 1), interpolation="nearest")
@@ -75,7 +75,7 @@ def position_similarity(inputs: PatchInputs) -> Figure:
     axes.spines[:].set_visible(False)
     axes.set_xlabel("column of the patch", color=GREY, loc="right")
     axes.set_ylabel("row of the patch", color=GREY, loc="top")
-    axes.set_title("Which positions are alike", loc="left", color=INK, fontsize=13, fontweight="bold")
+    axes.set_title("Which positions are similar", loc="left", color=INK, fontsize=13, fontweight="bold")
     bar = figure.colorbar(drawn, ax=axes, shrink=0.6, aspect=30)
     bar.set_label("cosine", color=GREY)
     bar.outline.set_visible(False)
