@@ -154,7 +154,7 @@ def test_what_is_compiled_multiplies_by_its_own_means() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    "activation", [None, *map(Activation, ("relu", "gelu", "gelu-tanh", "silu", "swiglu"))])
+    "activation", [None, *map(Activation, ("relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "swiglu"))])
 @torch.no_grad()
 def test_weights_that_last_multiply_as_plain_ones(activation: Activation | None, dtype: torch.dtype) -> None:
     torch.manual_seed(0)

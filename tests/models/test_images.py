@@ -11,7 +11,9 @@ from regard.models.build import image_encoder
 from regard.models.classifier import Classifier
 from regard.models.encoder import Encoder
 from regard.models.inputs import PatchInputs
+from regard.nn.feed_forward import Activation
 from regard.nn.init import initialize
+from regard.nn.mask import Mask
 from regard.nn.norm import Norm
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Embedding, Head, Image, Recurrence, Tower
@@ -222,3 +224,29 @@ def test_a_preset_has_as_many_parameters_as_the_published_model(preset: str, pub
 def test_the_compact_transformer_has_the_published_number_of_parameters() -> None:
     """Hassani et al. 2021, as published: no biases of queries, keys and values, and one in the pooling."""
     assert parameters("cct-7", 10) == 3_760_139 + 7 * 3 * 256 - 1
+
+
+def test_a_layer_s_scale_multiplies_the_output_of_each_part_of_a_block() -> None:
+    """x + λ₁ ∘ attention(norm(x)), then x + λ₂ ∘ feed-forward(norm(x)) (Touvron et al. 2021b, eq. 4)."""
+    model = encoder(replace(TOWER, layer_scale=1e-5))
+    block = model.blocks[0]
+    assert (block.self_scale.factors == 1e-5).all()
+    assert (block.feed_forward_scale.factors == 1e-5).all()
+    first, second = (nn.init.normal_(scale.factors) for scale in (block.self_scale, block.feed_forward_scale))
+    x = torch.randn(2, 10, 16)
+    middle = x + first * block.self(block.self_norm(x), mask=Mask())
+    expected = middle + second * block.feed_forward(block.feed_forward_norm(middle))
+    torch.testing.assert_close(block(x, mask=Mask()), expected)
+
+
+@pytest.mark.parametrize("norm_place", ["pre", "post"])
+def test_a_scale_of_1_is_none(norm_place: str) -> None:
+    plain, scaled = (encoder(replace(TOWER, norm_place=norm_place, layer_scale=scale)) for scale in (None, 1.0))
+    plain.load_state_dict(scaled.state_dict(), strict=False)
+    torch.testing.assert_close(plain(x := torch.randn(2, 10, 16)), scaled(x))
+
+
+def test_quick_gelu_is_a_sigmoid_near_gelu() -> None:
+    x = torch.linspace(-6, 6, 99)
+    torch.testing.assert_close(Activation("quick-gelu")(x), x / (1 + (-1.702 * x).exp()))
+    assert (Activation("quick-gelu")(x) - nn.functional.gelu(x)).abs().max() < 0.021

@@ -108,7 +108,7 @@ def runs(draw: st.DrawFn) -> Run:
     head_widths = () if one_width else draw(st.sampled_from([(), tuple(range(3, 3 + heads))]))
     return replace(run, train=train, model=replace(
         run.model,
-        recurrent=recurrent, image=image, init="plain", embedding=embedding, head=head,
+        recurrent=recurrent, image=image, init="plain", layer_scale=None, embedding=embedding, head=head,
         window=None if is_recurrent or image is not None else run.model.window,
         global_projections=run.model.global_projections and image is None,
         preset=draw(st.none() | st.sampled_from(list(PRESETS))),

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.kernels import attention_batched, attention_explicit, attention_sdpa, linear_onednn
 from regard.kernels.calls import AttentionCall, LinearCall, NormCall
 from regard.kernels.fixed_kv_cache import FixedCache
-from regard.kernels.fused_linear import Slots, few_rows, fused_linear, projected_into_cache, weights_of
+from regard.kernels.fused_linear import ACTIVATIONS, Slots, few_rows, fused_linear, projected_into_cache, weights_of
 from regard.kernels.kernel import Kernel, allowed, first
 from regard.kernels.norm import norm_of_sum, normed
 from regard.nn.kv_cache import BlockCache, LayerCache, Stored
@@ -284,7 +284,7 @@ def _cross_attention(attention: Any, x: Tensor, *, norm: NormCall | None, add: T
 
 def _feed_forward(feed_forward: Any, x: Tensor, *, norm: NormCall | None, add: Tensor | None) -> Tensor:
     weights, activation = weights_of(feed_forward.up), feed_forward.activation
-    if weights is not None and few_rows(x, weights):
+    if weights is not None and few_rows(x, weights) and activation.name in ACTIVATIONS:
         h = fused_linear(x, weights, norm=norm, activation=activation.name, gated=activation.gated)
     else:
         h = feed_forward.hidden(x if norm is None else normed(norm))

@@ -19,7 +19,8 @@ try:
 except ImportError:  # a machine without a GPU
     triton = None
 
-__all__ = ["KERNEL", "Slots", "Weights", "few_rows", "fused_linear", "projected_into_cache", "weights_of"]
+__all__ = ["ACTIVATIONS", "KERNEL", "Slots", "Weights", "few_rows", "fused_linear", "projected_into_cache",
+           "weights_of"]
 
 MAX_ROWS = 4  # with more rows, the library's products are as fast
 TILE = 16_384  # weights that one program holds in its registers, at most

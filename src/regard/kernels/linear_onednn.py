@@ -94,7 +94,7 @@ def serves(call: LinearCall) -> bool:
 
 def serves_activated(call: ActivatedLinearCall) -> bool:
     layer = call.layer
-    return (not torch.is_grad_enabled() and call.can_be_fused
+    return (not torch.is_grad_enabled() and call.can_be_fused and call.activation.name in ENDS
             and serves(LinearCall(call.x, layer.weight, layer.bias)))  # type: ignore[arg-type]
 
 

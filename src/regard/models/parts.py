@@ -1,5 +1,7 @@
 """The parts of every model, built from the `Tower` settings."""
 
+from dataclasses import replace
+
 from torch import nn
 
 from regard.models.recurrent_layer import Recurrent
@@ -90,5 +92,7 @@ def blocks(tower: Tower, depth: int, *, causal: bool, memory_width: int | None =
             case _:
                 return Positions()
 
+    if grid is None:  # only blocks over an image have it
+        tower = replace(tower, layer_scale=None)
     kind = PostNormBlock if tower.norm_place == "post" else Block
     return nn.ModuleList(kind(tower, positions=inner(), memory_width=memory_width) for _ in range(depth))

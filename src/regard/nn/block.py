@@ -1,5 +1,6 @@
 """Block: one layer of any transformer."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -12,11 +13,26 @@ from regard.nn.norm import Norm
 from regard.nn.positions import Positions
 from regard.settings.schema import Tower
 
-__all__ = ["Block", "PostNormBlock", "norm"]
+__all__ = ["Block", "LayerScale", "PostNormBlock", "norm"]
 
 
 def norm(tower: Tower) -> Norm:
     return Norm(tower.width, kind=tower.norm, epsilon=tower.norm_epsilon, bias=tower.bias)
+
+
+class LayerScale(nn.Module):
+    """A learned factor for each number of a vector (Touvron et al. 2021b, eq. 4)."""
+
+    def __init__(self, width: int, start: float) -> None:
+        super().__init__()
+        self.start = start
+        self.factors = nn.Parameter(torch.empty(width))
+
+    def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        return x * self.factors.to(x.dtype)
+
+    def settle(self) -> None:
+        nn.init.constant_(self.factors, self.start)
 
 
 class Block(nn.Module):
@@ -48,6 +64,9 @@ class Block(nn.Module):
             tower.width, tower.ffn_width or 4 * tower.width, activation=tower.activation, bias=tower.bias,
             dropout=tower.ffn_dropout)
         self.feed_forward_norm = norm(tower)
+        scale = tower.layer_scale
+        self.self_scale = nn.Identity() if scale is None else LayerScale(tower.width, scale)
+        self.feed_forward_scale = nn.Identity() if scale is None else LayerScale(tower.width, scale)
         self.dropout = Dropout(tower.dropout)
 
     def forward(
@@ -55,11 +74,13 @@ class Block(nn.Module):
         positions: Int[Tensor, "#batch length"] | None = None, cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch length width"]:
         own, remembered = (None, None) if cache is None else (cache.own, cache.cross)
-        x = x + self.dropout(self.self(self.self_norm(x), mask=mask, positions=positions, cache=own))
+        seen = self.self(self.self_norm(x), mask=mask, positions=positions, cache=own)
+        x = x + self.dropout(self.self_scale(seen))
         if self.cross is not None:
             assert memory is not None, "a block with cross-attention needs a memory"
             x = x + self.dropout(self.cross(self.cross_norm(x), memory, cache=remembered))
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))  # type: ignore[no-any-return]
+        changed = self.feed_forward(self.feed_forward_norm(x))
+        return x + self.dropout(self.feed_forward_scale(changed))  # type: ignore[no-any-return]
 
 
 class PostNormBlock(Block):
@@ -72,8 +93,10 @@ class PostNormBlock(Block):
         positions: Int[Tensor, "#batch length"] | None = None, cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch length width"]:
         own, remembered = (None, None) if cache is None else (cache.own, cache.cross)
-        x = self.self_norm(x + self.dropout(self.self(x, mask=mask, positions=positions, cache=own)))
+        seen = self.self(x, mask=mask, positions=positions, cache=own)
+        x = self.self_norm(x + self.dropout(self.self_scale(seen)))
         if self.cross is not None:
             assert memory is not None, "a block with cross-attention needs a memory"
             x = self.cross_norm(x + self.dropout(self.cross(x, memory, cache=remembered)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))  # type: ignore[no-any-return]
+        changed = self.feed_forward_scale(self.feed_forward(x))
+        return self.feed_forward_norm(x + self.dropout(changed))  # type: ignore[no-any-return]

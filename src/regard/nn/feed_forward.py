@@ -1,5 +1,6 @@
 """FeedForward: what a block does to each token separately."""
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from regard.nn.linear import Linear
 
 __all__ = ["Activation", "FeedForward"]
 
+QUICK = 1.702  # with which x σ(1.702 x) is near GELU (Hendrycks and Gimpel 2016, 2)
 GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 
 
@@ -34,6 +36,8 @@ class Activation(nn.Module):
                 return F.relu(x)
             case "silu":
                 return F.silu(x)
+            case "quick-gelu":
+                return x * torch.sigmoid(QUICK * x)
             case _:
                 return F.gelu(x, approximate="tanh" if self.name == "gelu-tanh" else "none")
 

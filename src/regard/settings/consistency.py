@@ -30,6 +30,8 @@ def refuse_ignored(run: Run, given: Mapping[str, Any]) -> None:
 
 def check_image(model: Tower) -> None:
     image = model.image
+    if model.layer_scale is not None and (image is None or image.stem == "resnet"):
+        raise UserError(f"model.layer_scale={model.layer_scale}: is for blocks over the patches of an image; remove it")
     if image is None:
         return
     channels = 1 if image.grey else 3

@@ -177,7 +177,7 @@ class Tower:
     head_widths: tuple[int, ...] = setting(
         (), "the width of each head, if they differ; none: all have head_width", least=1)
     ffn_width: int | None = setting(None, "hidden width of the feed-forward layers; absent: 4 × width", least=1)
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "reglu", "geglu", "swiglu"] = setting(
+    activation: Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "reglu", "geglu", "swiglu"] = setting(
         "relu", "nonlinearity of the feed-forward; the last three are gated")
     norm: Literal["layer", "rms"] = setting("layer", "LayerNorm or RMSNorm")
     norm_place: Literal["pre", "post"] = setting(
@@ -204,6 +204,9 @@ class Tower:
                "output")
     embedding: Embedding = field(default_factory=Embedding)
     head: Head = field(default_factory=Head)
+    layer_scale: float | None = setting(
+        None, "attention and feed-forward over patches are multiplied by learned factors that begin at this; absent: "
+              "they are not", above=0)
     init: Literal["plain", "mimetic", "convolution"] = setting(
         "plain", "how attention over patches begins. plain: at random; mimetic: like that of trained models; "
                  "convolution: each head looks at one neighbour")
