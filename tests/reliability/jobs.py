@@ -26,9 +26,8 @@ from heeding import signals_heeded
 from regard import manifest
 from regard.checkpoint import Checkpoint
 from regard.cli import main
-from regard.settings.load import load
 from regard.settings.schema import Run
-from regard.tasks.traits import defaults
+from regard.verbs.train import settled
 
 __all__ = ["FEW", "JOBS", "NAMES", "SOURCE", "WRITTEN", "Job", "Outcome", "Process", "assert_same", "contents",
            "copy_data", "digest", "lines", "losses"]
@@ -43,6 +42,8 @@ JOBS = {
     "tag": ("data.built_in_size=40", "tokens.vocabulary=300", "train.learning_rate=0.01"),
     "mask": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "masking.next_sentence=true",
              "train.learning_rate=5e-4"),
+    "classify images": ("model.image.size=16", "model.image.patch=4", "data.built_in_size=40",
+                        "train.augment.mixup=0.5", "train.augment.cutmix=1.0", "train.learning_rate=0.001"),
     "detect": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "train.learning_rate=5e-4"),
 }
 
@@ -54,7 +55,7 @@ JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[t
 JOBS["language lstm"] = ("model.preset=lstm", "model.recurrent.bptt=8", *JOBS["language"][:-1])
 
 # A few stand for the others, which learn by the same loop and take minutes more.
-FAST = ("translate", "language", "classify", "mask", "language lstm")
+FAST = ("translate", "language", "classify", "classify images", "mask", "language lstm")
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in JOBS]
 
 # What the task hardly matters for: with Muon and with AdamW, in batches of pairs and in rows that carry a state.
@@ -89,7 +90,7 @@ class Job:
     @property
     def run(self) -> Run:
         """What `regard train` makes of the settings."""
-        return load(None, (*SMALL, *JOBS[self.name], *self.settings), base=defaults(self.task, built_in=True))
+        return settled(self.task, [], None, None, None, (*SMALL, *JOBS[self.name], *self.settings))
 
     def words(self, folder: Path, *options: str) -> list[str]:
         """Of the command line, after `regard`."""

@@ -182,7 +182,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         started.give_up()
 
 
-@pytest.fixture(scope="module", params=JOBS)
+# One job stands for the others, which share batches in the same way and take minutes more.
+@pytest.fixture(scope="module", params=[
+    name if name == "translate" else pytest.param(name, marks=pytest.mark.slow) for name in JOBS])
 def job(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -67,6 +67,11 @@ class Dataset(ABC, Generic[Input, B]):
         self.first = ""
         """The first training example as it was read, for a person to see that it was read rightly."""
 
+    @property
+    def length(self) -> int | None:
+        """The length of every example, if no other is possible."""
+        return None
+
     def prepare(self, folder: Path) -> Sizes:
         """The data in `folder`, ready to be learned from: as it was kept there, or else prepared now."""
         return prepare(self, folder)

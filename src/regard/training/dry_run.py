@@ -27,7 +27,7 @@ from regard.training.parallel import World
 from regard.training.trainable import trainable_model
 from regard.training.update import Update, is_compiled, make_update
 
-__all__ = ["DryRun", "make_dry_run", "measure", "speed"]
+__all__ = ["VOCABULARIES", "DryRun", "make_dry_run", "measure", "speed"]
 
 EXAMPLES = 60  # enough to estimate their length
 VOCABULARY = 320  # the most tokens to learn from these few examples
@@ -51,6 +51,11 @@ class DryRun:
     """The same without the ids that only round the vocabulary up."""
     shape: tuple[int, int]
     """Rows and length of a batch, of all processes together."""
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether examples may be longer or shorter than those of the dry run."""
+        return self.task.data.length is None
 
     @property
     def shapes(self) -> int | None:
@@ -96,7 +101,7 @@ def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
         raise UserError(f"a batch of {tokens:,} tokens (train.batch_tokens, --length) is too large to plan; "
                         f"take at most {MOST_TOKENS:,}")
     data = run.data
-    if traits_of(run.task).built_in is not None:
+    if traits_of(run.task).built_in_of(run) is not None:
         data = replace(data, paths=(), source=None, target=None, built_in_size=EXAMPLES)
     small = replace(run, data=data, tokens=replace(run.tokens, vocabulary=VOCABULARY))
     task: Task[Any, Any] = make(small)
@@ -110,7 +115,11 @@ def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
         sizes = {name: assumed if name in VOCABULARIES and not size % ROUND else size for name, size in sizes.items()}
     exact = {name: run.tokens.vocabulary if name in VOCABULARIES and size == assumed else size
              for name, size in sizes.items()}
-    if length is None:
+    if task.data.length is not None:
+        if length is not None:
+            raise UserError(f"--length {length}: every example of this run has {task.data.length} tokens; remove it")
+        length = task.data.length
+    elif length is None:
         length = 2 * math.ceil(np.median(task.data.lengths("train")) / 2)  # batches have even lengths
     tokens = run.train.batch_tokens  # a longer example is a batch of its own
     alike = np.full(max(1, tokens // length), length)  # as many as make up a batch

@@ -129,11 +129,14 @@ class Planned:
 
     def assumed(self) -> list[str]:
         """The assumptions about data that was not read."""
-        if traits_of(self.run.task).built_in is None:
+        from regard.training.dry_run import VOCABULARIES
+
+        if traits_of(self.run.task).built_in_of(self.run) is None:
             return []
         sizes = ", ".join(f"{name} {size:,}" for name, size in self.dry_run.sizes.items())
-        return [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})",
-                f"{self.dry_run.shape[1]} tokens an example (--length)"]
+        learned = set(VOCABULARIES) & set(self.dry_run.sizes)
+        said = [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})" if learned else sizes]
+        return [*said, f"{self.dry_run.shape[1]} tokens an example (--length)"] if self.dry_run.may_differ else said
 
     def seconds(self) -> tuple[float, str, int | None]:
         """Seconds of a step; whether they were measured; and on a CPU, with how many threads."""

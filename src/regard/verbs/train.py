@@ -90,7 +90,7 @@ def settled(task: str | None, data: Sequence[Path], source: str | None, target: 
     if not is_whole:
         refuse_unread(replace(run, task=task), plain)
     run = replace(run, task=task, data=_data(run.data, data, source, target))
-    if not run.data.paths and traits_of(task).built_in is None:
+    if not run.data.paths and traits_of(task).built_in_of(run) is None:
         raise UserError(f"{task}: no data comes with this task; give yours with --data PATH")
     return run
 
@@ -228,7 +228,7 @@ def _data(settings: Data, paths: Sequence[Path], source: str | None, target: str
 def _name(run: Run) -> str:
     data = run.data
     if not data.paths:
-        return traits_of(run.task).built_in or "data"
+        return traits_of(run.task).built_in_of(run) or "data"
     stem = re.sub(r"(\.gz|\.tsv|\.csv|\.jsonl|\.conllu?)+$", "", Path(data.paths[0]).resolve().name)
     stem = re.sub(r"[*?\[\]]", "", stem).strip(".") or "data"  # of a pattern
     return "-".join([stem, *(side for side in (data.source, data.target) if side)])

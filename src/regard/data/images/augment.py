@@ -135,7 +135,8 @@ def _mixed(x: Float[Tensor, "rows channels height width"], seeds: Int[Tensor, " 
 
 def _beta(chance: Float[Tensor, " rows"], alpha: float) -> Float[Tensor, " rows"]:
     """The number below which a draw from Beta(α, α) is with this chance."""
-    table = torch.from_numpy(_quantiles(alpha)).to(chance.device)
+    # A CUDA graph copies from pinned memory only, and each time that it is replayed.
+    table = _quantiles(alpha, pinned=chance.is_cuda).to(device=chance.device, non_blocking=True)
     place = 2 * torch.minimum(chance, 1 - chance) * STEPS  # the distribution is symmetric
     low = place.long().clamp(max=STEPS - 1)
     half = torch.lerp(table[low], table[low + 1], place - low)
@@ -143,7 +144,7 @@ def _beta(chance: Float[Tensor, " rows"], alpha: float) -> Float[Tensor, " rows"
 
 
 @lru_cache(maxsize=8)
-def _quantiles(alpha: float) -> Float[np.ndarray, " steps"]:
+def _quantiles(alpha: float, *, pinned: bool = False) -> Float[Tensor, " steps"]:
     """Those of the lower half of Beta(α, α), at equal steps.
 
     The density is t^(α−1) (1−t)^(α−1). Over s = t^α it has no pole: (1−t)^(α−1) ds, so it is summed there.
@@ -152,4 +153,5 @@ def _quantiles(alpha: float) -> Float[np.ndarray, " steps"]:
     density = (1 - s ** (1 / alpha)) ** (alpha - 1)
     below = np.concatenate([[0], np.cumsum(density[1:] + density[:-1])])
     found = np.interp(np.linspace(0, below[-1], STEPS + 1), below, s) ** (1 / alpha)
-    return found.astype(np.float32)
+    table = torch.from_numpy(found.astype(np.float32))
+    return table.pin_memory() if pinned else table

@@ -170,11 +170,15 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
         """The number of targets of an image: its label, or 0 or 1 for each label."""
         return len(self.labels) if self.several else 1
 
+    @property
+    def length(self) -> int:
+        return self.image.places
+
     def splits(self) -> Sequence[str]:
         return list(self.pixels)
 
     def lengths(self, split: str) -> NDArray[np.int64]:
-        return np.full(len(self.pixels[split]), self.image.places, np.int64)  # all the same
+        return np.full(len(self.pixels[split]), self.length, np.int64)
 
     def of(self, split: str) -> Sequence[Named]:
         """The names and labels of a split other than train."""

@@ -23,4 +23,5 @@ def centred(shares: Float[Tensor, "rows channels height width"],
 
 def per_channel(numbers: tuple[float, ...], like: Tensor) -> Float[Tensor, "#channels 1 1"]:
     """One number for all channels, or one for each."""
-    return torch.tensor(numbers, dtype=torch.float32, device=like.device)[:, None, None]
+    # Not from a list: a CUDA graph cannot hold a copy from memory that is not pinned.
+    return torch.stack([torch.full((1, 1), number, dtype=torch.float32, device=like.device) for number in numbers])

@@ -53,6 +53,8 @@ class Traits:
     """The default settings of a run."""
     built_in: str | None = None
     """The name of the data that comes with regard."""
+    built_in_images: str | None = None
+    """The name of that for a run that reads images, of a task that may read texts, too."""
     is_trained: bool = True
     encoder_only: bool = False
     """Whether its model is an encoder with a head, and may start from any other encoder."""
@@ -87,3 +89,7 @@ class Traits:
     def learns_pooled(self) -> bool:
         """Whether its runs learn from one vector of an input."""
         return self.pools and self.is_trained
+
+    def built_in_of(self, run: Run) -> str | None:
+        """The name of the data that comes with regard for such a run."""
+        return self.built_in if run.model.image is None or self.built_in_images is None else self.built_in_images

@@ -41,5 +41,5 @@ def tuning_batch(model: Tower) -> int:
 
 TRAITS = Traits(
     name="classify", code="regard.tasks.classify:Classify", defaults=defaults, built_in="phrasebook",
-    encoder_only=True, pools=True, head="sequence-labels", search=search, reads_images=True, unread=unread,
-    shifts=shifts, tuning_batch=tuning_batch)
+    built_in_images="scenes", encoder_only=True, pools=True, head="sequence-labels", search=search, reads_images=True,
+    unread=unread, shifts=shifts, tuning_batch=tuning_batch)
