@@ -67,8 +67,7 @@ class Paths(Dataset[np.ndarray, PathBatch]):
         for split, some in splits.items():
             (folder / "data" / f"{split}.jsonl").write_text("\n".join(some))
         train = read(folder / "data" / "train.jsonl")
-        about = sorted({one.wanted for one in train}), train[0].input.shape[1]
-        (folder / "labels.json").write_text(json.dumps(about))
+        (folder / "labels.json").write_text(json.dumps([sorted({e.wanted for e in train}), train[0].input.shape[1]]))
         return {"splits": list(splits), "notes": []}
 
     def restore(self, folder: Path) -> Sizes:
@@ -131,8 +130,7 @@ class VectorTask(Task[np.ndarray, PathBatch]):
         return [Answer(self.data.labels[int(row.argmax())], float(row.max())) for row in logs]
 
     def batches(self, inputs: Sequence[np.ndarray], outputs: Sequence[str]) -> Iterator[PathBatch]:
-        for path, output in zip(inputs, outputs, strict=True):
-            yield self.data.batch([Example(path, output)], 1, len(path))
+        return (self.data.batch([Example(path, out)], 1, len(path)) for path, out in zip(inputs, outputs, strict=True))
 
     def axes(self, batch: PathBatch, seen: Seen) -> list[Mapping[str, AxisPair]]:
         times = [Time(tuple(place / RATE for place in range(count))) for count in batch.real.sum(1).tolist()]
@@ -145,5 +143,7 @@ class VectorTask(Task[np.ndarray, PathBatch]):
 
 
 class Project(nn.Linear, Inputs):
+    width = property(lambda self: self.out_features)
+
     def forward(self, paths: Tensor, positions: Tensor | None = None) -> Tensor:
         return super().forward(paths)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.data.text.masked_text import MaskedText
+from regard.data.tokenizer import Tokenizer
 from regard.generate.detokenize import Decode
 from regard.generate.steps import Steps
 from regard.models.encoder import Encoder
@@ -157,10 +157,10 @@ def of_all_lengths(examples: Sequence[T], *, length: Callable[[T], int]) -> list
     return by_length[:: max(1, len(by_length) // MAX_PROBE_ROWS)][:MAX_PROBE_ROWS]
 
 
-def excerpts(data: MaskedText) -> list[list[int]]:
+def excerpts(tokens: Tokenizer, of_lengths: Callable[[Sequence[int]], list[list[int]]]) -> list[list[int]]:
     """Text of all lengths that is not trained on; or made up, where a run has come without its data."""
-    tokens, rows = data.tokens, made_up(len(data.tokens))
-    if found := data.excerpts([len(row) for row in rows]):
+    rows = made_up(len(tokens))
+    if found := of_lengths([len(row) for row in rows]):
         rows = [own or row for own, row in zip(found, rows, strict=True)]
     return [[tokens.start, *row[: MAX_PROBE_LENGTH - 2], tokens.end] for row in rows]
 

@@ -244,7 +244,8 @@ class Detect(Task[str, MaskedBatch]):
 
     def probe(self, model: nn.Module) -> Probe:
         detector = cast(Detector, model)
-        return of_encoder(model, detector.encoder, excerpts(self.data), pad=self.data.tokens.pad,
+        rows = excerpts(self.data.tokens, self.data.excerpts)
+        return of_encoder(model, detector.encoder, rows, pad=self.data.tokens.pad,
                           logits=lambda read: self._logits(detector, read.values)[..., None])
 
 

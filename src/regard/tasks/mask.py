@@ -276,6 +276,7 @@ class Fill(Task[str, MaskedBatch]):
 
     def probe(self, model: nn.Module) -> Probe:
         masked = cast(MaskedLM, model)
-        return of_encoder(model, masked.encoder, excerpts(self.data), pad=self.data.tokens.pad,
+        rows = excerpts(self.data.tokens, self.data.excerpts)
+        return of_encoder(model, masked.encoder, rows, pad=self.data.tokens.pad,
                           logits=lambda read: masked.logits(
                               self._states(masked, read.values, self._segments(read.values))))
