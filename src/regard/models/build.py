@@ -9,6 +9,7 @@ from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.inputs import PatchInputs, TokenInputs
 from regard.models.luong import LuongDecoder
+from regard.models.mixed import FeatureInputs, MixedDecoder
 from regard.models.recurrent_decoder import RecurrentDecoder
 from regard.models.resnet import ResNet
 from regard.models.show_and_tell import ShowAndTellDecoder
@@ -17,7 +18,8 @@ from regard.models.sutskever import FixedDecoder, FixedEncoder
 from regard.models.writes import Writes
 from regard.settings.schema import Tower
 
-__all__ = ["captioner", "decoder", "image_encoder", "reads_what_it_writes", "text_encoder", "translator"]
+__all__ = ["captioner", "decoder", "image_encoder", "mixed_decoder", "reads_what_it_writes", "text_encoder",
+           "translator"]  # fmt: skip
 
 
 def text_encoder(tower: Tower, *, vocabulary: int) -> Encoder:
@@ -74,3 +76,12 @@ def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -
     vector = FixedDecoder if tower.image is None else ShowAndTellDecoder
     kind = {"fixed": vector, "input": before, "output": LuongDecoder}[tower.recurrent.context]
     return kind(tower, vocabulary=vocabulary, memory_width=memory_width)
+
+
+def mixed_decoder(tower: Tower, *, vocabulary: int) -> MixedDecoder:
+    """A decoder that also reads images. Patches have the vector of their row and column, and a position as tokens."""
+    narrow = tower.width - (tower.position_width or 0)
+    reads = replace(tower, width=narrow, position_width=None, positions="learned", dropout=0.0)
+    is_resnet = tower.image is not None and tower.image.stem == "resnet"
+    images = FeatureInputs(reads) if is_resnet else PatchInputs(reads)
+    return MixedDecoder(images, Decoder(tower, vocabulary=vocabulary))

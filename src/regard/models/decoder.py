@@ -129,8 +129,14 @@ class Decoder(Writes):
     def embed(
         self, tokens: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"] | None = None
     ) -> Float[Tensor, "batch length width"]:
-        here = whole(tokens.shape[1], tokens.device) if positions is None else positions
-        return self.dropout(self.positions.embed(self.tokens(tokens), here))  # type: ignore[no-any-return]
+        return self.place(self.tokens(tokens), positions)
+
+    def place(
+        self, x: Float[Tensor, "batch length features"], positions: Int[Tensor, "#batch length"] | None = None
+    ) -> Float[Tensor, "batch length width"]:
+        """Vectors of tokens with their positions."""
+        here = whole(x.shape[1], x.device) if positions is None else positions
+        return self.dropout(self.positions.embed(x, here))  # type: ignore[no-any-return]
 
     def forward(
         self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask = Mask(causal=True),
@@ -161,13 +167,20 @@ class Decoder(Writes):
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:
         """The states of the next n tokens of each row. The state moves on by n."""
-        positions = state.position + torch.arange(tokens.shape[1], device=tokens.device)
+        return self.read(self.tokens(tokens), state)
+
+    def read(
+        self, x: Float[Tensor, "rows n features"], state: DecoderState, *, mask: Mask = Mask(causal=True)
+    ) -> Float[Tensor, "rows n width"]:
+        """The same for the vectors of tokens, or of anything else that stands in the sequence."""
+        length = x.shape[1]
+        positions = state.position + torch.arange(length, device=x.device)
         if state.ancestry is not None:
             state.ancestry.write(positions)
-        x = self.embed(tokens, positions)
-        mask = Mask(causal=True, window=self.window)
+        x, mask = self.place(x, positions), replace(mask, window=self.window)
         call = DecodeCall(state.plan, x, positions, state.caches, mask, state.memory, state.in_order)
         fast = kernels.decode_step(call)
-        x = self(x, state.memory, positions=positions, cache=state.caches) if fast is None else self.norm(fast)
-        state.position += tokens.shape[1]  # in place: a captured step goes on reading the same memory
-        return x  # type: ignore[no-any-return]
+        x = self(x, state.memory, mask=mask, positions=positions, cache=state.caches) if fast is None else (
+            self.norm(fast))
+        state.position += length  # in place: a captured step goes on reading the same memory
+        return x
