@@ -262,9 +262,8 @@ def test_words_and_patches_of_one_sequence_lead_to_each_other(opened: Any) -> No
 
 def test_a_hard_choice_is_one_outlined_patch_beside_the_soft_map(opened: Any) -> None:
     record = captioned()
-    axes = {"soft.cross": record.axes[CROSS], "hard.cross": record.axes[HARD]}
-    weights = {"soft.cross": record[CROSS], "hard.cross": record[HARD]}
-    tab = opened(Record(weights, axes, {"soft.cross": (0, 1, 2), "hard.cross": (0,)}), "#site=hard.cross&row=2")
+    both = Record.beside({"soft": record.only([CROSS]), "hard": record.only([HARD])})
+    tab = opened(both, f"#site=hard.{HARD}&row=2")
     assert tab.page.locator("figure .share").inner_text() == "A hard choice: this patch, and no other"
     shown = shown_map(tab)
     assert int(shown.argmax()) == 6
@@ -291,6 +290,17 @@ def test_the_address_brings_back_the_map(opened: Any) -> None:
     assert again.status == tab.status
     assert [again.page.locator(f"#choose-{name}").input_value() for name in ("map", "paint", "shape")] == [
         "product", "heat", "patches"]
+
+
+def test_the_steps_of_an_answer_show_the_picture_and_the_words_beside_it(opened: Any) -> None:
+    tab = opened(captioned(), f"#view=steps&site={CROSS}&row=1")
+    drawn = tab.page.locator("#panel-steps svg")
+    assert drawn.locator("image").count() == 1
+    assert "0,1" not in drawn.text_content()
+    tab = opened(mixed(), "#view=steps&row=13")
+    drawn = tab.page.locator("#panel-steps svg")
+    assert drawn.locator("image").count() == 1
+    assert drawn.text_content().startswith("looks at<s>")
 
 
 def test_the_measures_of_patches_are_those_of_the_library(opened: Any) -> None:

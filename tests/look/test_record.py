@@ -72,3 +72,12 @@ def test_a_notebook_shows_its_words_and_runs_none_of_them(record: Record) -> Non
     assert "&lt;script&gt;" in page
     assert "<script>" not in page
     assert "<img" not in page
+
+
+def test_records_beside_each_other_keep_their_sites_under_their_names(record: Record) -> None:
+    both = Record.beside({"soft": record, "hard": record.mean()})
+    assert list(both) == [f"{name}.{site}" for name in ("soft", "hard") for site in record]
+    for site in record:
+        assert np.array_equal(both[f"soft.{site}"], record[site])
+        assert both.heads[f"hard.{site}"] == (-1,)
+        assert both.axes[f"hard.{site}"] == record.axes[site]

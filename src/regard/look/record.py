@@ -55,6 +55,14 @@ class Record(Mapping[str, NDArray[np.float32]]):
         means = {site: array.mean(0, keepdims=True) for site, array in self.weights.items()}
         return replace(self, weights=means, heads=dict.fromkeys(self.weights, (-1,)))
 
+    @staticmethod
+    def beside(records: "Mapping[str, Record]") -> "Record":
+        """Several records as one, to compare them on a page: each site's name begins with that of its record."""
+        named = {f"{name}.{site}": (record, site) for name, record in records.items() for site in record}
+        return Record({name: record[site] for name, (record, site) in named.items()},
+                      {name: record.axes[site] for name, (record, site) in named.items()},
+                      {name: record.heads[site] for name, (record, site) in named.items()})
+
     def save(self, path: str | Path) -> None:
         """Save as safetensors, with the words in its header: only data, which every tool reads."""
         axes: dict[Axis, int] = {}  # most sites share theirs, and one with a picture is large

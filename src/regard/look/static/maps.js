@@ -73,8 +73,8 @@ export const STRIPS = {
 
 const nameOfSite = ({ kind, layer }) => `${kind} ${layer}`;
 
-// Whether the same row and column of both stand for the same.
-const fits = (one, other) => one.columns.length === other.columns.length && one.targets === other.targets && one.sources === other.sources;
+// Whether the map of the same place can be shown of both. Two models may see a picture in patches of two sizes.
+const fits = (one, other) => one.targets === other.targets && (one.sources === other.sources || (one.columns.length > 0 && other.columns.length > 0));
 const headAs = (site, head) => (head !== null && head < site.heads.length ? head : null);
 
 function frame(site, head, { row, column }, label, change, isShown) {

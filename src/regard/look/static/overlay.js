@@ -75,8 +75,8 @@ function veil(paint, hasImage) {
   return (tone) => [...SHADOW, 255 * FADED * (1 - tone)];
 }
 
-function veilOf(weights, grid, most, { paint, isSmooth, scale }) {
-  const size = isSmooth ? Math.max(1, FINE / Math.max(grid.height, grid.width)) : 1;
+function veilOf(weights, grid, most, { paint, isSmooth, scale, pixels: longest }) {
+  const size = isSmooth ? Math.max(1, Math.min(FINE, longest) / Math.max(grid.height, grid.width)) : 1;
   const [down, across] = [Math.round(grid.height * size), Math.round(grid.width * size)];
   const values = isSmooth ? smoothed(weights, grid, down, across) : weights;
   // Smoothing lowers a peak: the brightest pixel is as bright as the strongest patch.
@@ -128,7 +128,7 @@ export function drawMap(canvas, grid, weights, { most, paint, shape, scale, chos
   if (weights) {
     const isSmooth = shape !== "patches" && only === null;
     context.imageSmoothingEnabled = isSmooth;
-    context.drawImage(veilOf(weights, grid, most, { paint, isSmooth, scale }), 0, 0, ...size);
+    context.drawImage(veilOf(weights, grid, most, { paint, isSmooth, scale, pixels: Math.max(...size) }), 0, 0, ...size);
   }
   const thick = Math.max(1, canvas.width / 220);
   if (grid.has(only)) outline(context, grid, only, ink("chosen"), thick, size);

@@ -2,6 +2,8 @@
 
 import { colour, onTone, toner } from "./colours.js";
 import { clamp, element, FONT, ink, percent, quoted, shape, short, widthOf, word } from "./dom.js";
+import { mostOf, patchesOf, sourceWords } from "./maps.js";
+import { aspectOf, drawMap, onlyPatch, picturesReady } from "./overlay.js";
 import { choiceAt, choices, sites, speaks } from "./record.js";
 import { change, scale, site, state } from "./state.js";
 
@@ -9,6 +11,7 @@ const LINE = 52;
 const SEEN = 80; // sources shown at a time
 const SAID = 40; // tokens of the output shown at a time
 const WIDEST = 900; // pixels
+const MAP = 240; // pixels of a picture
 const PACE = 1100; // milliseconds of a step
 const BOLD = 1.12; // times as wide as plain letters, about
 
@@ -21,6 +24,7 @@ export function steps(panel, say) {
   const box = element("div", { class: "drawing" });
   panel.append(element("div", { class: "player" }, button("Back", "‹", () => go(here() - 1)), play, button("Forward", "›", () => go(here() + 1)), slider, count), box);
   new ResizeObserver(() => panel.hidden || draw()).observe(box);
+  picturesReady.then(() => panel.hidden || draw());
 
   const here = () => state.row ?? 0;
   const last = () => site().targets.length - 1;
@@ -67,9 +71,15 @@ export function steps(panel, say) {
     const size = width < 560 ? 17 : 20;
     const root = shape("svg", { width, role: "img", "font-family": FONT, "font-size": size, fill: ink("ink") });
     let y = heading(root, "looks at", 20);
-    y = flow(root, site().sources, pageOf(site().sources, strongest, SEEN), { width, size, y }, (i) => ({
-      fill: colour(tone(weights[i])), text: onTone(tone(weights[i])), note: weights[i] >= 0.02 ? percent(weights[i]) : "",
-    }));
+    y = maps(root, weights, y - 20);
+    const places = sourceWords(site());
+    const read = places.map((place) => site().sources[place]);
+    if (read.length) {
+      y = flow(root, read, pageOf(read, Math.max(0, places.indexOf(strongest)), SEEN), { width, size, y: y + 20 * (places.length < weights.length) }, (i) => {
+        const weight = weights[places[i]];
+        return { fill: colour(tone(weight)), text: onTone(tone(weight)), note: weight >= 0.02 ? percent(weight) : "" };
+      });
+    }
     y = heading(root, choices.length && !speaks(site()) ? "has read" : "has said", y + 30);
     y = flow(root, site().targets, pageOf(site().targets, here(), SAID), { width, size, y }, (i) => ({
       fill: i === here() ? ink("chosen") : "none", text: i === here() ? ink("paper") : ink("ink"), note: "", isHidden: i > here(),
@@ -80,6 +90,20 @@ export function steps(panel, say) {
     root.setAttribute("viewBox", `0 0 ${width} ${y}`);
     root.setAttribute("aria-label", `Step ${here() + 1}: ${word(site().targets[here()])}, which looks most at ${word(site().sources[strongest])}`);
     return root;
+  }
+
+  // The pictures that are looked at, side by side.
+  function maps(root, weights, y) {
+    const grids = site().columns;
+    if (!grids.length) return y + 20;
+    const look = { most: mostOf(grids, weights), scale: "linear", only: onlyPatch(grids, weights) };
+    const tallest = Math.max(...grids.map((grid) => MAP / aspectOf(grid)));
+    grids.forEach((grid, i) => {
+      const canvas = element("canvas", { width: 2 * MAP, height: Math.round((2 * MAP) / aspectOf(grid)) });
+      drawMap(canvas, grid, patchesOf(grid, weights), look);
+      root.append(shape("image", { x: 2 + i * (MAP + 12), y, width: MAP, height: MAP / aspectOf(grid), href: canvas.toDataURL() }));
+    });
+    return y + tallest + 20;
   }
 
   function heading(root, text, y) {
