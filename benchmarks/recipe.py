@@ -26,10 +26,10 @@ from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.tasks.language import Language
 from regard.tasks.traits import defaults
 from regard.training.estimate import Parameters, precision_of
-from regard.training.evaluate import validation_loss
 from regard.training.optimizer import make_optimizer
 from regard.training.parallel import World
 from regard.training.update import make_update
+from regard.training.validation import validation_loss
 
 SHARE = 2 / 3  # of the tokens, in which ours should be there
 

@@ -35,7 +35,6 @@ from regard.tasks import make
 from regard.tasks.base import Sizes, Task
 from regard.training.dry_run import make_dry_run, measure
 from regard.training.estimate import Parameters, outlook, precision_of
-from regard.training.evaluate import validation_loss
 from regard.training.grad_monitor import GradMonitor
 from regard.training.init_from import take_over, taken
 from regard.training.log import Log, check_tracking
@@ -46,6 +45,7 @@ from regard.training.resume import Progress, refuse_foreign, resume, room_for, s
 from regard.training.signals import Stop
 from regard.training.trainable import scale_of, trainable_model
 from regard.training.update import deterministic, make_update
+from regard.training.validation import validation_loss
 
 __all__ = ["train"]
 

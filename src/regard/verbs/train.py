@@ -22,8 +22,8 @@ from regard.settings.opening import refuse_irregular, remove
 from regard.settings.schema import Data, Run
 from regard.stdio import print_message, print_result
 from regard.tasks.traits import Known, for_task, refuse_sections, refuse_unread, traits_of
+from regard.training.fine_tuning import begun
 from regard.verbs.runs import ROOT
-from regard.verbs.train_from import begun
 
 __all__ = ["main", "settled"]
 

@@ -1,4 +1,4 @@
-"""`regard train --from`: the settings of a run that starts from a model."""
+"""Fine-tuning: the settings of a run that starts from a trained model (`regard train --from`)."""
 
 from dataclasses import replace
 from pathlib import Path
