@@ -1,15 +1,20 @@
 """Augmentation: functions of a row's seed, which keep what they must keep."""
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.data.images.augment import Augmented, augmented
-from regard.data.images.pixels import normalized
+from regard.data.images.pixels import centred, normalized
 from regard.data.images.seeds import MISSING, draws, seeds
 from regard.settings.schema import Augment, Image
 
@@ -161,6 +166,43 @@ def test_mixing_weights_have_the_moments_of_the_beta_distribution(alpha: float) 
     assert abs(share.var() - 1 / (4 * (2 * alpha + 1))) < 0.005
     fourth = 3 * (1 / (2 * alpha + 1)) / (16 * (2 * alpha + 3))
     assert abs((share - 0.5).pow(4).mean() - fourth) < 0.002
+
+
+class OnDevice(TorchDispatchMode):
+    """Refuses numbers from Python, and numbers for it: a CUDA graph has neither."""
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert not any(name in str(operation) for name in ("lift_fresh", "_local_scalar_dense", "nonzero")), operation
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_batch_is_augmented_and_normalized_without_the_host(device: str) -> None:
+    for image in (RGB, Image(size=8, std=(0.1, 0.2, 0.3))):
+        pixels, at = batch().to(device), rows_of(6).to(device)
+        with OnDevice():
+            found = changed(pixels, Augment(**EVERY), image=image, at=at)  # type: ignore[arg-type]
+            assert centred(found.pixels, image).shape == normalized(pixels, image).shape == (6, 3, 8, 8)
+
+
+@pytest.mark.slow
+def test_the_compiler_traces_a_whole_augmentation() -> None:
+    """Outside of the tests' checks of shapes, which it does not trace."""
+    source = """
+import torch
+from regard.data.images.augment import augmented
+from regard.settings.schema import Augment, Image
+how = Augment(flip=True, crop=2, colour=0.4, shear=0.2, cutout=3, mixup=0.5, cutmix=1.0)
+def whole(pixels, seeds):
+    return augmented(pixels, seeds, how=how, image=Image(size=8))
+traced = torch.compile(whole, backend="eager", fullgraph=True, dynamic=False)
+given = torch.randint(256, (6, 3, 8, 8), dtype=torch.uint8), torch.arange(6)
+assert all(map(torch.equal, traced(*given), whole(*given)))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run([sys.executable, "-W", "error", "-c", source], env=environment, capture_output=True, text=True,
+                         check=False)
+    assert not run.returncode, run.stderr
 
 
 def test_draws_are_uniform_and_independent_of_their_kind_and_place() -> None:

@@ -4,10 +4,8 @@ Each change is a function of the seed of its row and of nothing else, so a resum
 looks at another row: the next one in the batch.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, UInt8
@@ -21,7 +19,6 @@ __all__ = ["Augmented", "augmented"]
 
 FLIP, SHIFT, SHEAR, COLOUR, CUTOUT, MIX = range(6)  # kinds of random numbers
 LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are (ITU-R BT.601), as in pillow's grey
-STEPS = 1 << 12  # of a table of quantiles
 
 
 class Augmented(NamedTuple):
@@ -98,7 +95,7 @@ def _grey(x: Float[Tensor, "rows channels height width"]) -> Float[Tensor, "rows
 def _box(middle: Float[Tensor, "rows 2"], height: Int[Tensor, " rows"], width: Int[Tensor, " rows"],
          x: Float[Tensor, "rows channels height width"]) -> Bool[Tensor, "rows 1 height width"]:
     """The pixels inside of a box around a middle, which is from 0 to 1; what is outside of the image is cut off."""
-    sides = list[Tensor]()
+    sides: list[Tensor] = []  # not `list[Tensor]()`, which the compiler does not trace
     for share, size, length in zip(middle.T, (height, width), x.shape[2:], strict=True):
         first = (share * length).long() - size // 2
         at = torch.arange(length, device=x.device)
@@ -116,15 +113,15 @@ def _mixed(x: Float[Tensor, "rows channels height width"], seeds: Int[Tensor, " 
         return Augmented(x, rows, torch.ones_like(rows, dtype=x.dtype))
     is_there = seeds != MISSING
     partners = torch.where(is_there, (rows + 1) % is_there.sum().clamp(min=1), rows)  # empty rows are the last
-    chance, kind, *middle = draws(seeds, 4, kind=MIX).unbind(1)
+    radius, angle, kind, *middle = draws(seeds, 5, kind=MIX).unbind(1)
     other = x[partners]
-    blended, share = x, torch.ones_like(chance)
+    blended, share = x, torch.ones_like(radius)
     if how.mixup:
-        share = _beta(chance, how.mixup)
+        share = _beta(radius, angle, how.mixup)
         kept = share[:, None, None, None]
         blended = kept * x + (1 - kept) * other
     if how.cutmix:
-        side = (1 - _beta(chance, how.cutmix)).sqrt()
+        side = (1 - _beta(radius, angle, how.cutmix)).sqrt()
         height, width = ((side * length).round().long() for length in x.shape[2:])
         box = _box(torch.stack(middle, dim=1), height, width, x)
         cuts = (kind < 0.5)[:, None, None, None] if how.mixup else torch.ones_like(box[:, :1, :1, :1])
@@ -133,25 +130,11 @@ def _mixed(x: Float[Tensor, "rows channels height width"], seeds: Int[Tensor, " 
     return Augmented(blended, partners, torch.where(is_there, share, 1.0))
 
 
-def _beta(chance: Float[Tensor, " rows"], alpha: float) -> Float[Tensor, " rows"]:
-    """The number below which a draw from Beta(α, α) is with this chance."""
-    # A CUDA graph copies from pinned memory only, and each time that it is replayed.
-    table = _quantiles(alpha, pinned=chance.is_cuda).to(device=chance.device, non_blocking=True)
-    place = 2 * torch.minimum(chance, 1 - chance) * STEPS  # the distribution is symmetric
-    low = place.long().clamp(max=STEPS - 1)
-    half = torch.lerp(table[low], table[low + 1], place - low)
-    return torch.where(chance < 0.5, half, 1 - half)
+def _beta(radius: Float[Tensor, " rows"], angle: Float[Tensor, " rows"], alpha: float) -> Float[Tensor, " rows"]:
+    """Draws from Beta(α, α) out of two uniform numbers (Devroye 1996, after Bailey 1994).
 
-
-@lru_cache(maxsize=8)
-def _quantiles(alpha: float, *, pinned: bool = False) -> Float[Tensor, " steps"]:
-    """Those of the lower half of Beta(α, α), at equal steps.
-
-    The density is t^(α−1) (1−t)^(α−1). Over s = t^α it has no pole: (1−t)^(α−1) ds, so it is summed there.
+    A formula, because a table of quantiles would have to come from the host, in each step of a CUDA graph.
     """
-    s = np.linspace(0, 0.5**alpha, 16 * STEPS)
-    density = (1 - s ** (1 / alpha)) ** (alpha - 1)
-    below = np.concatenate([[0], np.cumsum(density[1:] + density[:-1])])
-    found = np.interp(np.linspace(0, below[-1], STEPS + 1), below, s) ** (1 / alpha)
-    table = torch.from_numpy(found.astype(np.float32))
-    return table.pin_memory() if pinned else table
+    rest, cosine = radius ** (1 / alpha), torch.cos(2 * torch.pi * angle)
+    length = (rest + (1 - rest) * cosine.square()).clamp(min=1e-30).sqrt()
+    return (0.5 + 0.5 * (1 - rest).sqrt() * cosine / length).clamp(0, 1)
