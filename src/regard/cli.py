@@ -149,7 +149,8 @@ def evaluate(
 @app.command()
 def predict(
     inputs: Annotated[list[str] | None, typer.Argument(
-        metavar="INPUT", help="Texts; - reads all of stdin as one text. Default: each line of stdin.")] = None,
+        metavar="INPUT", help="Texts, or paths of images; - reads all of stdin as one input. Default: each line of "
+                              "stdin.")] = None,
     run: RunOption = None,
     samples: Annotated[int | None, typer.Option(
         "--samples", min=1, help="The number of answers to each input (search.best).")] = None,
@@ -291,8 +292,8 @@ def check(
 @app.command()
 def explain(
     texts: Annotated[list[str] | None, typer.Argument(
-        metavar="TEXT", help="The text to answer. With --word, several texts that all contain the word: shows how its "
-                             "vector changes with its context.")] = None,
+        metavar="INPUT", help="The text to answer, or the path of an image. With --word, several texts that all "
+                              "contain the word: shows how its vector changes with its context.")] = None,
     example: Annotated[bool, typer.Option(
         "--example", help="Explain two made-up words, with scores 102 and 99, instead of a run.")] = False,
     run: RunOption = None,

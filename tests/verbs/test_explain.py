@@ -92,7 +92,7 @@ def test_what_is_not_there_is_refused_with_what_is(
 
 
 def test_either_a_text_or_the_example_is_wanted(run: Path) -> None:
-    with pytest.raises(UserError, match="give a TEXT to explain, or --example"):
+    with pytest.raises(UserError, match="give an INPUT to explain, or --example"):
         main(None, False, run, None, 0, "0", "cpu", False)
-    with pytest.raises(UserError, match="--example takes no text"):
+    with pytest.raises(UserError, match="--example takes no input"):
         main(TEXT, True, run, None, 0, "0", "cpu", False)

@@ -39,8 +39,8 @@ class Explained:
 def main(text: str | None, example: bool, run: Path | None, site: str | None, head: int, word: str, device: str,
          json: bool, *, verify: bool = True) -> None:
     if (text is None) != example:
-        raise UserError("give a TEXT to explain, or --example" if text is None else
-                        f"{text}: --example takes no text: it explains the lecture's two words")
+        raise UserError("give an INPUT to explain, or --example" if text is None else
+                        f"{text}: --example takes no input: it explains the lecture's two words")
     explained = _example() if text is None else _of_run(text, chosen(run), site, head, word, device, verify)
     if json:
         print_result(jsons.dumps(_record(explained), ensure_ascii=False))
