@@ -56,7 +56,7 @@ def random_batch(rows: int) -> PackedBatch:
 def ours(name: str, preset: str, rows: int, *, bias: bool, clip: float | None = None) -> Step:
     """A new model's update, as `regard train` would make it."""
     how = replace(OURS[name], learning_rate=1e-4, beta2=0.95, grad_clip=clip, label_smoothing=0.0, schedule="constant",
-                  compile="on", shapes=1)
+                  compile="on", length_buckets=1)
     run = Run(task="language", data=Data(max_tokens=LENGTH), model=tower(preset, bias=bias), train=how)
     device, task = choose_device("cuda"), Language(run)
     model = task.build({"vocabulary": VOCABULARY})

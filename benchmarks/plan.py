@@ -87,7 +87,7 @@ def row(name: str, compiled: str, run: Run, length: int, device: torch.device, p
 
 def two_shapes(run: Run, lengths: tuple[int, int], device: torch.device, precision: torch.dtype) -> None:
     """Batches of two shapes in turn: each shape has its graph, and the second begins beside the first's memory."""
-    run = replace(run, train=replace(run.train, compile="off", shapes=2))
+    run = replace(run, train=replace(run.train, compile="off", length_buckets=2))
     short, long = (make_dry_run(run, length=length) for length in lengths)
     needed, _ = foretold(long, run, device, precision)
     fresh(device)

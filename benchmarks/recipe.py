@@ -60,7 +60,7 @@ class Ended:
     def __str__(self) -> str:
         rates = f"rate {self.how.learning_rate:g}"
         if self.how.optimizer == "muon":
-            rates += f", matrices {self.how.matrix_rate:g}"
+            rates += f", matrices {self.how.muon_learning_rate:g}"
         return (f"{self.name:6} {self.share:5.2f} of the tokens, {rates:28} loss {self.loss:.4f} "
                 f"({self.seconds:.0f} s)")
 
@@ -76,7 +76,7 @@ class Course:
         self.run = Run(task="language", data=data, tokens=Tokens(vocabulary=args.vocabulary))
         self.task = Language(self.run)
         self.sizes = self.task.data.prepare(folder)
-        self.plan = BatchSampler(self.task.data.lengths("train"), tokens=self.batch_tokens, seed=0, shapes=1)
+        self.plan = BatchSampler(self.task.data.lengths("train"), tokens=self.batch_tokens, seed=0, length_buckets=1)
         for name, tower in self.shapes.items():
             print(f"{name}: {Parameters.of(self._build(tower)).total:,} parameters")
         print(f"{args.tokens:,} tokens, {self.steps:,} steps, {self.steps / self.plan.steps_per_epoch:.1f} epochs\n",
@@ -86,11 +86,11 @@ class Course:
         self.task.run = replace(self.run, model=tower)
         return self.task.build(self.sizes)
 
-    def learn(self, name: str, *, rate: float, matrix_rate: float = 0.02, share: float = 1.0) -> Ended:
+    def learn(self, name: str, *, rate: float, muon_learning_rate: float = 0.02, share: float = 1.0) -> Ended:
         """One model, to the end of so large a share of the tokens."""
         start, steps = time.monotonic(), round(share * self.steps)
-        how = replace(RECIPES[name], learning_rate=rate, matrix_rate=matrix_rate, steps=steps, warmup=steps // 20,
-                      batch_tokens=self.batch_tokens, shapes=1)
+        how = replace(RECIPES[name], learning_rate=rate, muon_learning_rate=muon_learning_rate, steps=steps,
+                      warmup=steps // 20, batch_tokens=self.batch_tokens, length_buckets=1)
         model = self._build(self.shapes[name])
         self.task.run = replace(self.task.run, train=how)
         initialize(model, seed=0)
@@ -130,10 +130,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         course = Course(args.text, Path(folder), args)
         goal = min((course.learn("gpt-2", rate=rate) for rate in args.rates), key=lambda ended: ended.loss)
-        tried = [course.learn("ours", rate=rate, matrix_rate=matrix_rate, share=SHARE)
-                 for rate in args.our_rates for matrix_rate in args.our_matrix_rates]
+        tried = [course.learn("ours", rate=rate, muon_learning_rate=muon_learning_rate, share=SHARE)
+                 for rate in args.our_rates for muon_learning_rate in args.our_muon_learning_rates]
         best = min(tried, key=lambda ended: ended.loss)
-        rates = {"rate": best.how.learning_rate, "matrix_rate": best.how.matrix_rate}
+        rates = {"rate": best.how.learning_rate, "muon_learning_rate": best.how.muon_learning_rate}
         found = [best] + [course.learn("ours", **rates, share=share) for share in args.shares]
     print(f"\n{goal}")
     for ended in sorted(found, key=lambda ended: ended.share):

@@ -196,7 +196,8 @@ class Data:
 
     def __init__(self, task: Translate, how: Train, vocabulary: int) -> None:
         task.data.ids = {"train": sentences(vocabulary)}
-        plan = BatchSampler(task.data.lengths("train"), tokens=how.batch_tokens, seed=0, shapes=how.shapes)
+        plan = BatchSampler(task.data.lengths("train"), tokens=how.batch_tokens, seed=0,
+                            length_buckets=how.length_buckets)
         # One of each shape, as often as it comes.
         self.batches = [task.data.collate("train", plan[step]) for step in range(POOL)]
         self.tokens = sum(batch.counts["loss"] for batch in self.batches) / POOL

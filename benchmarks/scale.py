@@ -63,7 +63,8 @@ def rows(sizes: Sequence[Size] = SIZES) -> Iterator[str]:
     yield "|---|" + "---:|" * (3 + len(GPUS))
     for size in sizes:
         parameters, found = traced(size)
-        how = {fsdp: Train(activation_checkpointing=True, fsdp=fsdp, compile="on", shapes=1) for fsdp in (False, True)}
+        how = {fsdp: Train(activation_checkpointing=True, fsdp=fsdp, compile="on", length_buckets=1)
+               for fsdp in (False, True)}
         needs = [memory(parameters, found, how[False], device="cuda", gpus=GPUS[0]).total]
         needs += [memory(parameters, found, how[True], device="cuda", gpus=count).total for count in GPUS]
         sent = " · ".join(f"{bytes_sent(parameters.total, how[False], count) / 1e9:,.1f}" for count in GPUS)

@@ -74,7 +74,7 @@ def test_of_each_row_the_share_is_asked_for_and_nothing_else_is_touched(
 
 def test_a_token_that_is_put_for_another_is_never_special(tokens: Tokenizer) -> None:
     rows, noise = drawn(tokens, 500, 40)
-    hidden = MaskingPolicy.of(Masking(hidden=0.0, replaced=1.0, rate=0.5), tokens).hide(rows, noise)
+    hidden = MaskingPolicy.of(Masking(mask_share=0.0, random_share=1.0, rate=0.5), tokens).hide(rows, noise)
     put = np.take_along_axis(hidden.tokens, hidden.places, 1)[hidden.targets != IGNORED]
     assert not np.isin(put, [id for id in tokens.specials if id is not None]).any()
     assert len(np.unique(put)) > len(tokens) / 2

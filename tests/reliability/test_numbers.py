@@ -163,7 +163,7 @@ def test_a_gradient_that_stands_out_is_clipped_and_spoken_of(job: Job, clean: Pa
 def test_too_many_in_a_row_end_the_run_and_the_last_good_checkpoint_goes_on(
     job: Job, clean: Path, fresh: Path
 ) -> None:
-    job = job.but("train.most_skipped=4")
+    job = job.but("train.max_skipped_updates=4")
     with faulty(dict(zip(range(8, 64), KINDS * 7, strict=True))):
         outcome = job.here(fresh)
     assert outcome.code == 3
@@ -176,7 +176,7 @@ def test_too_many_in_a_row_end_the_run_and_the_last_good_checkpoint_goes_on(
 
 def test_those_before_a_restart_count(job: Job, fresh: Path) -> None:
     """Or a run that is stopped and started again and again would never notice that it learns nothing."""
-    job = job.but("train.most_skipped=4", "train.steps=20")
+    job = job.but("train.max_skipped_updates=4", "train.steps=20")
     for _ in range(2):  # the second time from step 8, after two of them
         with faulty(dict.fromkeys(range(6, 20), KINDS[0])):
             outcome = job.here(fresh)

@@ -80,7 +80,7 @@ def runs(draw: st.DrawFn) -> Run:
     optimizer = run.train.optimizer if is_plain else "adamw"
     mine = run.train if optimizer != "sgd" else replace(Train(), **{
         field.name: getattr(run.train, field.name) for field in fields(Train)
-        if field.name not in ("matrix_rate", "weight_decay", "beta1", "beta2", "epsilon")})
+        if field.name not in ("muon_learning_rate", "weight_decay", "beta1", "beta2", "epsilon")})
     train = replace(mine, trainable=trainable, optimizer=optimizer,
                     momentum=None if optimizer == "adamw" else mine.momentum,
                     freeze_layers=draw(st.integers(0, run.model.depth)))
@@ -98,6 +98,7 @@ def runs(draw: st.DrawFn) -> Run:
         train = replace(train, reinforce=Reinforce(), coverage=0.0 if recurrent is None else train.coverage)
     image = run.model.image
     if image is not None:
+        recurrent = recurrent and replace(recurrent, direction="forward")
         numbers = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=1).map(tuple)
         patch = draw(st.integers(1, 64))
         image = replace(image, stem="patches", width=None, mean=draw(numbers), std=draw(numbers), patch=patch,

@@ -16,7 +16,7 @@ from regard.settings.setting import SETTINGS
     ("max_token", "max_token: no such setting; did you mean data.max_tokens or search.max_tokens?"),
     ("model.max_position_embeddings",
      "model.max_position_embeddings: no such setting; did you mean model.max_positions?"),
-    ("train.rate", "train.rate: no such setting; did you mean train.learning_rate or train.matrix_rate?"),
+    ("train.rate", "train.rate: no such setting; did you mean train.learning_rate or train.muon_learning_rate?"),
     ("train.keep", "train.keep: no such setting; did you mean train.keep_checkpoints?"),
     ("train.clip_grad", "train.clip_grad: no such setting; did you mean train.grad_clip?"),
     ("train.learing_rate", "train.learing_rate: no such setting; did you mean train.learning_rate?"),

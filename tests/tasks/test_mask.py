@@ -465,7 +465,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(
 
 
 def test_settings_that_cannot_be_are_refused(data: Path, tmp_path: Path) -> None:
-    for settings, message in ((["masking.hidden=0.9", "masking.replaced=0.2"], "must be at most 1"),
+    for settings, message in ((["masking.mask_share=0.9", "masking.random_share=0.2"], "must be at most 1"),
                               (["masking.next_sentence=true", "model.embedding.segments=1"],
                                "model.embedding.segments=2"),
                               (["data.max_tokens=4"], "at least 8 tokens")):

@@ -32,7 +32,7 @@ from regard.training.update import Update
 
 CPU = torch.device("cpu")
 # With a scale by which gradients are divided; and so that AdamW does not blow up their last bits.
-HOW = Train(optimizer="muon", fsdp=True, learning_rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant",
+HOW = Train(optimizer="muon", fsdp=True, learning_rate=0.01, muon_learning_rate=0.05, warmup=0, schedule="constant",
             weight_decay=0.1, precision="float32", grad_clip=0.1, epsilon=0.1)
 EVEN = Tower(width=16, depth=2, heads=4, kv_heads=2, activation="swiglu", ffn_width=24, norm="rms",
              positions="rotary", bias=False, dropout=0.0)

@@ -31,7 +31,7 @@ from regard.training.resume import _restore, tensors_of
 from regard.training.update import CapturedUpdate, Update
 
 CPU = torch.device("cpu")
-HOW = Train(optimizer="muon", momentum=0.95, learning_rate=0.01, matrix_rate=0.05, warmup=0, schedule="constant",
+HOW = Train(optimizer="muon", momentum=0.95, learning_rate=0.01, muon_learning_rate=0.05, warmup=0, schedule="constant",
             weight_decay=0.1, precision="float32")
 MODERN = Tower(width=16, depth=2, heads=4, kv_heads=2, activation="swiglu", ffn_width=24, norm="rms",
                positions="rotary", bias=False, dropout=0.0, qk_norm=True)
@@ -140,8 +140,9 @@ def test_a_step_is_what_a_plain_loop_over_the_matrices_does(clip: float | None) 
             averages[p] += (1 - how.momentum) * (p.grad - averages[p])
             ahead = how.momentum * averages[p] + (1 - how.momentum) * p.grad
             for matrix, piece in zip(p.detach().split(rows), ahead.split(rows), strict=True):
-                matrix *= 1 - how.matrix_rate * how.weight_decay
-                matrix -= how.matrix_rate * max(1, piece.shape[0] / piece.shape[1]) ** 0.5 * orthogonal(piece[None])[0]
+                matrix *= 1 - how.muon_learning_rate * how.weight_decay
+                scale = max(1, piece.shape[0] / piece.shape[1]) ** 0.5
+                matrix -= how.muon_learning_rate * scale * orthogonal(piece[None])[0]
     for (name, mine), other in zip(model.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=2e-4, msg=name)
 
@@ -159,7 +160,7 @@ def test_both_rates_follow_one_schedule() -> None:
         update(BATCHES[0], step)
         matrices, *others = [float(group["lr"]) for group in update.optimizer.param_groups]
         assert others == [rate(step, how)] * 2
-        assert matrices == pytest.approx(rate(step, how) * how.matrix_rate / how.learning_rate)
+        assert matrices == pytest.approx(rate(step, how) * how.muon_learning_rate / how.learning_rate)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

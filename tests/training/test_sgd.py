@@ -103,7 +103,7 @@ def test_lower_blocks_have_lower_rates_where_that_is_asked_for() -> None:
     (["train.optimizer=sgd", "train.weight_decay=0.1"],
      r"train\.weight_decay=0\.1: has no effect on train\.optimizer=sgd; .* take adamw or muon"),
     (["train.optimizer=sgd", "train.beta1=0.8"], r"train\.beta1=0\.8: has no effect on train\.optimizer=sgd"),
-    (["train.optimizer=sgd", "train.matrix_rate=0.1"], r"train\.matrix_rate=0\.1: has no effect"),
+    (["train.optimizer=sgd", "train.muon_learning_rate=0.1"], r"train\.muon_learning_rate=0\.1: has no effect"),
 ])
 def test_a_setting_of_another_optimizer_is_refused(settings: list[str], says: str) -> None:
     with pytest.raises(UserError, match=f"^{says}"):

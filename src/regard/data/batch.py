@@ -69,14 +69,14 @@ class BatchSpec:
 class BatchSampler:
     """Batches of about `tokens` tokens in a few fixed shapes, every example once an epoch.
 
-    >>> plan = BatchSampler(np.array([3, 5, 9, 12, 4]), tokens=32, seed=0, shapes=2)
+    >>> plan = BatchSampler(np.array([3, 5, 9, 12, 4]), tokens=32, seed=0, length_buckets=2)
     >>> [(c.rows, c.length, sorted(c.indices.tolist())) for c in sorted((plan[0], plan[1]), key=lambda c: c.length)]
     [(5, 6, [0, 1, 4]), (2, 12, [2, 3])]
     """
 
-    def __init__(self, lengths: NDArray[np.int64], *, tokens: int, seed: int, shapes: int = 6) -> None:
+    def __init__(self, lengths: NDArray[np.int64], *, tokens: int, seed: int, length_buckets: int = 6) -> None:
         self.seed = seed
-        self.buckets = _buckets(lengths, tokens, shapes)
+        self.buckets = _buckets(lengths, tokens, length_buckets)
         self.steps_per_epoch = sum(-(-len(bucket.members) // bucket.rows) for bucket in self.buckets)
         self._epoch = lru_cache(maxsize=2)(self._shuffle)
 
@@ -105,10 +105,10 @@ class _Bucket:
     members: NDArray[np.int64]
 
 
-def _buckets(lengths: NDArray[np.int64], tokens: int, shapes: int) -> list[_Bucket]:
+def _buckets(lengths: NDArray[np.int64], tokens: int, count: int) -> list[_Bucket]:
     """Examples by the length they are padded to."""
     buckets, low = [], -1
-    for bound in _bounds(lengths, shapes):
+    for bound in _bounds(lengths, count):
         members = np.flatnonzero((lengths > low) & (lengths <= bound))
         rows = max(1, tokens // bound)
         rows -= rows % 8 if rows > 8 else 0  # matrix units want multiples of 8
@@ -117,8 +117,8 @@ def _buckets(lengths: NDArray[np.int64], tokens: int, shapes: int) -> list[_Buck
     return buckets
 
 
-def _bounds(lengths: NDArray[np.int64], shapes: int) -> list[int]:
-    """The `shapes` lengths (even ones) that waste the least padding, found by dynamic programming.
+def _bounds(lengths: NDArray[np.int64], count: int) -> list[int]:
+    """The `count` lengths (even ones) that waste the least padding, found by dynamic programming.
 
     >>> _bounds(np.array([3, 3, 4, 9, 10, 30]), 2), _bounds(np.array([3, 3, 4, 9, 10, 30]), 3)
     ([10, 30], [4, 10, 30])
@@ -130,7 +130,7 @@ def _bounds(lengths: NDArray[np.int64], shapes: int) -> list[int]:
     below = np.concatenate([[0], np.cumsum(counts)])
     # cost[i]: the least padded tokens of all examples up to padded[i - 1]; back[k][i]: where the last bucket begins
     cost, back = np.where(np.arange(len(padded) + 1) == 0, 0.0, np.inf), []
-    for _ in range(min(shapes, len(padded))):
+    for _ in range(min(count, len(padded))):
         with_last = cost[:, None] + (below[None, 1:] - below[:, None]) * padded[None, :]
         with_last[np.arange(len(cost))[:, None] > np.arange(len(padded))[None, :]] = np.inf
         back.append(with_last.argmin(0))

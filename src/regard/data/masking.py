@@ -56,8 +56,8 @@ class MaskingPolicy:
         places = np.where(asked, places, 0)  # the first token, which stays as it is
         stood, chance, lot = (np.take_along_axis(each, places, 1) for each in (rows, fate, other))
         any_token = self.ordinary[(lot * len(self.ordinary)).astype(np.int64)]
-        new = np.where(chance < self.how.hidden, self.mask,
-                       np.where(chance < self.how.hidden + self.how.replaced, any_token, stood))
+        new = np.where(chance < self.how.mask_share, self.mask,
+                       np.where(chance < self.how.mask_share + self.how.random_share, any_token, stood))
         hidden = rows.copy()
         np.put_along_axis(hidden, places, np.where(asked, new, stood), 1)
         return Hidden(hidden, places, np.where(asked, stood, IGNORED))

@@ -221,7 +221,7 @@ def check_places(run: Run, given: Mapping[str, Any]) -> None:
 
 def check_momentum(how: Train, given: Mapping[str, Any]) -> None:
     """Refuse a setting of another optimizer, which this one would ignore."""
-    idle = {"adamw": ("momentum",), "sgd": ("matrix_rate", "weight_decay", "beta1", "beta2", "epsilon")}
+    idle = {"adamw": ("momentum",), "sgd": ("muon_learning_rate", "weight_decay", "beta1", "beta2", "epsilon")}
     for name in idle.get(how.optimizer, ()):
         value = given.get(f"train.{name}", getattr(Train(), name))
         if value and value != getattr(Train(), name):

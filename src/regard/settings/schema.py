@@ -98,7 +98,7 @@ class Embedding:
     """How tokens become the vectors that the first block reads."""
 
     width: int | None = setting(
-        None, "width of an encoder's token vectors, projected to the width of the blocks; absent: that width", least=1)
+        None, "width of an encoder's token vectors, projected to the width of the blocks; none: that width", least=1)
     scaled: bool = setting(True, "multiply token vectors by √width (Vaswani et al. 2017)")
     norm: bool = setting(False, "normalize the sum of an encoder's input embeddings, as in BERT")
     segments: int = setting(0, "number of segment embeddings of an encoder, such as BERT's two; 0: none", least=0)
@@ -125,7 +125,7 @@ class Image:
     fit: Literal["crop", "stretch"] = setting(
         "crop", "crop: scale the shorter side and cut the middle out; stretch: scale both sides")
     resize: int | None = setting(
-        None, "pixels of the shorter side, or of both, before the middle is cut out; absent: size", least=1)
+        None, "pixels of the shorter side, or of both, before the middle is cut out; none: size", least=1)
     resample: Literal["nearest", "bilinear", "bicubic"] = setting("bilinear", "how pixels are interpolated")
     mean: tuple[float, ...] = setting(
         (0.5,), "subtracted from the pixels, which are from 0 to 1: one number, or one for each channel",
@@ -146,7 +146,7 @@ class Image:
     early_stride: bool = setting(
         False, "a bottleneck strides in its first convolution, as in the paper, not in its 3×3")
     width: int | None = setting(
-        None, "channels of a resnet's last stage; each stage before has half of the next; absent: model.width", least=1)
+        None, "channels of a resnet's last stage; each stage before has half of the next; none: model.width", least=1)
 
     @property
     def places(self) -> int:
@@ -164,19 +164,19 @@ class Tower:
     preset: str | None = setting(
         None, "a named model shape, such as transformer-base; sets the defaults of the other model settings")
     recurrent: Recurrence | None = field(
-        default=None, metadata={"doc": "recurrent blocks; absent: transformer blocks"})
+        default=None, metadata={"doc": "recurrent blocks; none: transformer blocks"})
     image: Image | None = field(
-        default=None, metadata={"doc": "the encoder reads images; absent: it reads text"})
+        default=None, metadata={"doc": "the encoder reads images; none: it reads text"})
     width: int = setting(256, "width of the token vectors between blocks", least=1)
     depth: int = setting(3, "number of blocks", least=1)
-    decoder_depth: int | None = setting(None, "number of decoder blocks; absent: as many as depth", least=1)
+    decoder_depth: int | None = setting(None, "number of decoder blocks; none: as many as depth", least=1)
     heads: int = setting(8, "attention heads per block", least=1, most=65_536)
     kv_heads: int | None = setting(
-        None, "key and value heads, each shared by a group of query heads; absent: as many as heads", least=1)
-    head_width: int | None = setting(None, "width of a head; absent: width / heads", least=1)
+        None, "key and value heads, each shared by a group of query heads; none: as many as heads", least=1)
+    head_width: int | None = setting(None, "width of a head; none: width / heads", least=1)
     head_widths: tuple[int, ...] = setting(
         (), "the width of each head, if they differ; none: all have head_width", least=1)
-    ffn_width: int | None = setting(None, "hidden width of the feed-forward layers; absent: 4 × width", least=1)
+    ffn_width: int | None = setting(None, "hidden width of the feed-forward layers; none: 4 × width", least=1)
     activation: Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "reglu", "geglu", "swiglu"] = setting(
         "relu", "nonlinearity of the feed-forward; the last three are gated")
     norm: Literal["layer", "rms"] = setting("layer", "LayerNorm or RMSNorm")
@@ -190,10 +190,10 @@ class Tower:
     positions: Literal["none", "sinusoidal", "fourier", "learned", "rotary", "relative", "alibi"] = setting(
         "sinusoidal", "how the model knows the order of tokens")
     position_width: int | None = setting(
-        None, "width of a position that is concatenated to the token; absent: positions are added", least=2)
+        None, "width of a position that is concatenated to the token; none: positions are added", least=2)
     position_base: float = setting(10_000.0, "base of the wavelengths of sinusoidal and rotary positions", above=1)
     window: int | None = setting(
-        None, "tokens back that each token attends to (in an encoder also ahead); absent: all", least=1)
+        None, "tokens back that each token attends to (in an encoder also ahead); none: all", least=1)
     global_projections: bool = setting(
         False, "separate query, key and value projections for global tokens, as in Longformer")
     qk_norm: bool = setting(False, "RMSNorm of every head's queries and keys")
@@ -205,7 +205,7 @@ class Tower:
     embedding: Embedding = field(default_factory=Embedding)
     head: Head = field(default_factory=Head)
     layer_scale: float | None = setting(
-        None, "attention and feed-forward over patches are multiplied by learned factors that begin at this; absent: "
+        None, "attention and feed-forward over patches are multiplied by learned factors that begin at this; none: "
               "they are not", above=0)
     init: Literal["plain", "mimetic", "convolution"] = setting(
         "plain", "how attention over patches begins. plain: at random; mimetic: like that of trained models; "
@@ -259,7 +259,7 @@ class Train:
     steps: int = setting(3_000, "number of updates", least=1)
     batch_tokens: int = setting(4_096, "tokens of the longer side per update, padding included; of images "
                                        "their patches, with a class token", least=8)
-    shapes: int = setting(
+    length_buckets: int = setting(
         6, "number of lengths that batches are padded to; a few, so that CUDA graphs are reused", least=1)
     accumulate: int = setting(1, "gradient accumulation: pieces of each batch, to save memory", least=1)
     activation_checkpointing: bool = setting(
@@ -278,9 +278,9 @@ class Train:
         "adamw", "AdamW for all; Muon for the matrices of the blocks and AdamW for the rest; or gradient descent for "
                  "all")
     learning_rate: float = setting(1e-3, "peak learning rate", above=0)
-    matrix_rate: float = setting(0.02, "peak learning rate of Muon's matrices", above=0)
+    muon_learning_rate: float = setting(0.02, "peak learning rate of Muon's matrices", above=0)
     momentum: float | None = setting(
-        None, "momentum of Muon or SGD; absent: 0.95 for Muon, none for SGD", least=0, below=1)
+        None, "momentum of Muon or SGD; none: 0.95 for Muon, 0 for SGD", least=0, below=1)
     schedule: Literal["inverse-sqrt", "cosine", "stable-decay", "constant"] = setting(
         "inverse-sqrt", "how the learning rate falls after the warm-up")
     warmup: int = setting(300, "steps until the peak learning rate", least=0)
@@ -290,7 +290,7 @@ class Train:
     beta2: float = setting(0.98, "β₂ of AdamW", least=0, below=1)
     epsilon: float = setting(1e-9, "ε of AdamW", above=0)
     grad_clip: float | None = setting(
-        1.0, "largest norm of the gradients, larger ones are scaled down; absent: no clipping", above=0)
+        1.0, "largest norm of the gradients, larger ones are scaled down; none: no clipping", above=0)
     coverage: float = setting(
         0.0, "for model.recurrent.context=input of an lstm: weight of the penalty on places that get more or less "
              "attention than others in a whole answer (Xu et al. 2015, eq. 14)", least=0)
@@ -300,10 +300,11 @@ class Train:
     compile: Literal["auto", "on", "off"] = setting(
         "auto", "compile the kernels of a step; auto: on a GPU, for runs long enough to gain time")
     deterministic: bool = setting(False, "make runs on a GPU reproducible bit for bit; slower")
-    most_skipped: int = setting(10, "updates in a row with a gradient that is not finite before the run ends", least=1)
+    max_skipped_updates: int = setting(
+        10, "updates in a row with a gradient that is not finite before the run ends", least=1)
     log_every: int = setting(50, "steps between log lines", least=1)
-    evaluate_every: int | None = setting(None, "steps between evaluations; absent: ten in a run", least=1)
-    save_every: int | None = setting(None, "steps between checkpoints; absent: with each evaluation", least=1)
+    evaluate_every: int | None = setting(None, "steps between evaluations; none: ten in a run", least=1)
+    save_every: int | None = setting(None, "steps between checkpoints; none: with each evaluation", least=1)
     keep_checkpoints: int = setting(2, "number of newest checkpoints to keep", least=1)
     average_checkpoints: int = setting(1, "the final model is the mean of this many of the newest checkpoints", least=1)
     patience: int | None = setting(None, "evaluations without a better loss before the run stops", least=1)
@@ -318,8 +319,8 @@ class Masking:
     """How an encoder learns from raw text: tokens are masked, and it predicts them or finds replaced ones."""
 
     rate: float = setting(0.15, "share of the tokens that the model has to predict", above=0, below=1)
-    hidden: float = setting(0.8, "share of those that become the mask token", least=0, most=1)
-    replaced: float = setting(
+    mask_share: float = setting(0.8, "share of those that become the mask token", least=0, most=1)
+    random_share: float = setting(
         0.1, "share of those that become a random token; the rest stay as they are", least=0, most=1)
     whole_words: bool = setting(False, "mask all tokens of a word together")
     dynamic: bool = setting(
@@ -329,7 +330,7 @@ class Masking:
     next_sentence: bool = setting(
         False, "also predict whether the second half of an example follows the first in the text, as in BERT")
     generator: float | None = setting(
-        0.25, "for detect: the generator's width as a share of the detector's; absent: no generator, so the model "
+        0.25, "for detect: the generator's width as a share of the detector's; none: no generator, so the model "
               "cannot be trained", above=0, most=1)
     detector_weight: float = setting(50.0, "for detect: weight of the detector's loss", above=0)
 
@@ -343,10 +344,10 @@ class Search:
     length_penalty: float = setting(1.0, "the score of an answer is its log-probability / length ** this")
     max_tokens: int = setting(256, "the most tokens of an answer", least=1)
     no_repeat_ngram: int | None = setting(
-        None, "an answer repeats no n-gram of this many tokens; absent: repeats are allowed", least=1)
+        None, "an answer repeats no n-gram of this many tokens; none: repeats are allowed", least=1)
     batch: int = setting(64, "sentences in a batch", least=1)
     temperature: float | None = setting(
-        None, "sample with this temperature; 0: the most likely token; absent: beam search", least=0)
+        None, "sample with this temperature; 0: the most likely token; none: beam search", least=0)
     top_k: int | None = setting(None, "sample from the k most likely tokens", least=1)
     top_p: float | None = setting(None, "sample from the most likely tokens that together have this probability",
                                above=0, most=1)

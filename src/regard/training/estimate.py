@@ -227,7 +227,7 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
     workspace = WORKSPACE * STREAMS if device == "cuda" else 0
     total = weights + optimizer + workspace + most
     # The first batch of a new shape runs without a graph, while the earlier graphs keep their memory.
-    beside = most if device == "cuda" and (shapes or how.shapes) > 1 else 0
+    beside = most if device == "cuda" and (shapes or how.length_buckets) > 1 else 0
     return Memory(weights=weights, gradients=gradients, optimizer=optimizer, copies=copies,
                   activations=activations + again, logits=logits, workspace=workspace, total=total,
                   reserved=total + beside)

@@ -160,11 +160,11 @@ class Learning:
         self.how, self.device = how, next(self.model.parameters()).device
         self.precision = precision_of(how, self.device)
         self.plan = BatchSampler(self.task.data.lengths("train"), tokens=how.batch_tokens, seed=self.run.seed,
-                                 shapes=how.shapes)
+                                 length_buckets=how.length_buckets)
         self.update = make_update(self.model, self.task, self.optimizer, how, device=self.device,
                                   precision=self.precision, world=self.world)
-        self.grad_monitor = GradMonitor(self.log, most=how.most_skipped, clip=how.grad_clip, skipped=progress.skipped,
-                             in_row=progress.skipped_in_row)
+        self.grad_monitor = GradMonitor(self.log, most=how.max_skipped_updates, clip=how.grad_clip,
+                                        skipped=progress.skipped, in_row=progress.skipped_in_row)
         self.saved, self.stopping, self.was_deleted = progress.step, False, False
         self.data_key = _data_key(self.folder)
 

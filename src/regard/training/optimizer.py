@@ -39,8 +39,8 @@ def muon(model: nn.Module, how: Train, *, device: torch.device) -> Muon:
     half = how.precision != "float32" and fast_bfloat16(device)
     momentum = MUON_MOMENTUM if how.momentum is None else how.momentum
     return Muon(
-        list(matrices), list(matrices.values()), others, rate=_first(how.matrix_rate, device), momentum=momentum,
-        weight_decay=how.weight_decay, ratio=how.matrix_rate / how.learning_rate,
+        list(matrices), list(matrices.values()), others, rate=_first(how.muon_learning_rate, device), momentum=momentum,
+        weight_decay=how.weight_decay, ratio=how.muon_learning_rate / how.learning_rate,
         precision=torch.bfloat16 if half else torch.float32, deal=deal(matrices, cost=operations))
 
 

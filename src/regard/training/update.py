@@ -57,7 +57,7 @@ class Update:
         # Compiled for each shape separately: there are few, and a kernel with constant sizes is faster.
         self.loss = torch.compile(task.loss, dynamic=False) if compiled else task.loss
         if compiled:
-            torch._dynamo.config.recompile_limit = max(8, how.shapes)
+            torch._dynamo.config.recompile_limit = max(8, how.length_buckets)
         self.precision = precision
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device

@@ -62,9 +62,9 @@ class MaskedText(TokenStream[MaskedBatch]):
         if run.data.max_tokens < MIN_ROW_TOKENS:
             raise UserError(f"data.max_tokens={run.data.max_tokens}: {run.task} needs rows of at least "
                             f"{MIN_ROW_TOKENS} tokens")
-        if how.hidden + how.replaced > 1:
-            raise UserError(f"masking.hidden={how.hidden} and masking.replaced={how.replaced}: their sum must be at "
-                            "most 1")
+        if how.mask_share + how.random_share > 1:
+            raise UserError(f"masking.mask_share={how.mask_share} and masking.random_share={how.random_share}: "
+                            "their sum must be at most 1")
         if how.next_sentence and run.model.embedding.segments < 2:
             raise UserError("masking.next_sentence: two sentences need model.embedding.segments=2, not "
                             f"{run.model.embedding.segments}")

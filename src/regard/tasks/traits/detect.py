@@ -12,7 +12,7 @@ __all__ = ["TRAITS"]
 def defaults(known: Known) -> Run:
     plain = small_encoder("detect")
     # All that is asked for is hidden (Clark et al. 2020, 3.1).
-    plain = replace(plain, masking=replace(plain.masking, hidden=1.0, replaced=0.0))
+    plain = replace(plain, masking=replace(plain.masking, mask_share=1.0, random_share=0.0))
     return of_passages(plain) if known.built_in else plain
 
 
