@@ -30,13 +30,15 @@ QuantizeOption = Annotated[Literal["int8", "float16"] | None, typer.Option(
     "--quantize", help="Quantize the weights for faster generation: int8, or float16 (CPU only, about half the "
                        "speed-up).")]
 TaskArgument = Annotated[str | None, typer.Argument(
-    help="The task: translate (the default); language: predict the next token; classify: label a text; tag: label each "
-         "word; mask: fill blanks; detect: find replaced words. language, mask and detect learn from raw text.")]
+    help="The task: translate (the default); language: predict the next token; classify: label a text or an image; "
+         "tag: label each word; mask: fill blanks; detect: find replaced words. language, mask and detect learn from "
+         "raw text.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
     "--data", help="Your files; repeat the option for several. translate: a folder of train.en, train.de, "
                    "val.en …; two such files; a .tsv; a .jsonl. language, mask, detect: any text, as a file, folder or "
                    "pattern. classify: a folder of train.tsv, test.tsv …, or one file: .tsv or .csv of text, label; "
-                   ".jsonl; or lines of LABEL, a space, text. tag: .conllu, or two columns, word and tag. "
+                   ".jsonl; or lines of LABEL, a space, text; of images: a folder for each label in a folder, a "
+                   "table of path, label, IDX files, or archives of these. tag: .conllu, or two columns, word and tag. "
                    "Default: built-in data, a French-English phrase book; for language, Python's standard library.")]
 SourceOption = Annotated[str | None, typer.Option(
     "--source", help="Language (file ending), column or JSON key of the input; for raw text, the JSON key.")]
@@ -117,9 +119,10 @@ def evaluate(
     target: Annotated[str | None, typer.Option(
         "--target", help="With --data: language, column or key of the output or label.")] = None,
     shift: Annotated[str, typer.Option(
-        "--shift", metavar="typos,case,length", help="Also measure changed copies of labelled texts: typos in a "
-                                                     "fifth of the words, another case, or only the first half. "
-                                                     "Prints the drop for each.")] = "",
+        "--shift", metavar="typos,case,length", help="Also measure changed copies of labelled inputs. Of texts: typos "
+                                                     "in a fifth of the words, another case, or only the first "
+                                                     "half; of images: noise, blur, colour. Prints the drop for "
+                                                     "each.")] = "",
     seed: Annotated[int, typer.Option(
         "--seed", min=0, help="The seed for --shift and for the choice of examples for --shots.")] = 0,
     plot: Annotated[Path | None, typer.Option(
@@ -128,7 +131,7 @@ def evaluate(
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
-    """Measure a trained model on its test data, on other data, or on shifted texts."""
+    """Measure a trained model on its test data, on other data, or on shifted inputs."""
     paths = data or []
     if not paths and (source or target):
         raise UserError("--source and --target need --data, as in --data texts.csv --source review")
@@ -188,7 +191,7 @@ def predict(
     device: DeviceOption = "auto", precision: PrecisionOption = "float32", quantize: QuantizeOption = None,
     verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
-    """Translate, continue or label each text. A language model streams its answer if there is only one text."""
+    """Translate, continue or label each input. A language model streams its answer if there is only one text."""
     from regard.verbs.predict import main
 
     given = {"best": samples, "beam": beam, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
@@ -303,6 +306,9 @@ def explain(
     head: Annotated[int, typer.Option("--head", min=0, help="The head to explain, counted from 0.")] = 0,
     word: Annotated[str | None, typer.Option(
         "--word", help="The word that the model reads or writes, or its number from 0; default: the first.")] = None,
+    patch: Annotated[str | None, typer.Option(
+        "--patch", metavar="ROW,COLUMN", help="Of an image: the patch instead of a word, counted from 0,0 at the upper "
+                                              "left.")] = None,
     plot: Annotated[Path | None, typer.Option(
         "--plot", metavar="FILE.png", help="With several texts: plot the path of the word's vector.")] = None,
     device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
@@ -311,6 +317,10 @@ def explain(
 
     With several texts (encoders only): show how similar the vectors of one word are, block by block.
     """
+    if patch is not None:
+        if word is not None:
+            raise UserError(f"--word {word} and --patch {patch}: give one of them")
+        word = patch.replace(" ", "")
     if texts and len(texts) > 1 and not example:
         from regard.verbs import explain_word
 

@@ -48,9 +48,10 @@ def write_adapter(folder: Path, run: Run, sizes: Mapping[str, int], weights: Map
 
 def _rules(folder: Path, run: Run, sizes: Mapping[str, int]) -> Mapping[str, Rule]:
     """From our names to the family's; empty if PEFT does not support such a model, or no family has its shape."""
-    if traits_of(run.task).head not in TASK_TYPES:
+    place = folder / "tokenizer.json"
+    if traits_of(run.task).head not in TASK_TYPES or not place.is_file():
         return {}
-    spec = ModelSpec.of(run, sizes, pad=Tokenizer.load(folder / "tokenizer.json").pad)
+    spec = ModelSpec.of(run, sizes, pad=Tokenizer.load(place).pad)
     family = family_of(spec)
     return {} if family is None else family.table(spec).rules
 

@@ -94,8 +94,17 @@ def place(word: str, pieces: Sequence[str]) -> int:
     for first in range(len(bare)):
         if any("".join(bare[first:last]) == word for last in range(first + 1, len(bare) + 1)):
             return first
-    rows = ", ".join(f"{number} {piece}" for number, piece in enumerate(bare))
-    raise UserError(f"--word {word}: no such word; there are {rows}")
+    raise _no_such(word, pieces)
+
+
+def _no_such(word: str, pieces: Sequence[str]) -> UserError:
+    from regard.look.axes import Grid, unit
+
+    if isinstance(pieces, Grid):
+        cells = f"{pieces.height} × {pieces.width} {unit(pieces)} from 0,0 to {pieces.height - 1},{pieces.width - 1}"
+        return UserError(f"{word}: no such place; there are {' and '.join([*pieces.before, cells])}")
+    rows = ", ".join(f"{number} {piece.strip()}" for number, piece in enumerate(pieces))
+    return UserError(f"--word {word}: no such word; there are {rows}")
 
 
 def table(explained: Explained, *, digits: int) -> str:
