@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,13 +99,17 @@ def test_harmless_code_is_not_taken_for_it(source: str) -> None:
 
 OPENS = {"read_text", "read_bytes", "write_text", "write_bytes", "fromfile", "tofile"}
 # The package's own pages, the system's own figures, /dev/null, and a file that the user has just named for a result.
-TRUSTED = {"document.py", "onednn.py", "linear_onednn.py", "search_memory.py", "memory.py", "wrong.py"}
+TRUSTED = {"document.py", "linear_onednn.py", "search_memory.py", "memory.py", "wrong.py"}
 
 
 def test_every_file_is_opened_by_an_opener_that_neither_hangs_nor_writes_through_a_link() -> None:
     for file in PACKAGE.rglob("*.py"):
         if file.name not in TRUSTED:
             assert not list(plain_opens(ast.parse(file.read_text(encoding="utf-8")))), file
+
+
+def test_every_trusted_file_is_there() -> None:
+    assert {file.name for file in PACKAGE.rglob("*.py")} >= TRUSTED
 
 
 def plain_opens(tree: ast.Module) -> Iterator[str]:
@@ -299,10 +302,13 @@ finally:
 """
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not count the time of ended processes")
 def test_help_answers_at_once_and_draws_in_no_torch() -> None:
     seconds = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = os.times()
         assert_succeeds("-c", HELP)
-        seconds.append(time.perf_counter() - start)
+        end = os.times()
+        # Of a processor: a busy machine makes it wait longer.
+        seconds.append(end.children_user + end.children_system - start.children_user - start.children_system)
     assert median(seconds) < 0.5, seconds

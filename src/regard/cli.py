@@ -313,7 +313,7 @@ def explain(
         "--plot", metavar="FILE.png", help="With several texts: plot the path of the word's vector.")] = None,
     device: DeviceOption = "auto", verify: VerifyOption = True, json: JsonOption = False,
 ) -> None:
-    """Show the six steps of attention for one head and one word, with the model's own numbers.
+    """Show the arithmetic of one attention head for one word in six steps, with the model's own numbers.
 
     With several texts (encoders only): show how similar the vectors of one word are, block by block.
     """

@@ -35,7 +35,6 @@ def pairs(file: LabelledFile) -> list[tuple[str, str]]:
     return [(sample.text, *sample.labels) for sample in file.samples]
 
 
-
 @given(ROWS)
 def test_tsv_survives_there_and_back_again(folder: Path, rows: list[tuple[str, str]]) -> None:
     rows = [("text", "label"), *rows]

@@ -36,6 +36,7 @@ TOWERS_OF = {"soft": PLACES, "hard": replace(PLACES, recurrent=Recurrence(cell="
 NAMES = ["sutskever", "bahdanau", "luong", *TOWERS_OF]
 LOOK = ["bahdanau", "luong", *TOWERS_OF]
 
+
 def recurrent(tower: Tower) -> Recurrence:
     assert tower.recurrent is not None
     return tower.recurrent

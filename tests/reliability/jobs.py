@@ -106,7 +106,6 @@ class Job:
         assert process.wait() == 0, process.said
         return process.said
 
-
     def here(self, folder: Path, *options: str, threads: int = 1) -> "Outcome":
         """In this process, where a test can reach into it."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))

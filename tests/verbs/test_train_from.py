@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("classify", "strange", [], "model_type='t5': no family that regard knows"),
     ("classify", "language", [], "its model is of the task language, and classify needs an encoder"),
     ("language", "classify", [], "its model is of the task classify, and language needs a language model"),
-    ("translate", "language", [], "translate only learns from the beginning"),
+    ("translate", "language", [], "a model of translate cannot start from another model"),
     ("language", "language", ["train.trainable=head"], "--tune head: a model of language has no separate head"),
     ("classify", "classify", ["train.freeze_layers=2"],
      "train.freeze_layers=2: the model has only model.depth=1"),

@@ -80,7 +80,7 @@ def find_test_pairs(paths: Sequence[Path], *, source: str | None, target: str | 
     """
     sides = source or own[0], target or own[1]
     if sides[0] is not None and sides[0] == sides[1] and not (source and target):
-        raise UserError(f"--source and --target are both {sides[0]!r}, one of them as the run has it; give both")
+        raise UserError(f"--source and --target would both be {sides[0]!r} (one is the run's own); pass both")
     _refuse_equal(*sides)
     files, notes, left = list[tuple[Path, ...]](), list[str](), list(paths)
     while left:

@@ -92,7 +92,6 @@ class ActivatedLinearCall(NamedTuple):
                  for part in (module._forward_hooks, module._forward_pre_hooks)]
         return not self.activation.gated and getattr(self.layer, "is_plain", False) and not any(hooks)
 
-
     @property
     def facts(self) -> Hashable:
         if not self.can_be_fused:

@@ -37,7 +37,7 @@ class DecodePlan:
 
     def __init__(self, blocks: nn.ModuleList) -> None:
         self.number = next(_numbers)
-        """By which choices know the plan: they must not keep it, nor all that it refers to, in memory."""
+        """Identifies the plan in cached kernel choices, so that they hold no reference to its weights."""
         self.blocks: Sequence[Any] = list(blocks)
         # A hook on a module that is passed over would never be called.
         self.hooks, self.attention_hooks = list[dict[int, Any]](), list[dict[int, Any]]()

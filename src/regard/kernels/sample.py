@@ -1,4 +1,4 @@
-"""The draw of `draw.py` in one kernel: one program reads a row of logits a few times, and nothing else is launched.
+"""`generate/next_token.py` in one kernel: one program reads a row of logits a few times, and nothing else is launched.
 
 At one row the twenty small operations of the open form take a third as long as the whole model before them.
 """

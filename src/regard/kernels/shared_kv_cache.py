@@ -102,7 +102,7 @@ class SharedKVCache(LayerCache):
 
 
 def _kept_as(x: Tensor) -> torch.dtype:
-    """By products a CPU that multiplies bfloat16 attends to it as fast as to half as many numbers."""
+    """With native bfloat16 products, a CPU attends to a bfloat16 cache twice as fast as to float32."""
     return x.dtype if knows_bfloat16() else kept_as(x)
 
 

@@ -1,7 +1,7 @@
 """The table: which kernel takes a call. `nn/` asks here, and computes its definition where none does.
 
 The order is the order of preference. A new kernel is a file and a line here; its proof is a line in
-tests/kernels/test_proof.py, whose test fails as long as a kernel of the table has none.
+`tests/kernels/proof.py`, and a test fails as long as a kernel of the table has none.
 """
 
 from torch import Tensor

@@ -60,7 +60,7 @@ def captioner(tower: Tower, *, targets: int) -> EncoderDecoder:
 
 
 def reads_what_it_writes(tower: Tower) -> bool:
-    """Whether a language model of this tower has read texts as an encoder of it does, which may then go on from it."""
+    """True if an encoder with these settings can start from a language model's weights (ELMo)."""
     return tower.recurrent is not None and tower.recurrent.direction == "bilm"
 
 

@@ -51,7 +51,7 @@ class ElmoDecoder(RecurrentDecoder):
 
 
 class ElmoEncoder(Encoder):
-    """3.2 and 3.3: both models read, and what a task makes of all their layers stands over them.
+    """Peters et al. 2018, 3.2 and 3.3: the task reads a learned mixture of all layers of both language models.
 
     The lowest layer is the token's vector, once for each way. A task has vectors of its own beside the mix.
     """

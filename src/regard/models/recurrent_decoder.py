@@ -109,7 +109,7 @@ class RecurrentDecoder(Writes):
     """The next token from a state that has read all before it (Mikolov et al. 2010).
 
     With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Bahdanau et al.
-    2015, A.2.2). A subclass may attend to the source: it defines its state (`sizes`) and how it reads.
+    2015, A.2.2). A subclass may attend to the source: it defines the sizes of its state (`kept`) and how it reads.
     Dropout is on the words, between the layers and before the output, never on the state (Zaremba et al.
     2014).
     """

@@ -59,7 +59,7 @@ class Attend(nn.Module):
         return None
 
     def pick(self, heads: Sequence[int]) -> "Attend":
-        """The same for these heads only, whose queries and keys it then takes, in float32."""
+        """A copy restricted to `heads`, with float32 parameters; call it with those heads' queries and keys."""
         part = copy(self)
         part.heads, chosen = len(heads), list(heads)
         for kind in ("_parameters", "_buffers"):  # what a score learns, it learns for each head

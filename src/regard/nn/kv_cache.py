@@ -46,7 +46,7 @@ class LayerCache:
     """Keys and values of one self-attention, and the positions they stand at."""
 
     is_gapless = True
-    """Whether every key that is stored belongs to a position before the next: none was forgotten in some rows only."""
+    """False once `truncate` has dropped a position in some rows but not in others."""
 
     def append(self, k: Float[Tensor, "rows groups n head"], v: Float[Tensor, "rows groups n value"], *,
                positions: Int[Tensor, "#rows n"]) -> Stored:
@@ -109,7 +109,7 @@ class GrowingCache(LayerCache):
 
 def put(new: Float[Tensor, "rows groups n head"], room: Float[Tensor, "rows groups room head"] | None, start: int, *,
         dtype: torch.dtype) -> Float[Tensor, "rows groups larger head"]:
-    """The new after the first `start` of those in the room; where they do not fit, in a larger one."""
+    """Write `new` into `room` from index `start`; allocate a larger buffer if it does not fit."""
     stop = start + new.shape[2]
     if room is None or stop > room.shape[2]:
         larger = new.new_empty(*new.shape[:2], stop + stop // 2 + SPARE, new.shape[3], dtype=dtype)

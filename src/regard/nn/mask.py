@@ -12,7 +12,6 @@ from regard.kernels.once import once
 __all__ = ["AttentionPositions", "Mask", "whole"]
 
 
-
 def whole(length: int, device: torch.device) -> Int[Tensor, "1 length"]:
     """The positions of a sequence that is there from its first token to its last."""
     return torch.arange(length, device=device)[None]

@@ -9,6 +9,7 @@ from regard.settings.setting import SETTINGS, of, written
 
 __all__ = ["check_heads", "check_image", "check_positions", "refuse_contradictions", "refuse_ignored"]
 
+
 def refuse_contradictions(run: Run) -> None:
     """Refuse a run whose settings do not go together, whoever gave them."""
     check_recurrent(run.model)

@@ -184,7 +184,7 @@ class Tower:
         "pre", "pre: norm before attention and feed-forward; post: after the residual sum, as in 2017")
     norm_epsilon: float = setting(1e-5, "added to the variance", above=0)
     bias: bool = setting(True, "biases in the linear layers")
-    score: str = setting("scaled-dot", "how a query is compared with a key; or dot, bilinear, additive, distance")
+    score: str = setting("scaled-dot", "score of a query and a key: scaled-dot, dot, bilinear, additive or distance")
     temperature: float = setting(
         1.0, "temperature of the attention's softmax: above 1 flatter, below 1 sharper", above=0)
     positions: Literal["none", "sinusoidal", "fourier", "learned", "rotary", "relative", "alibi"] = setting(

@@ -109,7 +109,7 @@ class Likelihood:
 
 
 class Task(ABC, Generic[Input, B]):
-    """One job, for one run: its data, the model, the loss, the answers, and the axes of its attention.
+    """One job, for one run: its data, the model, the loss and the answers.
 
     The verbs know no task by its name: they only call these methods. A task has its `data` and its reader of `inputs`,
     and defines `build`, `loss`, `predict`, `batches` and `probe`. All other methods have a default, which a task

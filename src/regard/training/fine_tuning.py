@@ -21,8 +21,8 @@ def begun(task: str, known: Known, source: Path, *, tune: str | None) -> Run:
     traits = traits_of(task)
     reads = traits.encoder_only
     if not reads and not traits.decoder_only:
-        raise UserError(f"--from {source}: {task} only learns from the beginning; language models and the tasks of an "
-                        "encoder can start from others")
+        raise UserError(f"--from {source}: a model of {task} cannot start from another model; remove --from. "
+                        "Language models and the tasks of an encoder can")
     if tune == "head" and not reads:
         raise UserError(f"--tune head: a model of {task} has no separate head; take all or lora")
     if not source.is_dir():

@@ -114,7 +114,7 @@ class Update:
             if bool(norm.isfinite()):
                 self.optimizer.step()
             return norm
-# Without a scale the optimizer need not write the gradients back.
+        # Without a scale the optimizer need not write the gradients back.
         self.optimizer.grad_scale = None if clip is None else (norm / clip).clamp(min=1.0)  # type: ignore[attr-defined]
         self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         self.optimizer.step()
