@@ -19,6 +19,9 @@ EXTRAS = ("plot", "track", "sklearn")
 TINY = ("device=cpu", "data.built_in_size=40", "tokens.vocabulary=300", "model.width=16", "model.depth=1",
         "model.heads=2", "train.steps=3", "train.batch_tokens=64", "search.max_tokens=8", "train.track=true")
 
+TINY_IMAGES = ("device=cpu", "data.built_in_size=40", "model.image.size=16", "model.image.patch=8", "model.width=16",
+               "model.depth=1", "model.heads=2", "train.steps=3", "train.batch_tokens=64")
+
 VERSIONS = """
 import sys
 from importlib.metadata import version
@@ -27,6 +30,11 @@ for name, floor in (word.split("==") for word in sys.argv[1:]):
     assert padded[0] == padded[1], (name, floor, version(name))
     print(name, version(name))
 print("torch", version("torch"))
+"""
+
+PHOTO = """
+from PIL import Image
+Image.new("CMYK", (40, 30), (0, 255, 255, 0)).save("photo.jpg", exif=b"")
 """
 
 ESTIMATOR = """
@@ -65,7 +73,7 @@ def install(lender: Path, wanted: list[str]) -> Path:
 
 
 def use(python: Path, wanted: list[str], folder: Path) -> None:
-    """One of each: help, training with events, an answer, a page, a picture, an estimator."""
+    """One of each: help, training with events, an answer, a page, a plot, an image, an estimator."""
     how = {"cwd": folder, "env": {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT / 'src'}", "HOME": f"{folder}"}}
     print(succeeds(python, "-c", VERSIONS, *wanted, **how), end="")
     regard, run = (python, "-m", "regard"), folder / "runs" / "tiny"
@@ -77,6 +85,11 @@ def use(python: Path, wanted: list[str], folder: Path) -> None:
     assert (folder / "look.html").stat().st_size > 1_000
     succeeds(*regard, "runs", "--plot", "curves.png", **how)
     assert (folder / "curves.png").stat().st_size > 1_000
+    succeeds(python, "-c", PHOTO, **how)
+    images = folder / "runs" / "images"
+    settings = [word for s in TINY_IMAGES for word in ("--set", s)]
+    succeeds(*regard, "train", "classify", "--out", images, *settings, **how)
+    succeeds(*regard, "predict", "--run", images, "photo.jpg", **how)
     succeeds(python, "-c", ESTIMATOR, **how)
 
 
