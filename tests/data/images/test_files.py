@@ -544,6 +544,10 @@ def test_texts_are_no_images(tmp_path: Path) -> None:
     (texts / "train.csv").write_text("text,label\nfine,good\nawful,bad\n")
     (texts / "figures").mkdir()
     (texts / "figures" / "a.png").write_bytes(packed(drawn()))
+    (tmp_path / "tweets.csv").write_text("text,label\nlook at this: pic.jpg,good\n" + "no picture here,bad\n" * 9)
+    assert not are_images([tmp_path / "tweets.csv"])
+    (tmp_path / "empty.csv").write_text("")
+    assert not are_images([tmp_path / "empty.csv"])
     plain = tmp_path / "plain"
     plain.mkdir()
     (plain / "TREC.train.all").write_text("NUM how many")

@@ -216,4 +216,5 @@ def _one(file: ImageFile, image: Image) -> _Decoded | str:
         pixels = file.pixels(image)
     except BadImage as error:
         return str(error)
-    return _Decoded(pixels, hash(pixels.tobytes()))
+    some = pixels[:, :: 1 + image.size // 64]  # of a large image a part of the rows is enough to know it again
+    return _Decoded(pixels, hash(some.tobytes()))

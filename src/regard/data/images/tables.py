@@ -49,15 +49,16 @@ def tables_of(names: Iterable[str]) -> list[str]:
 
 
 def names_images(tree: Tree, name: str) -> bool:
-    """Whether a table names images, as far as its first lines tell. A damaged one does not."""
+    """Whether most of the first lines of a table name an image. A damaged table does not."""
     try:
         if kind(Path(name)) == "jsonl":
             rows: Iterator[Collection[Any]] = (record.values() for _, record in _objects(tree, name))
         else:
             rows = (cells for _, cells in _cells(tree, name))
-        return any(isinstance(cell, str) and _is_path(cell) for row in islice(rows, LOOKED_AT) for cell in row)
+        named = [any(isinstance(cell, str) and _is_path(cell) for cell in row) for row in islice(rows, LOOKED_AT)]
     except UserError:
         return False
+    return any(named) and 2 * sum(named) >= len(named) - 1  # one of them may be a header
 
 
 def read_table(tree: Tree, name: str, columns: Columns, *, wanted: Sequence[str]) -> list[Row]:
