@@ -224,7 +224,8 @@ def convert(
 ) -> None:
     """Turn published weights into a run, or a run into a directory that transformers opens.
 
-    It converts GPT-2, Llama and Qwen3; BERT, RoBERTa, ELECTRA, DistilBERT and Longformer, with or without their heads.
+    It converts GPT-2, Llama and Qwen3; BERT, RoBERTa, ELECTRA, DistilBERT and Longformer, with or without their heads;
+    ViT and ResNet with labels.
 
     A run directory becomes a Hugging Face directory; anything else becomes a run directory. A run of one of these
     families needs no conversion: transformers opens it as it is.

@@ -37,8 +37,9 @@ SETTINGS = ("run.json",)
 TOKENS = ("tokenizer.json", "tokenizer_config.json", "source_tokenizer.json", "source_tokenizer_config.json",
           "labels.json")
 PREPARED = ("data/*", *TOKENS)
-MODEL = ("config.json", "generation_config.json", "model.safetensors", "generator/config.json",
-         "generator/model.safetensors", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json")
+MODEL = ("config.json", "generation_config.json", "model.safetensors", "preprocessor_config.json",
+         "generator/config.json", "generator/model.safetensors", "modules.json", "sentence_bert_config.json",
+         "1_Pooling/config.json")
 ADAPTER = ("adapter/adapter_config.json", "adapter/adapter_model.safetensors")
 SCORES = ("scores.json",)
 ANSWERING = (*SETTINGS, *TOKENS, *MODEL)

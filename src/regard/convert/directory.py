@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.checkpoint import read_json, write_json, write_model
-from regard.convert import labels, sentences
+from regard.convert import images, labels, sentences
 from regard.convert.electra import GENERATOR
 from regard.convert.families import family_named
 from regard.convert.family import Family
@@ -41,14 +41,15 @@ class Published:
     family: Family
     spec: ModelSpec
     weights: Mapping[str, Tensor]
-    tokens: Tokenizer
+    tokens: Tokenizer | None
+    """Absent: it reads images."""
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     longest: int | None = None
     """Tokens of a text, where the files say how many are read."""
 
     def __post_init__(self) -> None:
-        if len(self.tokens) > self.vocabulary:
+        if self.tokens is not None and len(self.tokens) > self.vocabulary:
             raise UserError(f"the tokenizer has {len(self.tokens):,} tokens, but the model only has "
                             f"vectors for {self.vocabulary:,}: they do not belong together")
 
@@ -59,6 +60,11 @@ class Published:
     @property
     def vocabulary(self) -> int:
         return self.spec.vocabulary
+
+    @property
+    def reads(self) -> str:
+        """Its inputs, in words."""
+        return "images" if self.tokens is None else f"{len(self.tokens):,} tokens"
 
     def ours(self, *, origin: str) -> dict[str, Tensor]:
         return self.family.table(self.spec).ours(self.weights, origin=origin)
@@ -75,9 +81,16 @@ def read_directory(folder: Path, tokens: Path | None = None, *, generators: bool
     if lacking := family.lacks(tower):
         key = next(theirs for theirs, ours in family.keys.renamed.items() if ours == lacking[0])
         raise UserError(f"{place}: {key}={shown(config.get(key))}: no {family.name} that regard knows has this value")
-    refuse_sizes(tower, vocabulary_of(config, origin=place), tensors, origin=place, family=family)
+    if tower.image is not None:
+        sized = "image.size" in family.keys.renamed.values()
+        tower = replace(tower, image=images.read(folder, tower.image, sized=sized))
+    vocabulary = 0 if tower.image is not None else vocabulary_of(config, origin=place)
+    refuse_sizes(tower, vocabulary, tensors, origin=place, family=family)
     names, several = labels.read(config, tensors, kind, origin=place)
-    spec = ModelSpec(tower=tower, vocabulary=vocabulary_of(config, origin=place), kind=kind, labels=len(names),
+    if tower.image is not None:
+        spec = ModelSpec(tower=tower, kind=kind, labels=len(names))
+        return Published(family, spec, family.weights(tensors, spec, origin=str(folder)), None, names, several)
+    spec = ModelSpec(tower=tower, vocabulary=vocabulary, kind=kind, labels=len(names),
                   pad=pad_of(config, family, origin=place))
     if generators and kind == "discriminator" and (folder / GENERATOR).is_dir():
         beside = read_directory(folder / GENERATOR, tokens or folder, generators=False)
@@ -112,10 +125,18 @@ def read_llama2c(file: Path, tokens: Path | None = None) -> Published:
 
 def write_directory(folder: Path, published: Published) -> None:
     """Write the files that `read_directory` and transformers read, except for the tokenizer's, which exist already."""
-    family, spec, specials = published.family, published.spec, published.tokens.specials
+    family, spec = published.family, published.spec
+    kind = {"torch_dtype": str(next(iter(published.weights.values())).dtype).removeprefix("torch.")}
+    named = labels.to_hf_config(published.labels, several=published.multi_label)
+    if published.tokens is None:
+        assert spec.tower.image is not None
+        images.write(folder, spec.tower.image)
+        weights = {**published.weights, **family.adds(published.weights)}
+        write_model(folder, weights, {**family.config(spec), **kind, **named})
+        return
+    specials = published.tokens.specials
     pad = specials.pad if spec.kind == "causal-lm" else spec.pad
     ids = {"bos_token_id": specials.start, "eos_token_id": specials.end, "pad_token_id": pad}
-    kind = {"torch_dtype": str(next(iter(published.weights.values())).dtype).removeprefix("torch.")}
     copies = {copy: published.weights[name] for copy, name in family.heads[spec.kind].written.items()
               if spec.generator is not None}
     weights = {**published.weights, **copies}
@@ -131,8 +152,7 @@ def write_directory(folder: Path, published: Published) -> None:
         write_model(folder / GENERATOR, {name.removeprefix(GENERATOR): tensor for name, tensor in weights.items()
                                          if name.startswith(GENERATOR)}, {**family.config(beside), **ids, **kind})
     write_model(folder, {name: tensor for name, tensor in weights.items() if not name.startswith(GENERATOR)},
-                {**family.config(spec), **ids, **kind,
-                 **labels.to_hf_config(published.labels, several=published.multi_label)})
+                {**family.config(spec), **ids, **kind, **named})
 
 
 def _tell_tokenizer(place: Path, published: Published) -> None:

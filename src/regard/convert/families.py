@@ -3,6 +3,8 @@
 from difflib import get_close_matches
 
 from regard.convert.bert import BERT
+from regard.convert.clip import CLIP, CLIP_VISION
+from regard.convert.dinov2 import DINOV2
 from regard.convert.distilbert import DISTILBERT
 from regard.convert.electra import ELECTRA
 from regard.convert.family import Family
@@ -11,19 +13,24 @@ from regard.convert.llama import LLAMA
 from regard.convert.longformer import LONGFORMER
 from regard.convert.model_spec import ModelSpec
 from regard.convert.qwen3 import QWEN3
+from regard.convert.resnet import RESNET
 from regard.convert.roberta import ROBERTA
+from regard.convert.vit import VIT
 from regard.settings.errors import UserError
 from regard.settings.setting import of, shown, written
 
 __all__ = ["FAMILIES", "family_named", "family_of", "why_none"]
 
 FAMILIES = {family.name: family for family in (
-    GPT2, LLAMA, QWEN3, BERT, ROBERTA, DISTILBERT, ELECTRA, LONGFORMER)}
+    GPT2, LLAMA, QWEN3, BERT, ROBERTA, DISTILBERT, ELECTRA, LONGFORMER, VIT, DINOV2, CLIP_VISION, CLIP, RESNET)}
 
 
 def family_named(model_type: object, *, origin: str) -> Family:
     if isinstance(model_type, str) and model_type in FAMILIES:
         return FAMILIES[model_type]
+    if model_type == "deit":
+        raise UserError(f"{origin}: model_type=deit: has a distillation token, which regard does not read; those "
+                        "without it are published as vit")
     near = get_close_matches(model_type, FAMILIES, n=1) if isinstance(model_type, str) else []
     hint = f"did you mean {near[0]}?" if near else f"regard knows {', '.join(FAMILIES)}"
     raise UserError(f"{origin}: model_type={shown(model_type)}: no family that regard knows; {hint}")
@@ -47,4 +54,4 @@ def why_none(spec: ModelSpec) -> str:
 
 
 def _with(kind: str) -> list[Family]:
-    return [family for family in FAMILIES.values() if kind in family.heads]
+    return [family for family in FAMILIES.values() if kind in family.heads and family.writes]

@@ -17,6 +17,9 @@ from regard.settings.setting import of, replaced, shown
 
 __all__ = ["Family", "Head"]
 
+# Settings of images that another file than the config holds.
+PREPARED = ("image.size", "image.fit", "image.resize", "image.resample", "image.mean", "image.std")
+BODIES = ("backbone", "image-backbone")
 # Settings that do not act on the tensors and logits of a kind of model: no config needs a word for them.
 IDLE = {
     "causal-lm": ("head.hidden", "head.pool", "head.normalize"), "backbone": ("tied", "head.pool", "head.normalize"),
@@ -24,6 +27,8 @@ IDLE = {
     "discriminator": ("tied", "head.hidden", "head.pool", "head.normalize"),
     "masked-lm": ("head.hidden", "head.pool", "head.normalize"),
     "sentences": ("head.hidden", "head.pool", "head.normalize"),
+    "image-labels": ("tied", "head.normalize", *PREPARED),
+    "image-backbone": ("tied", "head.hidden", "head.pool", "head.normalize", *PREPARED),
 }
 # transformers once called the weight of a norm gamma, and its bias beta.
 LEGACY = {"gamma": "weight", "beta": "bias"}
@@ -67,6 +72,10 @@ class Family:
     """Settings that have a key, but not for this value."""
     pad: int = 0
     """The default id of padding."""
+    writes: bool = True
+    """Whether files of it are also written."""
+    adds: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda weights: {}
+    """Constants that files must hold beside the weights."""
     preset: str | None = None
     """The preset that this family's towers get: it tells apart families with equal towers."""
 
@@ -74,9 +83,10 @@ class Family:
 
     def kind(self, config: Mapping[str, Any], names: Collection[str], *, origin: str) -> str:
         """Which model a file holds, by the class that it names."""
-        if len(self.heads) == 1:
+        if len(self.heads) == 1 and "image-backbone" not in self.heads:
             return next(iter(self.heads))
-        said = config.get("architectures") or [self.heads["backbone"].architecture]
+        said = config.get("architectures") or [next(self.heads[body].architecture for body in BODIES
+                                                    if body in self.heads)]
         kinds = {head.architecture: kind for kind, head in self.heads.items()}
         if not isinstance(said, list) or len(said) != 1 or not isinstance(said[0], str) or said[0] not in kinds:
             raise UserError(f"{origin}: architectures={shown(said)}: regard has {', '.join(kinds)}")
@@ -90,7 +100,11 @@ class Family:
         """The shape that a config describes; `names` are those of the file's tensors."""
         idle, has = IDLE[kind], self.heads[kind].has
         asked = {key: value for key, value in config.items() if key != "tie_word_embeddings" or "tied" not in idle}
-        tower = replace(self.keys.tower(self.from_hf_config(asked), origin=origin), preset=self.preset)
+        try:
+            plain = self.from_hf_config(asked)
+        except UserError as error:
+            raise UserError(f"{origin}: {error}") from None
+        tower = replace(self.keys.tower(plain, origin=origin), preset=self.preset)
         for name, values in has.items():
             if name not in self._said:
                 tower = replaced(tower, {name: values[0]})
@@ -103,8 +117,10 @@ class Family:
 
     def config(self, spec: ModelSpec) -> dict[str, Any]:
         """The content of config.json, without the labels and other special tokens."""
-        about = {"architectures": [self.heads[spec.kind].architecture], "model_type": self.name,
-                 "vocab_size": spec.vocabulary}
+        about: dict[str, Any] = {"architectures": [self.heads[spec.kind].architecture], "model_type": self.name}
+        if spec.tower.image is not None:
+            return about | self.to_hf_config(self.keys.config(replace(spec.tower, decoder_depth=None)))
+        about |= {"vocab_size": spec.vocabulary}
         if spec.kind == "causal-lm":
             return about | self.to_hf_config(self.keys.config(spec.tower))
         own = self.keys.config(replace(spec.tower, decoder_depth=None))
@@ -148,4 +164,4 @@ class Family:
     def _whole(self, name: str, kind: str) -> str:
         stem, _, last = name.rpartition(".")
         bare = (f"{stem}.{LEGACY[last]}" if last in LEGACY else name).removeprefix(self.prefix)
-        return bare if kind == "backbone" or bare.startswith(self.outside) else self.prefix + bare
+        return bare if kind in BODIES or bare.startswith(self.outside) else self.prefix + bare

@@ -1,6 +1,7 @@
 """Models in run directories: out of other people's files, into them, and as every finished run keeps its own."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,9 +51,10 @@ def write_run_model(folder: Path, run: Run, sizes: Sizes, weights: Mapping[str, 
     """
     place = folder / "tokenizer.json"
     tokens = Tokenizer.load(place) if traits_of(run.task).head in HEADS and place.is_file() else None
-    spec = None if tokens is None else ModelSpec.of(run, sizes, pad=tokens.pad)
+    is_known = traits_of(run.task).head in HEADS and (tokens is not None or run.model.image is not None)
+    spec = ModelSpec.of(run, sizes, pad=0 if tokens is None else tokens.pad) if is_known else None
     family = None if spec is None else family_of(spec)
-    if tokens is None or spec is None or family is None:
+    if spec is None or family is None:
         about = {"model_type": NATIVE, "task": run.task, "sizes": dict(sizes), **asdict(run.model)}
         write_model(folder, weights, about)
         return
@@ -74,8 +76,10 @@ def read_run_model(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
         return {}, tensors
     family = family_named(config.get("model_type"), origin=str(place))
     labels = _labels(folder)
-    sizes = {"vocabulary": vocabulary_of(config, origin=str(place))} | ({"labels": len(labels)} if labels else {})
-    spec = ModelSpec.of(run, sizes, pad=pad_of(config, family, origin=str(place)))
+    sizes = {"labels": len(labels)} if labels else {}
+    if run.model.image is None:
+        sizes["vocabulary"] = vocabulary_of(config, origin=str(place))
+    spec = ModelSpec.of(run, sizes, pad=0 if run.model.image else pad_of(config, family, origin=str(place)))
     if spec.kind not in family.heads or family.unsaid(spec):
         raise UserError(f"{place}: says {family.name}, but run.json describes another model")
     tensors = read_tensors(folder)
@@ -83,7 +87,8 @@ def read_run_model(folder: Path, run: Run) -> tuple[Sizes, dict[str, Tensor]]:
     if spec.generator is not None:
         tensors |= {f"{GENERATOR}{name}": tensor for name, tensor in read_tensors(folder / GENERATOR).items()}
     written = family.heads[spec.kind].written
-    tensors = {name: tensor for name, tensor in tensors.items() if name not in written}
+    tensors = {name: tensor for name, tensor in tensors.items()
+               if name not in written and not re.fullmatch(family.constants, name)}
     return sizes, family.table(spec).ours(tensors, origin=str(folder))
 
 
@@ -93,8 +98,12 @@ def import_run(source: Path, out: Path, *, tokens: Path | None = None, data: Seq
     published = read_directory(source, tokens) if source.is_dir() else read_llama2c(source, tokens)
     published.ours(origin=str(source))  # what does not fit is named before anything is written
     published = _in(published, precision)
+    if published.spec.kind == "image-backbone":
+        raise UserError(f"{source}: has no labels, so it has no answers of its own; start from it with "
+                        f"regard train classify --from {source}")
     with _whole(out) as folder:
-        published.tokens.save(folder / "tokenizer.json")
+        if published.tokens is not None:
+            published.tokens.save(folder / "tokenizer.json")
         if published.labels:
             write_json(folder / LABELS, {"labels": list(published.labels)})
         write_directory(folder, published)
@@ -107,6 +116,9 @@ def _run(published: Published, out: Path, data: Sequence[Path]) -> Run:
     spec, tower = published.spec, published.tower
     task = spec.task
     longest = published.longest or min(ROW, tower.max_positions)
+    if published.tokens is None:
+        return Run(task=task, model=tower, data=Data(paths=tuple(map(str, data)), multi_label=published.multi_label),
+                   search=defaults(task, built_in=False).search)
     return Run(
         task=task, model=tower,
         data=Data(paths=tuple(map(str, data)), max_tokens=longest, multi_label=published.multi_label),
@@ -123,11 +135,11 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
     if traits_of(run.task).head not in HEADS:
         known = ", ".join(name for name, traits in TASKS.items() if traits.head in HEADS)
         raise UserError(f"{source}: is of the task {run.task}; regard only knows families of models of {known}")
-    tokens, labels = Tokenizer.load(source / "tokenizer.json"), _labels(source)
-    sizes, ours = read_run_model(source, run)
-    table = ours.get("encoder.inputs.tokens.table.weight", ours.get("tokens.table.weight"))
-    assert table is not None
-    spec = ModelSpec.of(run, {"vocabulary": len(table), "labels": len(labels), **sizes}, pad=tokens.pad)
+    tokens = Tokenizer.load(source / "tokenizer.json") if run.model.image is None else None
+    labels, (sizes, ours) = _labels(source), read_run_model(source, run)
+    table = ours.get("encoder.inputs.tokens.table.weight", ours.get("tokens.table.weight", ()))
+    spec = ModelSpec.of(run, {"vocabulary": len(table), "labels": len(labels), **sizes},
+                        pad=0 if tokens is None else tokens.pad)
     family = family_of(spec)
     if family is None:
         raise UserError(f"{source}: {why_none(spec)}; only regard opens this model")
@@ -135,7 +147,8 @@ def export_run(source: Path, out: Path, *, precision: torch.dtype | None = None,
     published = _in(Published(family, spec, theirs, tokens, labels, run.data.multi_label, run.data.max_tokens),
                     precision)
     with _whole(out) as folder:
-        published.tokens.save(folder / "tokenizer.json")
+        if published.tokens is not None:
+            published.tokens.save(folder / "tokenizer.json")
         write_directory(folder, published)
     return published
 

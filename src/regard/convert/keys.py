@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from regard.settings.consistency import check_heads, check_positions
+from regard.settings.consistency import check_heads, check_image, check_positions
 from regard.settings.errors import UserError
-from regard.settings.schema import Tower
+from regard.settings.schema import Image, Tower
 from regard.settings.setting import SECTIONS, SETTINGS, checked, of, replaced, shown
 
 __all__ = ["Keys", "canonical"]
@@ -55,6 +55,7 @@ class Keys:
         try:
             check_heads(tower)
             check_positions(tower)
+            check_image(tower)
         except UserError as error:
             raise UserError(f"{origin}: {error}") from None
         return tower
@@ -106,8 +107,9 @@ class Keys:
 def canonical(tower: Tower) -> Tower:
     """The canonical settings of a decoder: derived values are explicit, and settings without effect are removed.
 
-    Dropout has no effect here: it acts only in training.
+    Dropout has no effect here: it acts only in training. So does the beginning of a model.
     """
+    tower = tower if tower.image is None else _of_images(tower, tower.image)
     width, heads, default = tower.width, tower.heads, Tower()
     turned = tower.positions in ("sinusoidal", "rotary")
     same = len(set(widths := tower.widths_of_heads)) == 1
@@ -116,8 +118,19 @@ def canonical(tower: Tower) -> Tower:
         kv_heads=tower.kv_heads or heads, head_width=widths[0] if same else width // heads,
         head_widths=() if same else widths,
         ffn_width=tower.ffn_width or 4 * width, tied="none" if tower.tied == "none" else "output",
-        position_base=tower.position_base if turned else default.position_base,
+        position_base=tower.position_base if turned else default.position_base, init=default.init,
         dropout=0.0, attention_dropout=0.0, ffn_dropout=0.0)
+
+
+def _of_images(tower: Tower, image: Image) -> Tower:
+    """The same without what acts on text, or on images that are read in another way."""
+    if image.stem == "resnet":
+        return Tower(width=image.width or tower.width, depth=1, heads=1, norm_epsilon=tower.norm_epsilon,
+                     head=tower.head, image=replace(image, width=None, class_token=False))
+    plain = Image(size=image.size)
+    return replace(tower, max_positions=Tower().max_positions, embedding=replace(tower.embedding, scaled=False),
+                   image=replace(image, stages=plain.stages, bottleneck=plain.bottleneck,
+                                 early_stride=plain.early_stride))
 
 
 def _unlike(a: Any, b: Any, prefix: str = "") -> Iterator[str]:

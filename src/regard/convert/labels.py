@@ -12,13 +12,13 @@ from regard.settings.setting import shown
 __all__ = ["read", "to_hf_config"]
 
 ONE, SEVERAL = "single_label_classification", "multi_label_classification"
-OUTPUT = r"classifier(\.out_proj)?\.bias"  # it has a number for each label
+OUTPUT = r"classifier(\.out_proj|\.1)?\.bias"  # it has a number for each label
 
 
 def read(config: Mapping[str, Any], tensors: Mapping[str, Tensor], kind: str, *,
          origin: str) -> tuple[tuple[str, ...], bool]:
     """Their names, and whether a text may have several. Where a config says none they are LABEL_0, LABEL_1 …"""
-    if kind not in ("sequence-labels", "token-labels"):
+    if kind not in ("sequence-labels", "token-labels", "image-labels"):
         return (), False
     if (problem := config.get("problem_type")) not in (None, ONE, SEVERAL):
         raise UserError(f"{origin}: problem_type={shown(problem)}: regard has {ONE} and {SEVERAL}")

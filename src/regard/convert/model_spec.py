@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from regard.convert.keys import canonical
-from regard.models.build import text_encoder
+from regard.models.build import image_encoder, text_encoder
 from regard.models.classifier import Classifier, Tagger
 from regard.models.decoder import Decoder
 from regard.models.electra import Detector
@@ -18,12 +18,17 @@ from regard.tasks.traits import TASKS, traits_of
 __all__ = ["ModelSpec"]
 
 
+OF_IMAGES = {"image-labels": "sequence-labels", "image-backbone": "backbone"}
+"""The same heads over an encoder of images, and over one of texts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """A tower, the kind of head on it, and the sizes that are known only with the data."""
 
     tower: Tower
-    vocabulary: int
+    vocabulary: int = 0
+    """Tokens; 0 for a model that reads images."""
     kind: str = "causal-lm"
     """Its head; `sentences` is `masked-lm` that also says whether two sentences belong together."""
     labels: int = 0
@@ -36,13 +41,15 @@ class ModelSpec:
     def of(cls, run: Run, sizes: Mapping[str, int], *, pad: int) -> "ModelSpec":
         head = traits_of(run.task).head or "none"
         kind = "sentences" if head == "masked-lm" and run.masking.next_sentence else head
-        return cls(tower=run.model, vocabulary=sizes["vocabulary"], kind=kind, labels=sizes.get("labels", 0), pad=pad,
-                   generator=run.masking.generator if kind == "discriminator" else None)
+        if run.model.image is not None:
+            kind = {text: images for images, text in OF_IMAGES.items()}.get(head, "none")
+        return cls(tower=run.model, vocabulary=sizes.get("vocabulary", 0), kind=kind, labels=sizes.get("labels", 0),
+                   pad=pad, generator=run.masking.generator if kind == "discriminator" else None)
 
     @property
     def task(self) -> str:
         """The task of a run of such a model."""
-        head = "masked-lm" if self.kind == "sentences" else self.kind
+        head = "masked-lm" if self.kind == "sentences" else OF_IMAGES.get(self.kind, self.kind)
         return next(name for name, traits in TASKS.items() if traits.head == head)
 
     @property
@@ -54,12 +61,14 @@ class ModelSpec:
         """Such a model, not yet initialised."""
         tower, vocabulary = self.tower, self.vocabulary
         match self.kind:
-            case "backbone":
+            case "backbone" | "image-backbone":
                 return EncoderOnly(tower, vocabulary=vocabulary)
             case "masked-lm" | "sentences":
                 return MaskedLM(tower, vocabulary=vocabulary, sentences=self.kind == "sentences")
             case "sequence-labels":
                 return Classifier(text_encoder(tower, vocabulary=vocabulary), tower, labels=self.labels)
+            case "image-labels":
+                return Classifier(image_encoder(tower), tower, labels=self.labels)
             case "token-labels":
                 return Tagger(text_encoder(tower, vocabulary=vocabulary), tower, labels=self.labels)
             case "discriminator":

@@ -28,15 +28,21 @@ class Rule:
     """Whether theirs is the transpose."""
     unread: int = 0
     """The number of unused rows that theirs has before ours."""
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """The shape of each part here, and there, where the same numbers have another."""
 
     def joined(self, theirs: Mapping[str, Tensor]) -> Tensor:
         parts = [theirs[name].T if self.turned else theirs[name][self.unread :] for name in self.theirs]
+        if self.shapes is not None:
+            parts = [part.reshape(self.shapes[0]) for part in parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def parted(self, ours: Tensor) -> dict[str, Tensor]:
         if self.unread:
             ours = torch.cat([ours.new_zeros(self.unread, *ours.shape[1:]), ours])
         parts = (ours,) if self.rows is None else ours.split(self.rows)
+        if self.shapes is not None:
+            parts = tuple(part.reshape(self.shapes[1]) for part in parts)
         return {name: part.T if self.turned else part for name, part in zip(self.theirs, parts, strict=True)}
 
 

@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.build import text_encoder
+from regard.models.build import image_encoder, text_encoder
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
@@ -11,7 +11,7 @@ __all__ = ["EncoderOnly"]
 
 
 class EncoderOnly(nn.Module):
-    """Tokens to states, as a published body comes.
+    """Tokens or pixels to states, as a published body comes.
 
     Its `head` is a hidden layer without the output that belongs to it, such as BERT's "pooler": nothing reads it here,
     but a classifier that starts from this model does.
@@ -19,12 +19,12 @@ class EncoderOnly(nn.Module):
 
     def __init__(self, tower: Tower, *, vocabulary: int) -> None:
         super().__init__()
-        self.encoder = text_encoder(tower, vocabulary=vocabulary)
+        self.encoder = image_encoder(tower) if tower.image is not None else text_encoder(tower, vocabulary=vocabulary)
         hidden = None if tower.head.hidden == "none" else nn.Linear(tower.width, tower.width)
         self.head = None if hidden is None else nn.ModuleDict({"hidden": hidden})
 
     def forward(
-        self, tokens: Int[Tensor, "rows length"], *, mask: Mask = Mask(),
+        self, inputs: Tensor, *, mask: Mask = Mask(),
         segments: Int[Tensor, "rows length"] | None = None,
     ) -> Float[Tensor, "rows length width"]:
-        return self.encoder(self.encoder.embed(tokens, segments=segments), mask=mask)  # type: ignore[no-any-return]
+        return self.encoder(self.encoder.embed(inputs, segments=segments), mask=mask)  # type: ignore[no-any-return]

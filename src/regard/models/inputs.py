@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.parts import grid_positions, input_positions, input_width, tokens
+from regard.models.parts import grid_positions, input_positions, input_width, patch_grid, tokens
 from regard.nn.convolution import ConvolutionStem
 from regard.nn.dropout import Dropout
 from regard.nn.embed import PatchEmbedding, Segments
@@ -81,8 +81,7 @@ class PatchInputs(Inputs):
         super().__init__()
         image, self.width, width = tower.image, tower.width, input_width(tower)
         assert image is not None, "the size of the images is a setting"
-        side = image.size // image.patch
-        self.layout = PatchGrid(side, side, before=int(image.class_token))
+        self.layout = patch_grid(image)
         narrow, channels = width - (tower.position_width or 0), 1 if image.grey else 3
         if image.stem == "convolutions":
             self.patches: nn.Module = ConvolutionStem(image.patch.bit_length() - 1, narrow, channels=channels)

@@ -9,9 +9,9 @@ from regard.nn.block import Block, PostNormBlock
 from regard.nn.embed import Tokens
 from regard.nn.grid import GridAlibi, GridRelativeBias, GridRotary, GridTable, PatchGrid
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
-from regard.settings.schema import Tower
+from regard.settings.schema import Image, Tower
 
-__all__ = ["blocks", "grid_positions", "input_positions", "input_width", "tokens"]
+__all__ = ["blocks", "grid_positions", "input_positions", "input_width", "patch_grid", "tokens"]
 
 
 def tokens(tower: Tower, vocabulary: int) -> Tokens:
@@ -38,6 +38,12 @@ def input_positions(tower: Tower) -> Positions:
             return Learned(size, longest=tower.max_positions, concatenate=concatenate)
         case _:
             return Positions()
+
+
+def patch_grid(image: Image) -> PatchGrid:
+    """The places of the patches of an image."""
+    side = image.size // image.patch
+    return PatchGrid(side, side, before=int(image.class_token))
 
 
 def grid_positions(tower: Tower, grid: PatchGrid) -> Positions:

@@ -34,7 +34,7 @@ def taken(model: nn.Module, run: Run, sizes: Sizes) -> dict[str, Tensor]:
     assert run.train.init_from is not None
     backbone, own = backbone_of(Path(run.train.init_from)), named_tensors(model)
     # A language model is all backbone: for another task, it is the encoder.
-    weights = backbone.weights
+    weights = backbone.weights_for(run.model)
     if traits_of(backbone.task).decoder_only and not traits_of(run.task).decoder_only:
         weights = {_in_encoder(name): tensor for name, tensor in weights.items()}
     theirs = {name: _filled(tensor, sizes["vocabulary"]) if name in own and _is_longer(own[name], tensor, sizes)

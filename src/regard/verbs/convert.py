@@ -34,5 +34,5 @@ def main(source: Path, out: Path, tokens: Path | None, data: Sequence[Path], pre
         print_result(jsons.dumps({"out": str(out), "family": published.family.name, "parameters": parameters,
                                   "vocabulary": published.vocabulary, "is_run": not is_run}, ensure_ascii=False))
     else:
-        print_message(f"{published.family.name}: {parameters:,} parameters, {len(published.tokens):,} tokens")
+        print_message(f"{published.family.name}: {parameters:,} parameters, {published.reads}")
         print_result(out)

@@ -125,7 +125,7 @@ def test_arrays_that_do_not_belong_together_are_refused(tmp_path: Path, photos: 
         other.restore_data(tmp_path / "run", {"splits": ["train", "val", "test"]})
 
 
-def test_a_batch_has_its_examples_and_empty_rows(tmp_path: Path, photos: Path) -> None:
+def test_a_batch_has_its_examples_and_fills_up_with_them(tmp_path: Path, photos: Path) -> None:
     images = prepared(tmp_path / "run", run_on(photos))
     indices = np.array([4, 1, 0])
     batch = images.collate("test", BatchSpec(indices, rows=5, length=5))
@@ -133,7 +133,7 @@ def test_a_batch_has_its_examples_and_empty_rows(tmp_path: Path, photos: Path) -
     assert batch.targets.ravel().tolist() == [1, 0, 0, IGNORED, IGNORED]
     assert batch.counts == {"loss": 3, "nll": 3}
     assert batch.seeds[3:].tolist() == [MISSING, MISSING]
-    assert not batch.pixels[3:].any()
+    assert torch.equal(batch.pixels[3:], batch.pixels[:2])
 
 
 def test_batch_tokens_count_the_patches_of_images(tmp_path: Path, photos: Path) -> None:

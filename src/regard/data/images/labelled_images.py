@@ -226,11 +226,14 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
 
     def batch(self, pixels: UInt8[np.ndarray, "there channels size size"], targets: Int[np.ndarray, "there places"], *,
               rows: int, seeds: Int[np.ndarray, " there"] | None = None) -> ImageBatch:
-        """Missing rows do not count, nor do targets that are IGNORED."""
+        """Missing rows do not count, nor do targets that are IGNORED.
+
+        They repeat the others: a batch norm sees them, and black ones would shift its statistics.
+        """
         there = len(pixels)
         every = torch.from_numpy(np.ascontiguousarray(pixels))
         if there < rows:
-            every = torch.cat([every, every.new_zeros(rows - there, *pixels.shape[1:])])
+            every = every[torch.arange(rows) % there] if there else every.new_zeros(rows, *pixels.shape[1:])
         wanted = torch.full((rows, self.target_places), IGNORED)
         wanted[:there] = torch.from_numpy(targets.astype(np.int64))
         numbers = torch.full((rows,), MISSING)
