@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.kernels.kernel import ran
+from regard.kernels.kernel import log_kernels
 from regard.nn.attend import AttentionPositions
 from regard.nn.mask import Mask
 from regard.nn.score import ScaledDotAttend
@@ -25,7 +25,7 @@ def test_it_gives_the_context_of_the_definition(
     here = torch.arange(keys - queries - 3, keys - 3, device="cuda")[None]
     places, mask = AttentionPositions(here, torch.arange(keys, device="cuda")[None], rows), Mask(causal=True)
     attend = ScaledDotAttend((head,) * 4)
-    with torch.no_grad(), ran() as log:
+    with torch.no_grad(), log_kernels() as log:
         fast = attend(q, k, v, mask=mask, positions=places).context
         weights = attend.weights(q.float(), k.float(), mask=mask, positions=places)
     assert log == ["attention.decode"]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.kernels.kernel import ran
+from regard.kernels.kernel import log_kernels
 from regard.nn.mask import Mask
 from regard.nn.score import ScaledDotAttend
 
@@ -24,7 +24,7 @@ def test_it_gives_the_context_and_the_gradients_of_the_definition(
         real = torch.rand(3, keys, device="cuda") > 0.3
         real[0] = False  # a sentence of padding alone sees nothing
     mask, attend = Mask(causal=causal, keys=real), ScaledDotAttend((head,) * 4)
-    with ran() as log:
+    with log_kernels() as log:
         fast = attend(q, k, v, mask=mask).context
     assert log == ["attention.short"]
     slow = attend.weights(q.float(), k.float(), mask=mask) @ v.float()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.kernels import attention_sliding_window
 from regard.kernels.calls import AttentionCall
-from regard.kernels.kernel import ran
+from regard.kernels.kernel import log_kernels
 from regard.nn.attention import Attention
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
@@ -48,7 +48,7 @@ def test_it_gives_the_context_and_the_gradients_of_the_definition(
         documents=some(length, 0.01).cumsum(1) if "documents" in kinds else None,
         blind=some(length, 0.2) if "blind" in kinds else None)
     attend = ScaledDotAttend((head,) * HEADS)
-    with ran() as log:
+    with log_kernels() as log:
         fast = attend(q, k, v, mask=mask).context
     assert log[0] == "attention.sliding_window"
     share = HEADS // groups

@@ -19,7 +19,7 @@ from regard.kernels import decode_step, linear_onednn, table
 from regard.kernels import kernel as kernels
 from regard.kernels.calls import ActivatedLinearCall, AttentionCall, Bias, LinearCall
 from regard.kernels.decode_step import DecodeCall, DecodePlan
-from regard.kernels.kernel import Choices, Kernel, first, ran, remembering, use
+from regard.kernels.kernel import Choices, Kernel, caching_choices, choose, log_kernels, use
 from regard.kernels.linear_onednn import Layouts, lasting
 from regard.kernels.quantize import quantize
 from regard.models.build import translator
@@ -175,7 +175,7 @@ LIKE: dict[str, tuple[Callable[[], Asked], Callable[[], Asked]]] = {
 
 def chosen(asked: Asked) -> Kernel[Any, Any] | None:
     family, call = asked
-    return first(family, call, call[1] if isinstance(call, DecodeCall) else call[0])
+    return choose(family, call, call[1] if isinstance(call, DecodeCall) else call[0])
 
 
 @pytest.mark.parametrize("pair", LIKE.values(), ids=LIKE)
@@ -187,14 +187,14 @@ def test_calls_that_differ_in_what_a_kernel_looks_at_are_not_mixed_up(
         for one, other in (pair, pair[::-1]):
             alone = [chosen(one()), chosen(other())]
             assert alone[0] is not alone[1]
-            with remembering(Choices()):
+            with caching_choices(Choices()):
                 assert [chosen(one()), chosen(other())] == alone
 
 
 def test_the_number_of_weights_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_onednn, "_is_amd", lambda: False)
     few, many = (product(rows=64, outputs=outputs) for outputs in (40, 1 << 13))
-    with torch.no_grad(), remembering(Choices()):
+    with torch.no_grad(), caching_choices(Choices()):
         assert chosen(few) is None
         assert chosen(many) is linear_onednn.KERNEL
 
@@ -244,7 +244,7 @@ def test_a_change_between_two_tokens_is_heeded(change: Callable[[Decoder], objec
 
     def steps(token: int) -> list[Tensor]:
         tokens = torch.full((2, 1), token)
-        with remembering(choices):
+        with caching_choices(choices):
             fast = model.step(tokens, states[0])
         with use():
             return [fast, model.step(tokens, states[1])]
@@ -268,12 +268,12 @@ def test_what_may_run_is_heeded_between_two_tokens() -> None:
     state = model.begin(1, capacity=12)
 
     def step() -> list[str]:
-        with remembering(choices), ran() as log:
+        with caching_choices(choices), log_kernels() as log:
             model.step(token, state)
         return log
 
     assert step() == step() == ["decode_step.cpu"]
-    with use() as log, remembering(choices):
+    with use() as log, caching_choices(choices):
         model.step(token, state)
     assert log == []
     with torch.enable_grad():
@@ -318,7 +318,7 @@ def test_where_the_room_for_layouts_ends_each_matrix_is_asked_about(monkeypatch:
     layouts = Layouts(room=layers[0].weight.nbytes)
 
     def kernels_of(layer: Linear) -> list[str]:
-        with lasting(layouts), ran() as log:
+        with lasting(layouts), log_kernels() as log:
             layer(x)
         return log
 
@@ -349,7 +349,7 @@ def test_what_a_sentence_laid_out_and_chose_is_gone_with_it(monkeypatch: pytest.
 def test_no_more_is_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "MAX_CHOICES", 5)
     layer, choices = Linear(3, 4), Choices()
-    with remembering(choices):
+    with caching_choices(choices):
         for rows in range(1, 20):
             layer(torch.randn(rows, 3))
             assert 0 < len(choices.made) <= 5

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels import linear_onednn
-from regard.kernels.kernel import ran, use
+from regard.kernels.kernel import log_kernels, use
 from regard.kernels.quantize import quantize
 from regard.look.ablate import without
 from regard.models.decoder import Decoder, DecoderState
@@ -44,7 +44,7 @@ def two_steps(model: Decoder, state: DecoderState) -> Tensor:
 
 def flat(model: Decoder) -> Tensor:
     state = begun(model)
-    with ran() as log:
+    with log_kernels() as log:
         states = two_steps(model, state)
     assert log.count("decode_step.cpu") == 2
     return states
@@ -57,7 +57,7 @@ def block_by_block(model: Decoder) -> Tensor:
 
 
 def is_flat(model: Decoder, state: DecoderState) -> bool:
-    with ran() as log:
+    with log_kernels() as log:
         two_steps(model, state)
     return "decode_step.cpu" in log
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from kernels.proof import HAS_GPU, HAS_TRITON, PROOFS, filled, machine, place
 from regard.kernels.fused_linear import Slots, few_rows, fused_linear, projected_into_cache, weights_of
-from regard.kernels.kernel import ran
+from regard.kernels.kernel import log_kernels
 from regard.kernels.norm import norm_of_sum
 from regard.kernels.quantize import ScaledLinear
 from regard.nn.feed_forward import Activation
@@ -72,7 +72,7 @@ def test_the_norm_of_a_sum_is_one_kernel_and_the_same(kind: str) -> None:
 @needs_gpu
 def test_an_odd_number_of_outputs_is_multiplied_in_rows_that_begin_in_line() -> None:
     layer, x = Linear(64, 5_001).cuda(), torch.randn(3, 5, 64, device="cuda")
-    with ran() as log:
+    with log_kernels() as log:
         y = layer(x)
     assert log == ["linear.aligned_rows"]
     assert y.stride() == (5 * 5_056, 5_056, 1)

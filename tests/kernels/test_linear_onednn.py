@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.kernels import linear_onednn as onednn
 from regard.kernels.calls import ActivatedLinearCall, LinearCall
-from regard.kernels.kernel import ran
+from regard.kernels.kernel import log_kernels
 from regard.kernels.linear_onednn import ROWS
 from regard.nn.feed_forward import Activation, FeedForward
 from regard.nn.linear import Linear
@@ -124,7 +124,7 @@ def test_weights_for_whose_copies_there_is_no_room_are_read_as_they_lie() -> Non
 def test_a_hook_on_the_layer_is_called_where_its_product_ends_with_the_nonlinearity() -> None:
     part, x, calls = FeedForward(256, 4_096).eval(), torch.randn(64, 1, 256), []
     with torch.no_grad():
-        with ran() as log:
+        with log_kernels() as log:
             part.hidden(x)
         assert log == ["activated_linear.onednn"]
         for each in (part.up, part.activation):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.models.build import decoder, text_encoder
+from regard.models.build import text_decoder, text_encoder
 from regard.models.classifier import Tagger
 from regard.models.elmo import ElmoDecoder, ElmoEncoder, Mix
 from regard.nn.init import initialize
@@ -28,7 +28,7 @@ def ready(model: nn.Module) -> nn.Module:
 
 
 def writer(tower: Tower = TOWER) -> ElmoDecoder:
-    model = ready(decoder(tower, vocabulary=VOCABULARY))
+    model = ready(text_decoder(tower, vocabulary=VOCABULARY))
     assert isinstance(model, ElmoDecoder)
     return model
 

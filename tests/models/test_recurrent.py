@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.models.build import decoder, text_encoder
+from regard.models.build import text_decoder, text_encoder
 from regard.models.recurrent_decoder import RecurrentDecoder
 from regard.models.recurrent_layer import Recurrent, summary, turned
 from regard.nn.init import initialize
@@ -169,7 +169,7 @@ def test_back_propagation_through_time_is_the_sum_of_products_of_jacobians(
 def language_model(kind: str, *, bptt: int | None = None, depth: int = 1) -> RecurrentDecoder:
     tower = Tower(recurrent=Recurrence(cell=kind, bptt=bptt), width=6, depth=depth, heads=1, positions="none",
                   dropout=0.0, tied="none")
-    model = decoder(tower, vocabulary=11)
+    model = text_decoder(tower, vocabulary=11)
     assert isinstance(model, RecurrentDecoder)
     filled(model)
     return model

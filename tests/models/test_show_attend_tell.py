@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import show_attend_tell
-from regard.models.build import decoder, translator
+from regard.models.build import text_decoder, translator
 from regard.models.show_attend_tell import ShowAttendTellDecoder
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
@@ -22,7 +22,7 @@ TOWER = Tower(width=WIDTH, depth=1, score="additive", positions="none", tied="no
 
 
 def model_of(recurrent: Recurrence) -> ShowAttendTellDecoder:
-    model = decoder(replace(TOWER, recurrent=recurrent), vocabulary=VOCABULARY, memory_width=WIDTH)
+    model = text_decoder(replace(TOWER, recurrent=recurrent), vocabulary=VOCABULARY, memory_width=WIDTH)
     assert isinstance(model, ShowAttendTellDecoder)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.6)

@@ -18,7 +18,7 @@ from regard.generate.beam import Beam, beam
 from regard.generate.sampler import Sampling, gather, sample
 from regard.look.watch import sites, watch
 from regard.models import build
-from regard.models.build import decoder
+from regard.models.build import text_decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
@@ -257,7 +257,7 @@ def numbers_of(model: nn.Module) -> Numbers:
 
 @pytest.mark.parametrize("tower", TOWERS, ids=named)
 def test_states_weights_and_gradients_are_those_of_the_papers_equations(tower: Tower) -> None:
-    model = shaken(decoder(tower, vocabulary=VOCABULARY, memory_width=WIDTH))
+    model = shaken(text_decoder(tower, vocabulary=VOCABULARY, memory_width=WIDTH))
     memory, alone = source_of([5, 2, 4])
     tokens = torch.randint(0, VOCABULARY, (3, 6))
     x, numbers = model.embed(tokens), numbers_of(model)
@@ -316,7 +316,7 @@ def test_the_output_is_the_words_own_matrix_where_they_are_tied() -> None:
     for name in NAMES:
         tower = small(name)
         for tied, same in (("all", True), ("none", False)):
-            model = decoder(replace(tower, tied=tied), vocabulary=VOCABULARY, memory_width=tower.width)
+            model = text_decoder(replace(tower, tied=tied), vocabulary=VOCABULARY, memory_width=tower.width)
             assert (model.output.weight is model.tokens.table.weight) == same
 
 

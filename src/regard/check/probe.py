@@ -12,9 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 from regard.data.tokenizer import Tokenizer
 from regard.generate.detokenize import Decode
 from regard.generate.steps import Steps
+from regard.models.autoregressive import AutoregressiveDecoder
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.writes import Writes
 from regard.nn.mask import Mask
 
 __all__ = ["MAX_PROBE_LENGTH", "MAX_PROBE_ROWS", "Padded", "Probe", "Rows", "excerpts", "made_up", "of_all_lengths",
@@ -113,7 +113,7 @@ def of_encoder_decoder(model: EncoderDecoder, inputs: Sequence[Tensor] | Rows, r
         remember=lambda read: model.encode(read.values, mask(read)))
 
 
-def of_decoder(model: Writes, rows: Rows, *, pad: int, end: int, decode: Decode | None = None) -> Probe:
+def of_decoder(model: AutoregressiveDecoder, rows: Rows, *, pad: int, end: int, decode: Decode | None = None) -> Probe:
     def blind(written: Tensor, order: Int[Tensor, " places"] | None) -> Float[Tensor, "rows places width"]:
         nowhere = torch.zeros_like(written[:1])
         tokens = written if order is None else written[:, order]

@@ -16,7 +16,7 @@ from regard.generate.filters import Filter
 from regard.generate.steps import State, Steps
 from regard.kernels import beam as beam_kernel
 from regard.kernels.cuda_graphs import Captures, weights_key
-from regard.kernels.kernel import Choices, remembering
+from regard.kernels.kernel import Choices, caching_choices
 from regard.kernels.linear_onednn import Layouts, lasting
 
 __all__ = ["Beam", "Hypothesis", "Search", "beam"]
@@ -69,7 +69,7 @@ def beam(
         return Search(model, prompt, how, memory, filters)
 
     if prompt.device.type != "cuda":
-        with remembering(Choices()):
+        with caching_choices(Choices()):
             search = begin()
         return _one_by_one(search)
     keep: Captures[Search] = Captures() if captures is None else captures

@@ -12,7 +12,7 @@ from regard.generate.detokenize import Completion, stream_texts
 from regard.generate.filters import Filters
 from regard.generate.sampler import Sampler, Sampling, padded, sample
 from regard.kernels.cuda_graphs import Captures
-from regard.models.writes import Writes
+from regard.models.autoregressive import AutoregressiveDecoder
 from regard.settings.schema import Search
 
 __all__ = ["TextGenerator"]
@@ -29,7 +29,7 @@ class TextGenerator:
         self.spaces: Spaces | None = None
 
     def generate(
-        self, model: Writes, prompts: Sequence[Sequence[int]], how: Search, *, tokens: Tokenizer,
+        self, model: AutoregressiveDecoder, prompts: Sequence[Sequence[int]], how: Search, *, tokens: Tokenizer,
         never: Sequence[int], longest: Sequence[int],
     ) -> tuple[list[Completion], Iterator[tuple[int, str]]]:
         """`how.best` answers to each prompt, written while their pieces are asked for: which answer, and what is new.

@@ -23,7 +23,7 @@ from regard.generate.next_token import Drawn, draw
 from regard.generate.prefill import prefill
 from regard.generate.steps import State, Steps
 from regard.kernels.cuda_graphs import Advance, Captures, weights_key
-from regard.kernels.kernel import Choices, remembering
+from regard.kernels.kernel import Choices, caching_choices
 from regard.kernels.linear_onednn import Layouts, lasting
 
 __all__ = ["Drawn", "Sampler", "Sampling", "gather", "padded", "sample"]
@@ -89,7 +89,7 @@ def sample(
             steps = _ahead(*lent.enter_context(keep.adopt(begin, key=key)), how.longest)
         else:
             choices = Choices()
-            with remembering(choices):
+            with caching_choices(choices):
                 draws = begin()
             steps = _one_by_one(draws, ended, choices)
         for drawn in steps:
@@ -124,7 +124,7 @@ def _one_by_one(draws: "Sampler", ended: Bool[Tensor, " rows"], choices: Choices
     live = torch.arange(rows).view(-1, samples)  # the rows of each prompt that is still written
     layouts = Layouts()
     for step in range(draws.how.longest):
-        with lasting(layouts) if step >= LAID_OUT else remembering(choices):
+        with lasting(layouts) if step >= LAID_OUT else caching_choices(choices):
             draws.advance()
         tokens, chances = torch.full((rows,), end), torch.zeros(rows)
         tokens[live.flatten()] = draws.tokens[:, step].cpu()

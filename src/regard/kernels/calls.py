@@ -1,6 +1,6 @@
 """Calls of kernels: the arguments of a definition, as one value.
 
-`facts` contains everything that the `serves` of any CPU kernel reads, as a hashable value; None if it reads numbers
+`cache_key` contains everything that the `serves` of any CPU kernel reads, as a hashable value; None if it reads numbers
 that change from call to call. A kernel that reads more must add it there.
 """
 
@@ -47,7 +47,7 @@ class AttentionCall(NamedTuple):
         return self.scale / self.temperature
 
     @property
-    def facts(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         q, k, v, mask, places = self.q, self.k, self.v, self.mask, self.positions
         if mask.window is not None:  # with a cache, what it reaches depends on where the queries stand
             return None
@@ -73,7 +73,7 @@ class LinearCall(NamedTuple):
     bias: Tensor | None
 
     @property
-    def facts(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         """The weights that are laid out have choices of their own (`linear_onednn.Layouts`)."""
         return self.x.shape, self.x.dtype, self.weight.shape, self.weight.dtype, type(self.weight)
 
@@ -93,10 +93,10 @@ class ActivatedLinearCall(NamedTuple):
         return not self.activation.gated and getattr(self.layer, "is_plain", False) and not any(hooks)
 
     @property
-    def facts(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         if not self.can_be_fused:
             return False
-        return LinearCall(self.x, self.layer.weight, None).facts  # type: ignore[arg-type]
+        return LinearCall(self.x, self.layer.weight, None).cache_key  # type: ignore[arg-type]
 
 
 class CrossEntropyCall(NamedTuple):
@@ -121,5 +121,5 @@ class NormCall(NamedTuple):
     definition: Callable[[Tensor], Tensor]
 
     @property
-    def facts(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         return ()

@@ -20,7 +20,7 @@ from regard.kernels import attention_batched, attention_explicit, attention_sdpa
 from regard.kernels.calls import AttentionCall, LinearCall, NormCall
 from regard.kernels.fixed_kv_cache import FixedCache
 from regard.kernels.fused_linear import ACTIVATIONS, Slots, few_rows, fused_linear, projected_into_cache, weights_of
-from regard.kernels.kernel import Kernel, allowed, first
+from regard.kernels.kernel import Kernel, allowed, choose
 from regard.kernels.norm import norm_of_sum, normed
 from regard.nn.kv_cache import BlockCache, LayerCache, Stored
 from regard.nn.mask import Mask
@@ -84,7 +84,7 @@ class DecodeCall(NamedTuple):
     """All rows stand at one position, and the keys of each lie in its own row, or in a store that it shares."""
 
     @property
-    def facts(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         plan = self.plan
         return (plan.number, self.x.shape, self.in_order, self.mask.only_causal, plan.blocks[0].training,
                 plan.has_no_hooks(), plan.has_unwatched_attention(), plan.is_current())
@@ -126,7 +126,7 @@ def _product(layer: nn.Module, like: Tensor) -> Product:
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor)
     x = like.new_empty(len(like), 1, weight.shape[1])
-    if first((linear_onednn.KERNEL,), LinearCall(x, weight, bias), x) is None:  # type: ignore[arg-type]
+    if choose((linear_onednn.KERNEL,), LinearCall(x, weight, bias), x) is None:  # type: ignore[arg-type]
         return partial(F.linear, weight=weight, bias=bias)  # type: ignore[arg-type]
     return lambda x: linear_onednn.run(LinearCall(x, weight, bias))  # type: ignore[arg-type]
 
@@ -219,7 +219,7 @@ class _CpuCross:
         asked = AttentionCall(q, known.keys, known.values, call.memory.mask, None, None, attend.scale,
                               attend.temperature, 0.0, attend.context)
         if not self.is_chosen:
-            self.kernel, self.is_chosen = first(TO_MEMORY, asked, q), True
+            self.kernel, self.is_chosen = choose(TO_MEMORY, asked, q), True
         context = attend.context(asked) if self.kernel is None else self.kernel.run(asked)
         return self.out(cross.merge(context).reshape(len(x), 1, -1))
 

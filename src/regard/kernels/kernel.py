@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.kernels import launch
 
-__all__ = ["Choices", "Kernel", "allowed", "first", "foretelling", "ran", "remembering", "run_first", "use"]
+__all__ = ["Choices", "Kernel", "allowed", "caching_choices", "choose", "log_kernels", "planning", "run_first", "use"]
 
 Call = TypeVar("Call")
 Out = TypeVar("Out")
@@ -51,16 +51,16 @@ MAX_CHOICES = 4_096  # that are remembered at a time
 class Choices:
     """Which kernel took a call on a CPU, for all calls of that kind: layers and tokens ask the same questions.
 
-    Calls are of one kind if they have the same `facts`, the same kernels may run, and gradients and autocast are on or
-    off for both. `serves` looks at nothing else, so a choice is never out of date.
+    Calls are of one kind if they have the same `cache_key`, the same kernels may run, and gradients and autocast are
+    on or off for both. `serves` looks at nothing else, so a choice is never out of date.
     """
 
     def __init__(self) -> None:
         self.made: dict[Hashable, Kernel[Any, Any] | None] = {}
         self.are_kept = True
 
-    def first(self, kernels: Sequence[Kernel[Call, Out]], call: Call, facts: Hashable) -> Kernel[Call, Out] | None:
-        kind = kernels, facts, _allowed, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+    def choose(self, kernels: Sequence[Kernel[Call, Out]], call: Call, cache_key: Hashable) -> Kernel[Call, Out] | None:
+        kind = kernels, cache_key, _allowed, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
         try:
             return self.made[kind]
         except KeyError:
@@ -81,7 +81,7 @@ _choices: ContextVar[Choices | None] = ContextVar("choices", default=None)
 
 
 @contextmanager
-def remembering(choices: Choices) -> Iterator[None]:
+def caching_choices(choices: Choices) -> Iterator[None]:
     """Inside, this thread asks about each kind of call once."""
     token = _choices.set(choices)
     try:
@@ -90,14 +90,14 @@ def remembering(choices: Choices) -> Iterator[None]:
         _choices.reset(token)
 
 
-def first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Kernel[Call, Out] | None:
+def choose(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Kernel[Call, Out] | None:
     """The kernel that takes this call, whose tensors are where `x` is; None leaves it to the definition."""
     device = "gpu" if launch.on_gpu(x) else x.device.type
     # Compiled code asks once anyway, and cannot look into a context.
     if device == "cpu" and not torch.compiler.is_compiling() and (choices := _choices.get()) is not None:
-        facts: Hashable = getattr(call, "facts", None)
-        if facts is not None:
-            return choices.first(kernels, call, facts)
+        cache_key: Hashable = getattr(call, "cache_key", None)
+        if cache_key is not None:
+            return choices.choose(kernels, call, cache_key)
     return _asked(kernels, call, device)
 
 
@@ -116,8 +116,8 @@ def allowed() -> frozenset[str] | None:
 def run_first(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor) -> Out | None:
     """The result of the first kernel that serves the call; None if there is none and the definition must run."""
     if _planning and (stand_in := _stand_in.get()) is not None:
-        return _foretold(kernels, call, x, stand_in)
-    kernel = first(kernels, call, x)
+        return _planned(kernels, call, x, stand_in)
+    kernel = choose(kernels, call, x)
     if kernel is None:
         return None
     if _log is not None:
@@ -136,14 +136,14 @@ def use(*names: str) -> Iterator[list[str]]:
 
 
 @contextmanager
-def ran() -> Iterator[list[str]]:
+def log_kernels() -> Iterator[list[str]]:
     """Inside, kernels are chosen as always. Yields the log of the kernels that ran."""
     with _setting(_allowed) as log:
         yield log
 
 
 @contextmanager
-def foretelling(stand_in: Callable[[Kernel[Any, Any], Any], Any]) -> Iterator[None]:
+def planning(stand_in: Callable[[Kernel[Any, Any], Any], Any]) -> Iterator[None]:
     """Inside, all kernels count as installed, and one that says what it `keeps` does not run.
 
     `stand_in(kernel, call)` gives what it would have given.
@@ -160,8 +160,8 @@ def foretelling(stand_in: Callable[[Kernel[Any, Any], Any], Any]) -> Iterator[No
             _planning -= 1
 
 
-def _foretold(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor,
-              stand_in: Callable[[Kernel[Call, Out], Call], Out]) -> Out | None:
+def _planned(kernels: Sequence[Kernel[Call, Out]], call: Call, x: Tensor,
+             stand_in: Callable[[Kernel[Call, Out], Call], Out]) -> Out | None:
     device = "gpu" if launch.on_gpu(x) else x.device.type
     for kernel in kernels:
         if kernel.device in ("any", device) and kernel.serves(call):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.kernels.calls import ActivatedLinearCall, LinearCall
-from regard.kernels.kernel import Choices, Kernel, remembering
+from regard.kernels.kernel import Choices, Kernel, caching_choices
 from regard.kernels.memory import free_memory
 
 __all__ = ["ACTIVATED", "KERNEL", "Layouts", "knows_bfloat16", "lasting", "layouts_in_use", "times"]
@@ -73,7 +73,7 @@ def lasting(layouts: Layouts) -> Iterator[None]:
     """
     before = _layouts.set(layouts)
     try:
-        with remembering(layouts.choices):
+        with caching_choices(layouts.choices):
             yield
     finally:
         _layouts.reset(before)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from regard.models.autoregressive import AutoregressiveDecoder
 from regard.models.bahdanau import BahdanauDecoder
 from regard.models.decoder import Decoder
 from regard.models.elmo import ElmoDecoder, ElmoEncoder
@@ -15,11 +16,10 @@ from regard.models.resnet import ResNet
 from regard.models.show_and_tell import ShowAndTellDecoder
 from regard.models.show_attend_tell import ShowAttendTellDecoder
 from regard.models.sutskever import FixedDecoder, FixedEncoder
-from regard.models.writes import Writes
 from regard.settings.schema import Tower
 
-__all__ = ["captioner", "decoder", "image_encoder", "mixed_decoder", "reads_what_it_writes", "text_encoder",
-           "translator"]  # fmt: skip
+__all__ = ["captioner", "image_encoder", "mixed_decoder", "reads_what_it_writes", "text_decoder", "text_encoder",
+           "translator"]
 
 
 def text_encoder(tower: Tower, *, vocabulary: int) -> Encoder:
@@ -43,20 +43,20 @@ def image_encoder(tower: Tower) -> Encoder:
 
 def translator(tower: Tower, *, sources: int, targets: int) -> EncoderDecoder:
     """An encoder of tokens and the decoder that looks at it. One vocabulary of both may have one table."""
-    writes = decoder(tower, vocabulary=targets, memory_width=tower.width)
+    decoder = text_decoder(tower, vocabulary=targets, memory_width=tower.width)
     if tower.recurrent is not None and tower.recurrent.context == "fixed":
-        reads: Encoder = FixedEncoder(tower, TokenInputs(tower, vocabulary=sources))
+        encoder: Encoder = FixedEncoder(tower, TokenInputs(tower, vocabulary=sources))
     else:
-        reads = text_encoder(tower, vocabulary=sources)
+        encoder = text_encoder(tower, vocabulary=sources)
     if tower.tied == "all" and sources == targets:
-        reads.inputs.tokens = writes.tokens
-    return EncoderDecoder(reads, writes)
+        encoder.inputs.tokens = decoder.tokens
+    return EncoderDecoder(encoder, decoder)
 
 
 def captioner(tower: Tower, *, targets: int) -> EncoderDecoder:
     """An encoder of images and the decoder that tells what it sees."""
-    reads = image_encoder(tower)
-    return EncoderDecoder(reads, decoder(tower, vocabulary=targets, memory_width=reads.width))
+    encoder = image_encoder(tower)
+    return EncoderDecoder(encoder, text_decoder(tower, vocabulary=targets, memory_width=encoder.width))
 
 
 def reads_what_it_writes(tower: Tower) -> bool:
@@ -64,7 +64,7 @@ def reads_what_it_writes(tower: Tower) -> bool:
     return tower.recurrent is not None and tower.recurrent.direction == "bilm"
 
 
-def decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> Writes:
+def text_decoder(tower: Tower, *, vocabulary: int, memory_width: int | None = None) -> AutoregressiveDecoder:
     """One that goes on with a text or, where there is a memory, that translates it."""
     if tower.recurrent is None:
         return Decoder(tower, vocabulary=vocabulary, memory_width=memory_width)

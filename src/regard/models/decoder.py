@@ -12,8 +12,8 @@ from regard.kernels.decode_step import DecodeCall, DecodePlan
 from regard.kernels.fixed_kv_cache import BeamAncestry, FixedCache
 from regard.kernels.precision import to_product_dtype
 from regard.kernels.shared_kv_cache import SharedKVCache, SharedKVIndex
+from regard.models.autoregressive import AutoregressiveDecoder
 from regard.models.parts import blocks, input_positions, tokens
-from regard.models.writes import Writes
 from regard.nn.attention import CrossAttention, Memory
 from regard.nn.block import norm
 from regard.nn.dropout import Dropout
@@ -108,7 +108,7 @@ class DecoderState:
         return found
 
 
-class Decoder(Writes):
+class Decoder(AutoregressiveDecoder):
     """Causal states, and the logits of the next token."""
 
     ordered = False  # but by its positions

@@ -5,8 +5,8 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.models.autoregressive import AutoregressiveDecoder
 from regard.models.encoder import Encoder
-from regard.models.writes import Writes
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
 
@@ -16,7 +16,7 @@ __all__ = ["EncoderDecoder"]
 class EncoderDecoder(nn.Module):
     """The transformer of Vaswani et al. 2017, figure 1; or, of recurrent blocks, what came before it."""
 
-    def __init__(self, encoder: Encoder, decoder: Writes) -> None:
+    def __init__(self, encoder: Encoder, decoder: AutoregressiveDecoder) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
 
@@ -33,7 +33,7 @@ class EncoderDecoder(nn.Module):
         self, source: Tensor, target: Int[Tensor, "batch target"], wanted: Int[Tensor, "batch target"], *,
         ignore: int, mask: Mask = Mask(),
     ) -> tuple[Float[Tensor, "batch target width"], dict[str, Float[Tensor, ""]]]:
-        """The same, and what the loss has beside the likelihood of the wanted tokens: `Writes.with_terms`."""
+        """The states as in `forward`, and further terms of the loss (`AutoregressiveDecoder.with_terms`)."""
         return self.decoder.with_terms(self.decoder.embed(target), self.encode(source, mask), wanted, ignore=ignore)
 
     def logits(self, states: Float[Tensor, "batch target width"]) -> Float[Tensor, "batch target vocabulary"]:

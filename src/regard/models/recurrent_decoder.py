@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.models.autoregressive import AutoregressiveDecoder
 from regard.models.parts import blocks, input_width, tokens
 from regard.models.recurrent_layer import VECTORS, Recurrent, Vectors, summary
-from regard.models.writes import Writes
 from regard.nn.attention import Memory
 from regard.nn.dropout import Dropout
 from regard.nn.mask import Mask
@@ -105,7 +105,7 @@ class RecurrentState:
         return [self.position, self.read, *self.vectors, *([] if self.source is None else self.source.tensors())]
 
 
-class RecurrentDecoder(Writes):
+class RecurrentDecoder(AutoregressiveDecoder):
     """The next token from a state that has read all before it (Mikolov et al. 2010).
 
     With a memory, its vectors begin as tanh(W v), v being the one vector that stands for the source (Bahdanau et al.

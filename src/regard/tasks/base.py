@@ -55,7 +55,7 @@ Loss = tuple[Term, ...]
 
 
 def attention_terms(sums: Mapping[str, Tensor], how: Train) -> Loss:
-    """The sums that attention adds to the loss of each token (`Writes.with_terms`)."""
+    """The sums that attention adds to the loss of each token (`AutoregressiveDecoder.with_terms`)."""
     weights = {"coverage": how.coverage, "reinforce": how.reinforce.weight, "entropy": how.reinforce.entropy}
     return tuple(Term("loss", total, weight=weights[name]) for name, total in sums.items())
 

@@ -27,8 +27,8 @@ from regard.look.choices import Output
 from regard.look.outputs import records, token_alternatives
 from regard.look.record import AxisPair, Record
 from regard.look.watch import watch
-from regard.models.build import decoder
-from regard.models.writes import Writes
+from regard.models.autoregressive import AutoregressiveDecoder
+from regard.models.build import text_decoder
 from regard.nn.loss import cross_entropy
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite, UserError, out_of
@@ -53,32 +53,32 @@ class Language(Task[str, PackedBatch]):
 
     # Rows -> loss
 
-    def build(self, sizes: Sizes) -> Writes:
-        return decoder(self.run.model, vocabulary=sizes["vocabulary"])
+    def build(self, sizes: Sizes) -> AutoregressiveDecoder:
+        return text_decoder(self.run.model, vocabulary=sizes["vocabulary"])
 
     def _states(self, model: nn.Module, read: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length width"]:
-        writer = cast(Writes, model)
+        decoder = cast(AutoregressiveDecoder, model)
         if self.run.data.documents == "joined":
-            return writer(writer.embed(read))  # type: ignore[no-any-return]
+            return decoder(decoder.embed(read))  # type: ignore[no-any-return]
         starts = read == self.data.tokens.start
         places = torch.arange(read.shape[1], device=read.device).expand_as(read)
         since = places - places.where(starts, 0).cummax(1).values
         # Attention need not know that positions restart: it only uses the distance between two of them.
         mask = Mask(causal=True, documents=starts.cumsum(1))
-        return writer(writer.embed(read, since), mask=mask)  # type: ignore[no-any-return]
+        return decoder(decoder.embed(read, since), mask=mask)  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: PackedBatch) -> Loss:
-        writer = cast(Writes, model)
-        total, plain = self._entropy(writer, self._states(model, batch.read), batch.write)
-        if writer.reads_back:
+        decoder = cast(AutoregressiveDecoder, model)
+        total, plain = self._entropy(decoder, self._states(model, batch.read), batch.write)
+        if decoder.reads_back:
             # Each token predicts the one before it. The token before a start is the end of another text.
             before = batch.read[:, :-1].where(batch.write[:, :-1] != IGNORED, IGNORED)
-            total = total + self._entropy(writer, writer.hindsight(batch.read)[:, 1:], before)[0]
+            total = total + self._entropy(decoder, decoder.hindsight(batch.read)[:, 1:], before)[0]
         return Term("loss", total), Term("nll", plain, weight=0.0)
 
-    def _entropy(self, writer: Writes, states: Float[Tensor, "rows length width"],
+    def _entropy(self, decoder: AutoregressiveDecoder, states: Float[Tensor, "rows length width"],
                  wanted: Int[Tensor, "rows length"]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        return cross_entropy(states.flatten(0, 1), writer.output.weight, wanted.flatten(), ignore=IGNORED,
+        return cross_entropy(states.flatten(0, 1), decoder.output.weight, wanted.flatten(), ignore=IGNORED,
                              smoothing=self.run.train.label_smoothing)
 
     @torch.no_grad()
@@ -147,7 +147,7 @@ class Language(Task[str, PackedBatch]):
                 rows.append(whole[start : start + most + 1])
                 owners.append(number)
         chances: list[list[float]] = [[] for _ in texts]
-        for owner, row in zip(owners, scores(cast(Writes, model), rows), strict=True):
+        for owner, row in zip(owners, scores(cast(AutoregressiveDecoder, model), rows), strict=True):
             chances[owner] += row.tolist()
         if not all(map(math.isfinite, itertools.chain(*chances))):
             raise _no_numbers()
@@ -171,7 +171,7 @@ class Language(Task[str, PackedBatch]):
         cut = sum(prompt[0] != tokens.start for prompt in begun)
         self.notes.count_up("compared", cut, len(prompts), lambda part, whole, _: (
             f"{out_of(part, whole, 'prompt')} cut to the last {most:,} tokens (model.max_positions)"))
-        found = compare(cast(Writes, model), begun, rests)
+        found = compare(cast(AutoregressiveDecoder, model), begun, rests)
         if not np.isfinite(found).all():
             raise _no_numbers()
         return found
@@ -204,15 +204,15 @@ class Language(Task[str, PackedBatch]):
     def _write_on(self, model: nn.Module, prompts: Sequence[Sequence[int]],
                   how: Search) -> tuple[list[Completion], Iterator[tuple[int, str]]]:
         """The same, written while their pieces are consumed."""
-        writes = cast(Writes, model)
+        decoder = cast(AutoregressiveDecoder, model)
         # The last token is only written, not read: it needs no position.
         longest = [min(how.max_tokens, self._reach + 1 - len(prompt)) for prompt in prompts]
         weights = next(model.parameters())
         refuse_search(how, self.run.model, rows=len(prompts) * how.best, tokens=max(map(len, prompts)),
                       longest=max(longest), width=weights.dtype, device=weights.device)
         written, pieces = self.generator.generate(
-            writes, prompts, how, tokens=self.data.tokens, longest=longest,
-            never=self._never(writes.output.out_features))
+            decoder, prompts, how, tokens=self.data.tokens, longest=longest,
+            never=self._never(decoder.output.out_features))
         return written, self._followed(pieces, written, how.max_tokens)
 
     def _followed(self, pieces: Iterator[tuple[int, str]], written: Sequence[Completion],
@@ -272,7 +272,7 @@ class Language(Task[str, PackedBatch]):
     @torch.no_grad()
     def matches_greedy(self, model: nn.Module, batch: PackedBatch) -> Bool[Tensor, "rows length"]:
         said = batch.write != IGNORED
-        logits = cast(Writes, model).logits(self._states(model, batch.read)[said][None])[0]
+        logits = cast(AutoregressiveDecoder, model).logits(self._states(model, batch.read)[said][None])[0]
         logits[:, self._never(logits.shape[1])] = -math.inf
         return torch.zeros_like(said).masked_scatter(said, logits.argmax(-1) == batch.write[said])
 
@@ -299,7 +299,8 @@ class Language(Task[str, PackedBatch]):
         device, found = next(model.parameters()).device, list[Output]()
         for prompt, new in self._with_outputs(model, inputs, outputs, search or self.run.search):
             whole = [*prompt, *new]
-            logits = cast(Writes, model).logits(self._states(model, torch.tensor([whole[:-1]], device=device)))[0]
+            states = self._states(model, torch.tensor([whole[:-1]], device=device))
+            logits = cast(AutoregressiveDecoder, model).logits(states)[0]
             found.append(Output(self.data.added(prompt, new), token_alternatives(
                 self.data.tokens, logits, whole[1:], never=self._never(logits.shape[1]), best=best)))
         return found
@@ -321,8 +322,8 @@ class Language(Task[str, PackedBatch]):
         if ids is not None:
             apart = max(1, len(ids) // len(rows))
             rows = [ids.around(number * apart, len(row)).tolist() for number, row in enumerate(rows)]
-        return of_decoder(cast(Writes, model), [[tokens.start, *row] for row in rows], pad=tokens.pad, end=tokens.end,
-                          decode=lambda ids: tokens.decode([ids])[0])
+        return of_decoder(cast(AutoregressiveDecoder, model), [[tokens.start, *row] for row in rows], pad=tokens.pad,
+                          end=tokens.end, decode=lambda ids: tokens.decode([ids])[0])
 
 
 def _no_numbers() -> NotFinite:

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from regard.kernels.calls import AttentionCall
-from regard.kernels.kernel import Kernel, foretelling
+from regard.kernels.kernel import Kernel, planning
 from regard.training.meta_kernels import FusedAttention, read_outlined
 
 __all__ = ["Trace", "blocks_of", "trace"]
@@ -71,7 +71,7 @@ def trace(model: nn.Module, loss: Callable[[], Tensor], *, device: str, precisio
             stack.enter_context(_watched(block, ledger, stand_in, blocks))
         for cell in [part for part in model.modules() if isinstance(part, nn.RNNBase)]:
             stack.enter_context(read_outlined(cell, stand_in.cast))
-        stack.enter_context(foretelling(_outlined))
+        stack.enter_context(planning(_outlined))
         stack.enter_context(ledger)
         for _ in range(1 + accumulates):
             before = ledger.begin()

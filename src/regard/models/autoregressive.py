@@ -1,4 +1,4 @@
-"""Writes: what all decoders can do, whatever their blocks are."""
+"""The interface of all decoders, whatever their blocks are."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from regard.nn.attention import Memory
 from regard.nn.embed import Tokens
 from regard.nn.mask import Mask
 
-__all__ = ["Writes"]
+__all__ = ["AutoregressiveDecoder"]
 
 
-class Writes(nn.Module):
-    """A text to the states from which its next tokens are read. Generation knows it as `Steps`."""
+class AutoregressiveDecoder(nn.Module):
+    """From a text to the states that predict its next tokens. Generation knows it as `Steps`."""
 
     ordered: bool
     """Whether it would know the order of tokens without their positions."""
