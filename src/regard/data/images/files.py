@@ -21,7 +21,8 @@ from regard.data.layout import DOCUMENTS, SPLITS, TEST, is_directory, kind
 from regard.data.splits import find_splits, like_train, split_of
 from regard.settings.errors import UserError, count, out_of
 
-__all__ = ["Found", "ImageCorpus", "are_images", "read_captioned", "read_labelled", "read_tests", "source_files"]
+__all__ = ["Found", "ImageCorpus", "are_images", "read_captioned", "read_captioned_tests", "read_labelled",
+           "read_tests", "source_files"]
 
 MAX_TOLD_LABELS = 12  # labels whose counts are printed
 MAX_SINGLE_LABELS = 10  # labels that may have only one image each
@@ -88,13 +89,23 @@ def read_captioned(paths: Sequence[Path], columns: Columns, *, share: float) -> 
 
 def read_tests(path: Path, columns: Columns, known: Collection[str]) -> ImageCorpus:
     """Other data to measure a run on: its tests, or else its val; without splits, all images."""
-    gathered = _gather([path], _of_labels(columns))
+    found = _tests(path, _gather([path], _of_labels(columns)), "a folder for each label")
+    for its in found.splits.values():
+        _refuse_unknown(its, known, "the model knows")
+    return found
+
+
+def read_captioned_tests(path: Path, columns: Columns) -> ImageCorpus:
+    """Other data to measure a captioner on."""
+    found = _tests(path, _gather([path], _of_captions(columns)), "a table of paths and captions")
+    return ImageCorpus({name: _merged(its) for name, its in found.splits.items()}, found.notes)
+
+
+def _tests(path: Path, gathered: _Gathered, expected: str) -> ImageCorpus:
     tests = [name for name in gathered.splits if name.startswith("test")] or [
         name for name in ("val", "train") if name in gathered.splits][:1]
     if not tests:
-        raise UserError(f"{path}: no images to measure on; expected a folder for each label")
-    for name in tests:
-        _refuse_unknown(gathered.splits[name], known, "the model knows")
+        raise UserError(f"{path}: no images to measure on; expected {expected}")
     named = {str(path) if len(tests) == 1 else f"{path} {name}": gathered.splits[name] for name in sorted(tests)}
     return ImageCorpus(named, tuple(gathered.notes))
 

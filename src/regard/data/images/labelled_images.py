@@ -1,10 +1,7 @@
 """LabelledImages: images and their labels become examples and batches of them."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,23 +17,22 @@ from regard.data.batch import IGNORED, Batch, BatchSpec
 from regard.data.builtin import scenes
 from regard.data.dataset import Dataset, Example, Sizes, no_such_split
 from regard.data.images.decode import ImageFile
-from regard.data.images.files import Found, read_labelled, read_tests, source_files
+from regard.data.images.digest import digest_of
+from regard.data.images.files import Found, read_labelled, read_tests
 from regard.data.images.seeds import MISSING, seeds
 from regard.data.images.store import Kept, Pixels, load_store, notes_on, save_pixels, write_stores
 from regard.data.labelled import Columns, some
 from regard.data.prepared import keep_lines, kept_lines, refuse_uneven
 from regard.data.ragged import damaged, mapped
 from regard.settings.errors import UserError
-from regard.settings.opening import replacing, to_read
+from regard.settings.opening import replacing
 from regard.settings.schema import Image, Run
 
 __all__ = ["ImageBatch", "LabelledImages", "Named"]
 
 LABELS = "labels.json"
 BETWEEN = ", "  # separates several labels of one image
-DIGESTED_AT_ONCE = 8  # files
 BUILT_IN_CHECK = 1_000  # built-in images in the validation set and in each test set
-GREY = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 
 
 @dataclass(frozen=True)
@@ -112,11 +108,8 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
         size = self.run.data.built_in_size
         for split in scenes.SPLITS:
             made = scenes.labelled(split, size if split == "train" else min(BUILT_IN_CHECK, size), self.image.size)
-            pixels = made.pixels
-            if self.image.grey:
-                pixels = (pixels * GREY[:, None, None]).sum(1, keepdims=True).round().astype(np.uint8)
             named = [Named(f"{split} {number}", (scenes.SHAPES[label],)) for number, label in enumerate(made.labels)]
-            save_pixels(folder / "data" / f"{split}.pixels.npy", pixels)
+            save_pixels(folder / "data" / f"{split}.pixels.npy", made.pixels, grey=self.image.grey)
             self._keep(split, named, folder)
             self.first = self.first or f"{named[0].path} → {named[0].labels[0]}"
         return {"splits": list(scenes.SPLITS), "notes": self.notes, "first": self.first}
@@ -139,14 +132,7 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
                 refuse_uneven(file, len(store), len(self.named[split]))
 
     def fingerprint(self) -> str:
-        image = self.image
-        fit = [image.size, image.grey, image.fit, image.resize, image.resample]
-        digest = hashlib.sha256(json.dumps([asdict(self.run.data), fit]).encode())
-        files = source_files([Path(path) for path in self.run.data.paths], self._columns())
-        with ThreadPoolExecutor(DIGESTED_AT_ONCE) as pool:
-            for name, content in zip(files, pool.map(_digest, files.values()), strict=True):
-                digest.update(f"{name}\0".encode(errors="surrogateescape") + content)
-        return digest.hexdigest()
+        return digest_of(self.run, self._columns())
 
     def _columns(self) -> Columns:
         return Columns(self.run.data.source, self.run.data.target, self.several)
@@ -260,11 +246,6 @@ def _line(kept: object, path: Path) -> Named:
         case [str(name), [*labels]] if all(isinstance(label, str) for label in labels):
             return Named(name, tuple(map(str, labels)))
     raise damaged(path, "a line is not an image with its labels")
-
-
-def _digest(file: Path) -> bytes:
-    with open(file, "rb", opener=to_read) as content:
-        return hashlib.file_digest(content, "sha256").digest()
 
 
 def _rank(label: str) -> tuple[bool, int, str]:

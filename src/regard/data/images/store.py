@@ -31,6 +31,7 @@ __all__ = ["Kept", "Pixels", "Store", "load_store", "notes_on", "save_pixels", "
 TOGETHER = 32  # images that a thread decodes at once,
 BYTES_TOGETHER = 1 << 23  # or fewer, if they have been read into memory from an archive
 TOLD = 3  # unreadable images in a note
+GREY = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 HEADER = 128  # bytes before the pixels in a .npy file
 
 
@@ -85,22 +86,22 @@ def write_stores(splits: Mapping[str, Sequence[Found]], files: Mapping[str, Path
     return kept
 
 
-def notes_on(kept: Mapping[str, Kept]) -> Iterator[str]:
+def notes_on(kept: Mapping[str, Kept], *, have_labels: bool = True) -> Iterator[str]:
     """Notes about images that are left out, and about those that several splits share; or an error if too many are."""
     for split, its in kept.items():
         if its.bad:
-            yield _left_out(split, its)
+            yield _left_out(split, its, have_labels)
     yield from _shared({split: its.digests for split, its in kept.items()})
 
 
-def _left_out(split: str, its: Kept) -> str:
+def _left_out(split: str, its: Kept, have_labels: bool) -> str:
     total = len(its.found) + len(its.bad)
     told = "; ".join(why for _, why in its.bad[:TOLD]) + ("; …" if len(its.bad) > TOLD else "")
     part = out_of(len(its.bad), total, "image", f"of {split} cannot be read", f"of {split} cannot be read")
     if 2 * len(its.bad) > total:
         raise UserError(f"{part}: {told}")
     left = {label for found in its.found for label in found.texts}
-    if split == "train" and (lost := {label for found, _ in its.bad for label in found.texts} - left):
+    if have_labels and split == "train" and (lost := {label for found, _ in its.bad for label in found.texts} - left):
         whys = [why for found, why in its.bad if min(lost) in found.texts]
         raise UserError(f"{split}: no image of the label {min(lost)!r} can be read: {whys[0]}")
     return f"{part} and {'is' if len(its.bad) == 1 else 'are'} left out: {told}"
@@ -115,8 +116,10 @@ def _shared(digests: Mapping[str, Sequence[int]]) -> Iterator[str]:
             yield out_of(known, len(its), "image", f"of {split} is also in train", f"of {split} are also in train")
 
 
-def save_pixels(path: Path, pixels: UInt8[np.ndarray, "images channels size size"]) -> None:
-    """Pixels that are in memory already."""
+def save_pixels(path: Path, pixels: UInt8[np.ndarray, "images channels size size"], *, grey: bool = False) -> None:
+    """Pixels that are in memory already; if asked for, of colours as grey."""
+    if grey:
+        pixels = (pixels * GREY[:, None, None]).sum(1, keepdims=True).round().astype(np.uint8)
     with replacing(path) as file:
         np.save(file, pixels, allow_pickle=False)
 

@@ -1,0 +1,41 @@
+"""Traits of caption, and the settings that its runs begin with."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from regard.settings.schema import Augment, Data, Image, Run, Tokens, Tower, Train
+from regard.tasks.traits import images, translate
+from regard.tasks.traits.base import IMAGE_SHIFTS, Known, Traits
+
+__all__ = ["TRAITS"]
+
+BUILT_IN = 20_000  # scenes
+LONGEST = 48  # tokens of a caption
+
+
+def defaults(known: Known) -> Run:
+    """A transformer that looks at the patches of an image, small enough for two cores of a CPU."""
+    model = Tower(image=Image(size=64, patch=8, class_token=False), width=128, depth=2, heads=4,
+                  activation="gelu", positions="learned", dropout=0.0)
+    train = Train(steps=3_000, batch_tokens=64 * 80, learning_rate=1e-3, schedule="cosine", warmup=100)
+    plain = Run(task="caption", data=Data(max_tokens=LONGEST), model=model, train=train)
+    if not known.built_in:
+        return replace(plain, model=replace(plain.model, dropout=0.1), tokens=Tokens(lowercase=True),
+                       train=replace(train, augment=Augment(crop=4)))
+    return replace(plain, data=replace(plain.data, built_in_size=BUILT_IN), tokens=Tokens(kind="words"))
+
+
+def unread(run: Run) -> Mapping[str, str]:
+    mixed = "mixes labels, and captions cannot be mixed"
+    return {"train.augment.mixup": mixed, "train.augment.cutmix": mixed,
+            **dict.fromkeys(("data.documents", "masking.", "tokens.joint"), "has no effect on captions")}
+
+
+def shifts(run: Run) -> Collection[str]:
+    return IMAGE_SHIFTS
+
+
+TRAITS = Traits(
+    name="caption", code="regard.tasks.caption:Caption", defaults=defaults, built_in="scenes",
+    search=translate.search, why_idle=translate.why_idle, reads_images=True, unread=unread, shifts=shifts,
+    tuning_batch=images.tuning_batch)
