@@ -15,7 +15,8 @@ from regard.generate.sampler import Sampler
 from regard.models import build
 from regard.models.build import image_encoder, text_encoder
 from regard.models.classifier import Classifier
-from regard.models.decoder import Decoder, DecoderState
+from regard.models.decoder import Decoder
+from regard.models.decoder_state import DecoderState
 from regard.models.encoder import Encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.attend import Attend

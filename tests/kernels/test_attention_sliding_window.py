@@ -12,6 +12,7 @@ from regard.kernels import attention_sliding_window
 from regard.kernels.calls import AttentionCall
 from regard.kernels.kernel import log_kernels
 from regard.nn.attention import Attention
+from regard.nn.global_attention import GlobalAttention
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.nn.score import ScaledDotAttend
@@ -79,7 +80,7 @@ def test_dropout_drops_the_same_weights_forth_and_back() -> None:
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("own", [False, True])
 def test_nobody_waits_for_the_gpu_where_the_number_of_global_tokens_is_known(own: bool) -> None:
-    layer = Attention(64, heads=HEADS, global_projections=own)
+    layer = (GlobalAttention if own else Attention)(64, heads=HEADS)
     initialize(layer, seed=0)
     layer.to("cuda", torch.bfloat16)
     x = torch.randn(2, 2_048, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -96,7 +97,7 @@ def test_nobody_waits_for_the_gpu_where_the_number_of_global_tokens_is_known(own
 @needs_gpu
 @pytest.mark.parametrize("own", [False, True])
 def test_a_layer_in_half_precision_is_near_the_same_one_in_single(own: bool) -> None:
-    layer = Attention(256, heads=HEADS, global_projections=own)
+    layer = (GlobalAttention if own else Attention)(256, heads=HEADS)
     initialize(layer, seed=0)
     layer.to("cuda")
     x = torch.randn(2, 1_500, 256, device="cuda")
@@ -108,10 +109,10 @@ def test_a_layer_in_half_precision_is_near_the_same_one_in_single(own: bool) -> 
 
 COMPILED = """
 import torch
-from regard.nn.attention import Attention
+from regard.nn.global_attention import GlobalAttention
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
-layer = Attention(256, heads=4, global_projections=True)
+layer = GlobalAttention(256, heads=4)
 initialize(layer, seed=0)
 layer.to("cuda", torch.bfloat16)
 x = torch.randn(2, 1_500, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)

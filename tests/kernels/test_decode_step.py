@@ -11,7 +11,8 @@ from regard.kernels import linear_onednn
 from regard.kernels.kernel import log_kernels, use
 from regard.kernels.quantize import quantize
 from regard.look.ablate import without
-from regard.models.decoder import Decoder, DecoderState
+from regard.models.decoder import Decoder
+from regard.models.decoder_state import DecoderState
 from regard.nn.init import initialize
 from regard.settings.schema import Tower
 

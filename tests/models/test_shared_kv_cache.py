@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from regard.look.watch import watch
-from regard.models.decoder import Decoder, DecoderState
+from regard.models.decoder import Decoder
+from regard.models.decoder_state import DecoderState
 from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.settings.schema import Tower

@@ -14,6 +14,7 @@ from attention_paths import WAYS
 from regard.models.build import text_encoder
 from regard.models.encoder import Encoder
 from regard.nn.attention import Attention, CrossAttention, Memory
+from regard.nn.global_attention import GlobalAttention
 from regard.nn.init import initialize
 from regard.nn.kv_cache import GrowingCache
 from regard.nn.mask import Mask
@@ -93,8 +94,7 @@ def test_a_memory_s_values_may_be_of_another_width_than_its_keys(
 
 
 def test_global_tokens_have_values_of_another_width_too() -> None:
-    attention = ready(Attention(WIDTH, heads=2, value_widths=(3, 9), global_projections=True))
-    assert attention.global_qkv is not None
+    attention = ready(GlobalAttention(WIDTH, heads=2, value_widths=(3, 9)))
     attention.global_qkv.load_state_dict(attention.qkv.state_dict())
     x, chosen = torch.randn(1, 9, WIDTH), torch.arange(9)[None] == 0
     plain = ready(Attention(WIDTH, heads=2, value_widths=(3, 9)))

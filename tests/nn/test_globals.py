@@ -11,6 +11,7 @@ from regard.look.watch import sites, watch
 from regard.models.build import text_encoder
 from regard.nn.attention import Attention
 from regard.nn.block import Block, PostNormBlock
+from regard.nn.global_attention import GlobalAttention
 from regard.nn.init import initialize
 from regard.nn.mask import Mask, whole
 from regard.nn.positions import Positions, Rotary
@@ -21,8 +22,8 @@ CPU = torch.device("cpu")
 in_every_way = pytest.mark.parametrize("way", WAYS[:2], indirect=True)
 
 
-def attention(**settings: object) -> Attention:
-    part = Attention(WIDTH, heads=HEADS, global_projections=True, **settings)  # type: ignore[arg-type]
+def attention(**settings: object) -> GlobalAttention:
+    part = GlobalAttention(WIDTH, heads=HEADS, **settings)  # type: ignore[arg-type]
     for parameter in part.parameters():
         nn.init.normal_(parameter, std=0.5)
     return part.eval()
@@ -41,7 +42,6 @@ def tokens(rows: int, length: int) -> tuple[Tensor, Mask]:
 @pytest.mark.parametrize("kv_heads", [2, HEADS])
 def test_where_both_projections_are_the_same_it_is_plain_windowed_attention(length: int, kv_heads: int) -> None:
     part = attention(kv_heads=kv_heads, positions=Rotary(WIDTH // HEADS))
-    assert part.global_qkv is not None
     part.global_qkv.load_state_dict(part.qkv.state_dict())
     x, mask = tokens(3, length)
     plain = Attention(WIDTH, heads=HEADS, kv_heads=kv_heads, positions=Rotary(WIDTH // HEADS)).eval()
@@ -52,7 +52,6 @@ def test_where_both_projections_are_the_same_it_is_plain_windowed_attention(leng
 def test_only_the_global_tokens_read_the_projections_of_their_own() -> None:
     part, (x, mask) = attention(), tokens(3, 150)
     before = part(x, mask=mask)
-    assert part.global_qkv is not None
     nn.init.normal_(part.global_qkv.weight)
     changed = (part(x, mask=mask) != before).any(-1)
     assert torch.equal(changed, mask.globals)
@@ -97,7 +96,6 @@ def test_the_weights_of_both_attentions_together_are_what_each_token_looks_at() 
     assert (ordinary.sum(-1).transpose(1, 2)[mask.globals] == 0).all()  # they ask elsewhere
     filled = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])  # by row: zeros where there is no global token
     torch.testing.assert_close(theirs.sum(-1), filled[:, None].expand(-1, HEADS, -1))
-    assert part.global_qkv is not None
     (*_, v), (*_, far) = (part.projected(layer(x), whole(150, CPU)) for layer in (part.qkv, part.global_qkv))
     context = ordinary @ v
     context[1:, :, 0] += (theirs @ far)[1:, :, 0]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.decoder import Decoder, DecoderState
+from regard.models.decoder import Decoder
+from regard.models.decoder_state import DecoderState
 from regard.models.inputs import Inputs
 from regard.models.parts import grid_positions
 from regard.models.resnet import ResNet

@@ -84,16 +84,11 @@ class Attention(Heads):
     def __init__(self, width: int, *, heads: int, kv_heads: int | None = None,
                  head_widths: tuple[int, ...] | None = None, value_widths: tuple[int, ...] | None = None,
                  bias: bool = True, score: str = "scaled-dot", temperature: float = 1.0, dropout: float = 0.0,
-                 positions: Positions | None = None, qk_norm: bool = False, norm_epsilon: float = 1e-5,
-                 global_projections: bool = False) -> None:
+                 positions: Positions | None = None, qk_norm: bool = False, norm_epsilon: float = 1e-5) -> None:
         super().__init__(width, heads=heads, kv_heads=kv_heads, head_widths=head_widths, value_widths=value_widths,
                          bias=bias, score=score, temperature=temperature, dropout=dropout)
         self.positions = positions or Positions()
         self.qkv = Linear(width, self.query_width + self.key_width + self.value_width, bias=bias)
-        self.global_qkv: Linear | None = None
-        if global_projections:  # the queries of the mask's global tokens, and the keys and values for them
-            self.global_qkv = Linear(width, self.query_width + self.key_width + self.value_width, bias=bias)
-            self.global_attend = SCORES[score](self.widths, temperature=temperature, dropout=dropout)
         if qk_norm and len(set(self.widths)) > 1:
             raise ValueError("heads of unequal widths have no norm in common")
         self.qk_norm = qk_norm
@@ -113,32 +108,9 @@ class Attention(Heads):
         q, k, v = self.projected(self.qkv(x), here)
         if cache is not None:
             stored = cache.append(k, v, positions=here)
-            k, v, places = stored.k, stored.v, stored.places(here)
-            if stored.visible_keys is not None:  # rows that share a store are more queries of it
-                q = q.unflatten(0, (len(k), -1)).transpose(1, 2).flatten(2, 3)
-        apart = None if mask.globals is None else self.global_qkv
-        own = mask if apart is None else mask.apart[0]
-        context = self.attend(q, k, v, mask=own, positions=places, bias=self.positions.bias()).context
-        if apart is not None:
-            assert cache is None, "global tokens see the whole sequence, which a cache has in part"
-            context = self.with_globals(context, apart(x), mask, positions)
+            q, k, v, places = stored.queries(q), stored.k, stored.v, stored.places(here)
+        context = self.attend(q, k, v, mask=mask, positions=places, bias=self.positions.bias()).context
         return self.out(self.merge(context).view(*x.shape[:2], -1))  # type: ignore[no-any-return]
-
-    def with_globals(
-        self, context: Float[Tensor, "batch heads length head"], qkv: Float[Tensor, "batch length features"],
-        mask: Mask, positions: Int[Tensor, "#batch length"] | None,
-    ) -> Float[Tensor, "batch heads length head"]:
-        """The global tokens look at all by projections of their own (Beltagy et al. 2020, 3.1)."""
-        here = whole(qkv.shape[1], qkv.device) if positions is None else positions
-        q, k, v = self.projected(qkv, here)
-        index = (mask.global_places if positions is None else mask.find_globals(positions)).expand(len(q), -1)
-        there = index[:, None, :, None].expand(-1, self.heads, -1, -1)
-        asked, answered = (there.expand(-1, -1, -1, x.shape[-1]) for x in (q, context))
-        places = AttentionPositions(here.expand(len(q), -1).gather(1, index), here)
-        seen = self.global_attend(q.gather(2, asked), k, v, mask=mask.apart[1], positions=places,
-                                  bias=self.positions.bias())
-        # Each token gets its output from one of the two attentions; the other leaves it at zero.
-        return context.scatter(2, answered, context.gather(2, answered) + seen.context)
 
     def projected(self, qkv: Float[Tensor, "batch length features"],
                   here: Int[Tensor, "#batch length"]) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from regard.nn.attention import Attention, CrossAttention, Memory
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import FeedForward
+from regard.nn.global_attention import GlobalAttention
 from regard.nn.kv_cache import BlockCache
 from regard.nn.mask import Mask
 from regard.nn.norm import Norm
@@ -48,10 +49,11 @@ class Block(nn.Module):
         super().__init__()
         assert (tower.norm_place == "post") == self.post, "PostNormBlock is the one whose norms come after"
         widths = tower.widths_of_heads
-        self.self = Attention(
+        self_attention = GlobalAttention if tower.global_projections else Attention
+        self.self = self_attention(
             tower.width, heads=tower.heads, kv_heads=tower.kv_heads, head_widths=widths, bias=tower.bias,
             score=tower.score, temperature=tower.temperature, dropout=tower.attention_dropout, positions=positions,
-            qk_norm=tower.qk_norm, norm_epsilon=tower.norm_epsilon, global_projections=tower.global_projections)
+            qk_norm=tower.qk_norm, norm_epsilon=tower.norm_epsilon)
         self.self_norm = norm(tower)
         self.cross: CrossAttention | None = None
         if memory_width is not None:

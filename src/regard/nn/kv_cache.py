@@ -33,6 +33,12 @@ class Stored(NamedTuple):
     visible_keys: Bool[Tensor, "sources 1 size keys"] | None = None
     """Where several rows have their keys in one: which of them each may see."""
 
+    def queries(self, q: Float[Tensor, "rows heads n head"]) -> Float[Tensor, "sources heads queries head"]:
+        """Rows that share a store are more queries of it."""
+        if self.visible_keys is None:
+            return q
+        return q.unflatten(0, (len(self.k), -1)).transpose(1, 2).flatten(2, 3)  # type: ignore[no-any-return]
+
     def places(self, queries: Int[Tensor, "#rows n"]) -> AttentionPositions:
         """For the queries of the tokens that were just taken in."""
         if self.visible_keys is None:
