@@ -107,7 +107,8 @@ def test_pointing_counts_words_of_the_answer_in_any_attention_that_sees_the_pict
     grid = Grid(2, 2)
     crossed = AxisPair((" r", "ed", " box", "</s>"), grid)
     head = np.zeros((4, 4), np.float32)
-    head[0, 0], head[1, 3], head[2, 1], head[3, 0] = 0.7, 0.3, 1, 1  # "red" looks at patch 0 most
+    head[0, :2], head[1, [0, 3]] = (0.4, 0.6), (0.45, 0.55)  # of its pieces' mean, "red" looks at patch 0 most
+    head[2, 1], head[3, 0] = 1, 1
     other = np.roll(head, 1, axis=1) / 2
     own = AxisPair(Mixed((grid, crossed.targets)), Mixed((grid, crossed.targets)))
     inside = np.zeros((2, 8, 8), np.float32)

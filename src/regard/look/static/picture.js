@@ -136,23 +136,24 @@ export function picture(panel, say) {
   // Where a row looks, and who looks at a column: each on its picture, and on the words beside it.
   function figuresOf(row, column) {
     const { targets, sources, rows, columns, isOwn } = site();
-    const all = row === null ? "All patches together" : nameOf(targets, rows, row);
     const found = [];
     if (columns.length) {
       const weights = lookedAt(site(), state.head, row);
-      found.push({ side: "looks", title: `${all} looks at`.replace("together looks", "together look"), tokens: sources, grids: columns, weights, words: sourceWords(site()), at: onSources, chosen: isOwn ? row : column });
+      const title = row === null ? "All patches together look at" : `${nameOf(targets, rows, row)} looks at`;
+      found.push({ side: "looks", title, tokens: sources, grids: columns, weights, words: sourceWords(site()), at: onSources, chosen: isOwn ? row : column });
     }
     if (rows.length) {
       const weights = column === null ? null : lookers(site(), state.head, column);
-      found.push({ side: "seen", title: column === null ? "Point at a patch to see who looks at it" : `${nameOf(sources, columns, column)} is looked at by`,
-        tokens: targets, grids: rows, weights, words: targetWords(site()), at: onTargets, chosen: isOwn ? column : row });
+      const title = column === null ? "Point at a patch to see who looks at it" : `${nameOf(sources, columns, column)} is looked at by`;
+      found.push({ side: "seen", title, tokens: targets, grids: rows, weights, words: targetWords(site()), at: onTargets, chosen: isOwn ? column : row });
     }
     return found;
   }
 
   // The canvases stay: a patch that is pointed at must not lose the mouse.
   function show(figures) {
-    const key = [state.site, ...figures.map(({ side }) => side), stage.clientWidth, innerHeight].join("|");
+    const aspects = figures.flatMap(({ grids }) => grids.map(aspectOf)); // those of pictures are known once they are read
+    const key = [state.site, ...figures.map(({ side }) => side), ...aspects, panel.clientWidth, innerHeight].join("|");
     if (stage.dataset.key !== key) {
       stage.dataset.key = key;
       stage.replaceChildren(...figures.map(figure));
@@ -199,9 +200,16 @@ export function picture(panel, say) {
       drawMap(canvas, grids[i], weights && patchesOf(grids[i], weights), { ...look(), most, chosen, only });
       canvas.setAttribute("aria-label", `${title}${weights ? ` ${inWords(tokens, grids, weights)}` : ""}. The arrow keys move from patch to patch.`);
     });
-    node.querySelector(".share").textContent = only !== null ? "A hard choice: this patch, and no other"
-      : !weights ? "" : !most ? (side === "looks" ? "It looks at no patch" : "No patch looks at it") : `The strongest patch: ${percent(most)}${side === "looks" && its.length ? `; all patches: ${percent(shareOf(grids, weights))}` : ""}`;
+    node.querySelector(".share").textContent = inShort(side, grids, weights, { only, most, isAll: !its.length });
     line(node.querySelector(".chips"), tokens, its, { chosen, weights, at });
+  }
+
+  function inShort(side, grids, weights, { only, most, isAll }) {
+    if (only !== null) return "A hard choice: this patch, and no other";
+    if (!weights) return "";
+    if (!most) return side === "looks" ? "It looks at no patch" : "No patch looks at it";
+    const all = side === "looks" && !isAll ? `; all patches: ${percent(shareOf(grids, weights))}` : "";
+    return `The strongest patch: ${percent(most)}${all}`;
   }
 
   // Words one can choose, as dark as their weights. They are made once, so that a focused one stays focused.
