@@ -15,6 +15,8 @@ from regard.convert import images, labels, sentences
 from regard.convert.electra import GENERATOR
 from regard.convert.families import family_named
 from regard.convert.family import Family
+from regard.convert.keras_resnet import IMAGE, read_labels_of, read_resnet
+from regard.convert.keras_resnet import MODEL as KERAS
 from regard.convert.keys import canonical
 from regard.convert.llama2c import read_model, read_tokens
 from regard.convert.model_spec import ModelSpec
@@ -72,6 +74,8 @@ class Published:
 
 def read_directory(folder: Path, tokens: Path | None = None, *, generators: bool = True) -> Published:
     """The content of a directory; the tokenizer may be elsewhere. A generator has no generator."""
+    if (folder / KERAS).is_file() and not (folder / "config.json").is_file():
+        return read_keras(folder)
     config, place = read_config(folder), str(folder / "config.json")
     family, tensors = family_named(config.get("model_type"), origin=place), read_tensors(folder)
     kind = family.kind(config, tensors, origin=place)
@@ -109,6 +113,20 @@ def read_config(folder: Path) -> dict[str, Any]:
     if "auto_map" in config:
         raise UserError(f"{place}: auto_map: the model brings code of its own, which regard does not run")
     return config
+
+
+def read_keras(folder: Path) -> Published:
+    """A ResNet of Keras, in the format of TensorFlow.js."""
+    config, tensors = read_resnet(folder)
+    family, origin = family_named(config["model_type"], origin=str(folder / KERAS)), str(folder / KERAS)
+    kind = family.kind(config, tensors, origin=origin)
+    tower = family.tower(config, kind, names=tensors, origin=origin)
+    assert tower.image is not None
+    usual = {name: getattr(IMAGE, name) for name in ("size", "resize", "fit", "resample", "mean", "std")}
+    tower = replace(tower, image=replace(tower.image, **usual))
+    named = read_labels_of(folder, len(tensors["classifier.1.bias"]))
+    names, _ = labels.read({"id2label": named or None}, tensors, kind, origin=origin)
+    return Published(family, ModelSpec(tower=tower, kind=kind, labels=len(names)), tensors, None, names)
 
 
 def read_llama2c(file: Path, tokens: Path | None = None) -> Published:
