@@ -24,7 +24,6 @@ from regard.nn.attention import Memory
 from regard.nn.init import initialize
 from regard.nn.mask import Mask
 from regard.nn.score import SCORES
-from regard.settings.errors import UserError
 from regard.settings.presets import PRESETS
 from regard.settings.schema import Embedding, Recurrence, Tower
 
@@ -526,11 +525,6 @@ def test_a_copy_of_a_state_goes_on_by_itself_with_the_same_weights(name: str) ->
     assert not {tensor.data_ptr() for tensor in copy.tensors()} & {tensor.data_ptr() for tensor in state.tensors()}
 
 
-def test_ways_that_never_meet_leave_no_vector_to_start_from() -> None:
-    with pytest.raises(UserError, match=r"model\.recurrent\.direction=bilm"):
-        translator("elmo", recurrent=Recurrence(cell="lstm", direction="bilm", context="fixed"))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_runs_under_autocast(name: str) -> None:
     model, source, target = translator(name), text(2, 6), text(2, 4)
@@ -550,16 +544,3 @@ def test_every_weight_learns(name: str) -> None:
         assert parameter.grad is not None
         assert parameter.grad.isfinite().all()
         assert parameter.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_gradient_is_cut_short_for_language_models_alone(name: str) -> None:
-    tower = replace(reading(small(name), bptt=2), width=WIDTH)
-    with pytest.raises(UserError, match=r"model\.recurrent\.bptt=2: only a language model"):
-        build.translator(tower, sources=VOCABULARY, targets=VOCABULARY)
-
-
-def test_two_language_models_do_not_end_in_one_vector() -> None:
-    tower = replace(reading(PRESETS["sutskever"](), direction="bilm"), width=WIDTH)
-    with pytest.raises(UserError, match=r"\.direction=bilm: .* take forward, backward or bidirectional"):
-        build.translator(tower, sources=VOCABULARY, targets=VOCABULARY)

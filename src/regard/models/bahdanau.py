@@ -9,7 +9,6 @@ from regard.models.attention_decoder import AttentionDecoder
 from regard.models.parts import input_width
 from regard.models.recurrent_decoder import Source
 from regard.models.recurrent_layer import Vectors
-from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
 __all__ = ["BahdanauDecoder"]
@@ -25,9 +24,7 @@ class BahdanauDecoder(AttentionDecoder):
 
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
-        if self.cell != "gru":
-            raise UserError(f"model.recurrent.cell={self.cell}: attention before each step is that of a gru or an "
-                            "lstm; take one of them, or model.recurrent.context=output")
+        assert self.cell == "gru", "an lstm attends before each step in another class"
         width, out = tower.width, input_width(tower)
         self.additive = tower.score == "additive"
         self.word = nn.Linear(width, 3 * width)  # W_r, W_z, W

@@ -14,7 +14,6 @@ from regard.models.recurrent_layer import VECTORS, Recurrent, Vectors, summary
 from regard.nn.attention import Memory
 from regard.nn.dropout import Dropout
 from regard.nn.mask import Mask
-from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
 __all__ = ["RecurrentDecoder", "RecurrentState", "Source"]
@@ -124,11 +123,8 @@ class RecurrentDecoder(AutoregressiveDecoder):
         self.width, self.cell = tower.width, recurrent.cell
         self.bptt, self.direction = recurrent.bptt, recurrent.direction
         self.of_images = tower.image is not None
-        if memory_width is None and self.direction != "forward":
-            raise UserError(f"model.recurrent.direction={self.direction}: a language model can only read forward")
-        if memory_width is not None and self.bptt is not None:
-            raise UserError(f"model.recurrent.bptt={self.bptt}: only a language model uses this, not a translator; "
-                            "remove it")
+        assert memory_width is not None or self.direction == "forward", "a language model reads forward"
+        assert memory_width is None or self.bptt is None, "only a language model cuts its gradient short"
         self.tokens = tokens(tower, vocabulary)
         self.dropout = Dropout(tower.dropout)
         self.widen = nn.Identity() if tower.embedding.width is None else nn.Linear(input_width(tower), tower.width)
@@ -159,8 +155,7 @@ class RecurrentDecoder(AutoregressiveDecoder):
         self, x: Float[Tensor, "batch length width"], memory: Memory | None = None, *, mask: Mask = Mask(causal=True),
         positions: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length out"]:
-        if mask.documents is not None:
-            raise UserError("data.documents=apart: recurrent blocks read on from one text to the next; take joined")
+        assert mask.documents is None, "recurrent blocks read on from one text to the next"
         source = self.see(memory)
         return self.read(x, self.first(len(x), source), source)[0]
 

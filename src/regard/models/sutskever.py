@@ -9,7 +9,6 @@ from regard.models.recurrent_decoder import RecurrentDecoder, Source
 from regard.models.recurrent_layer import Recurrent, Vectors
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
-from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
 __all__ = ["FixedDecoder", "FixedEncoder"]
@@ -33,12 +32,8 @@ class FixedDecoder(RecurrentDecoder):
     def __init__(self, tower: Tower, *, vocabulary: int, memory_width: int) -> None:
         super().__init__(tower, vocabulary=vocabulary, memory_width=memory_width)
         self.start = None
-        if self.direction == "bilm":
-            raise UserError("model.recurrent.direction=bilm: two separate models leave no single vector for the "
-                            "decoder; take forward, backward or bidirectional, or model.recurrent.context=output")
-        if len(self.blocks) != tower.depth:
-            raise UserError(f"model.decoder_depth={len(self.blocks)}: each layer starts from one of the encoder's, and "
-                            f"there are model.depth={tower.depth}; remove it")
+        assert self.direction != "bilm", "two models that never meet leave no vector to start from"
+        assert len(self.blocks) == tower.depth, "each layer starts from one of the encoder's"
 
     def first(self, rows: int, source: Source | None) -> Vectors:
         assert source is not None, "a translator needs a source"

@@ -7,7 +7,7 @@ from regard.settings.errors import UserError, count
 from regard.settings.schema import Image, Run, Tower, Train
 from regard.settings.setting import SETTINGS, of, written
 
-__all__ = ["check_heads", "check_image", "check_positions", "refuse_contradictions", "refuse_ignored"]
+__all__ = ["check_decoder", "check_heads", "check_image", "check_positions", "refuse_contradictions", "refuse_ignored"]
 
 
 def refuse_contradictions(run: Run) -> None:
@@ -205,6 +205,33 @@ def check_recurrent(model: Tower) -> None:
         if is_given and not places:
             raise UserError(f"model.recurrent.{name}={written(getattr(recurrent, name))}: needs attention before each "
                             "step of an lstm; take model.recurrent.cell=lstm and model.recurrent.context=input")
+
+
+def check_decoder(run: Run, *, has_memory: bool) -> None:
+    """Refuse settings of a recurrent decoder that it cannot have: with a memory of a source, or as a language model."""
+    model, recurrent = run.model, run.model.recurrent
+    if recurrent is None:
+        return
+    direction = f"model.recurrent.direction={recurrent.direction}"
+    if not has_memory:
+        if recurrent.direction not in ("forward", "bilm"):
+            raise UserError(f"{direction}: a language model can only read forward")
+        if run.data.documents == "apart":
+            raise UserError("data.documents=apart: recurrent blocks read on from one text to the next; take joined")
+        return
+    if recurrent.bptt is not None:
+        raise UserError(f"model.recurrent.bptt={recurrent.bptt}: only a language model uses this; remove it")
+    if recurrent.context == "input" and recurrent.cell not in ("gru", "lstm"):
+        raise UserError(f"model.recurrent.cell={recurrent.cell}: attention before each step is that of a gru or an "
+                        "lstm; take one of them, or model.recurrent.context=output")
+    if recurrent.context != "fixed" or model.image is not None:
+        return
+    if recurrent.direction == "bilm":
+        raise UserError(f"{direction}: two separate models leave no single vector for the decoder; take forward, "
+                        "backward or bidirectional, or model.recurrent.context=output")
+    if model.decoder_depth not in (None, model.depth):
+        raise UserError(f"model.decoder_depth={model.decoder_depth}: each layer starts from one of the encoder's, and "
+                        f"there are model.depth={model.depth}; remove it")
 
 
 def check_places(run: Run, given: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ from regard.look.metrics import Scores
 from regard.look.outputs import records
 from regard.look.record import Record
 from regard.look.watch import Seen, watch
+from regard.settings.consistency import check_decoder
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Run, Search, Tower, Train
 from regard.settings.setting import of, written
@@ -135,8 +136,10 @@ class Task(ABC, Generic[Input, B]):
     """Whether its answers continue their input, and are streamed."""
 
     def __init__(self, run: Run) -> None:
-        if not traits_of(run.task).encoder_only:
+        traits = traits_of(run.task)
+        if not traits.encoder_only:
             _refuse_encoder_settings(run)
+            check_decoder(run, has_memory=not traits.decoder_only)
         elif (bptt := of(run, "model.recurrent.bptt")) is not None:
             raise UserError(f"model.recurrent.bptt={bptt}: only a language model uses this, and {run.task} "
                             "trains none; remove it")
