@@ -99,6 +99,19 @@ def test_colour_keeps_grey_images_grey() -> None:
     assert (found - found[:, :1]).abs().max() < 1e-5
 
 
+def test_brightness_contrast_and_saturation_change_by_their_factors() -> None:
+    """Of light, its deviation, and the deviation from grey; pixels in the middle of the range are not cut off."""
+    pixels = 96 + batch() // 8
+    found, plain, at = changed(pixels, Augment(colour=0.2)).pixels, pixels.float() / 255, rows_of(6)
+    luma = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+    light, before = ((x * luma).sum(1, keepdim=True) for x in (found, plain))
+    brightness, contrast, saturation = (1 + 0.2 * (2 * draws(at, 3, kind=3) - 1)).T
+    assert torch.allclose(light.mean((1, 2, 3)), brightness * before.mean((1, 2, 3)), atol=1e-4)
+    assert torch.allclose(light.std((1, 2, 3)), brightness * contrast * before.std((1, 2, 3)), atol=1e-4)
+    change = (brightness * contrast * saturation)[:, None, None, None]
+    assert torch.allclose(found - light, change * (plain - before), atol=1e-4)
+
+
 def test_a_shear_keeps_the_middle_of_an_image() -> None:
     pixels = batch(height=9, width=9)
     found = changed(pixels, Augment(shear=0.5)).pixels
@@ -219,6 +232,10 @@ def test_seeds_of_neighbours_differ_in_half_of_their_bits() -> None:
     flips = [bin(int(one) ^ int(other)).count("1") for its in numbers for one, other in pairwise(its)]
     assert 15 < np.mean(flips) < 17
     assert len(np.unique(np.concatenate(numbers))) == 600
+
+
+def test_no_two_examples_of_an_epoch_have_the_same_seed() -> None:
+    assert len(np.unique(seeds(3, 1, np.arange(1 << 20)))) == 1 << 20
 
 
 def test_normalized_pixels_have_the_mean_and_deviation_taken_out() -> None:

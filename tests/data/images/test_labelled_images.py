@@ -71,13 +71,14 @@ def test_changed_images_are_prepared_again(tmp_path: Path, photos: Path) -> None
 
 
 def test_an_image_that_moves_to_another_label_is_noticed(tmp_path: Path) -> None:
-    """Also if all names and contents come in the same order."""
-    folder_of(tmp_path / "photos", {"cat": 4, "dog": 4})
-    (tmp_path / "photos" / "README.md").write_text("about")
+    """Also if all names and contents come in the same order. Other files do not count."""
+    for place, name in enumerate(("cat/a.png", "cat/b.png", "dog/c.png", "dog/d.png")):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).write_bytes(packed(drawn(place)))
     before = LabelledImages(run_on(tmp_path / "photos")).fingerprint()
-    (tmp_path / "photos" / "README.md").write_text("more about")
+    (tmp_path / "photos" / "README.md").write_text("about")
     assert LabelledImages(run_on(tmp_path / "photos")).fingerprint() == before
-    (tmp_path / "photos" / "cat" / "003.png").rename(tmp_path / "photos" / "dog" / "-03.png")
+    (tmp_path / "photos" / "cat" / "b.png").rename(tmp_path / "photos" / "dog" / "b.png")
     assert LabelledImages(run_on(tmp_path / "photos")).fingerprint() != before
 
 
