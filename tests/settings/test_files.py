@@ -9,7 +9,7 @@ import pytest
 
 from regard.settings.errors import UserError
 from regard.settings.files import parsed
-from regard.settings.load import load, task_of
+from regard.settings.load import load, sections_of, task_of
 from regard.tasks.traits import defaults
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -78,4 +78,5 @@ def test_a_recipe_may_have_a_byte_order_mark_and_crlf(recipe: Path) -> None:
 @pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_recipe_of_ours_is_a_run(recipe: Path) -> None:
     task = task_of(recipe)
-    assert load(recipe, base=defaults(task, built_in=False)).task == task
+    base = defaults(task, built_in=False, sections=sections_of(recipe))
+    assert load(recipe, base=base).task == task

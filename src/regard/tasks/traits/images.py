@@ -22,7 +22,7 @@ def reads_images(known: Known) -> bool:
 def small_vision(task: str, known: Known) -> Run:
     """A small vision transformer (Dosovitskiy et al. 2021), for a few thousand images and two cores of a CPU."""
     image = _fitting(known)
-    model = Tower(image=image, width=128, depth=4, heads=4, activation="gelu", positions="learned", dropout=0.0,
+    model = Tower(image=image, width=128, depth=4, heads=4, activation="gelu", positions="rotary", dropout=0.0,
                   head=Head(pool="first"))
     # A photograph may be seen in a mirror; what is grey may be a digit, which may not.
     train = Train(
