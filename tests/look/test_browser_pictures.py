@@ -311,6 +311,11 @@ def test_the_measures_of_patches_are_those_of_the_library(opened: Any) -> None:
     tab.page.locator("tbody tr").last.wait_for()
     shown = [float(row.locator("td .number").nth(1).inner_text()) for row in tab.page.locator("tbody tr").all()]
     assert shown == pytest.approx(list(by_head([record], MEASURES["distance"]).values()), abs=0.051)
+    tab = opened(captioned(), "#view=measures")
+    tab.page.locator("tbody tr").last.wait_for()
+    distances = [row.locator("td .number").nth(1).inner_text() for row in tab.page.locator("tbody tr").all()]
+    assert distances.count("–") == 3 + 1  # from words to a picture there is none
+    assert len(distances) == 3 + 1 + 2
 
 
 def test_the_map_can_be_kept_as_a_picture(opened: Any, tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def test_pointing_counts_words_of_the_answer_in_any_attention_that_sees_the_pict
                    "text": AxisPair(crossed.targets, crossed.targets)},
                   {"cross": (0, 1), "patches": (0,), "mixed": (0, 1), "text": (0,)})
     gold = {0: [TOP_LEFT], 1: [RIGHT]}
+    assert {site for site, _ in by_head([seen], MEASURES["distance"])} == {"patches", "mixed", "text"}
     assert pointing([seen.only(["cross", "patches", "text"])], [gold], [range]) == {
         ("cross", 0): 1.0, ("cross", 1): 0.0, ("cross", -1): 1.0}
     assert pointing([seen.only(["mixed"])] * 2, [gold, {}], [lambda rows: range(rows - 4, rows)] * 2) == {

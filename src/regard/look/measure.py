@@ -60,11 +60,12 @@ def first(weights: Float[np.ndarray, "*heads targets sources"]) -> Float[np.ndar
 
 def _distance(weights: Float[np.ndarray, "*heads targets sources"],
               axes: AxisPair) -> Float[np.ndarray, "*heads rows"]:
-    """Between patches of a picture in patches, else in places."""
-    parts = grid_parts(axes.targets)
-    if not parts or axes.targets != axes.sources:
+    """Between patches of a picture in patches, else in places. From a word to a picture there is none."""
+    if not grid_parts(axes.targets) and not grid_parts(axes.sources):
         return distance(weights)
-    return np.concatenate([patch_distance(weights[..., patches, patches], grid) for grid, patches in parts], axis=-1)
+    parts = grid_parts(axes.targets) if axes.targets == axes.sources else ()
+    own = [patch_distance(weights[..., patches, patches], grid) for grid, patches in parts]
+    return np.concatenate([weights[..., :0, 0], *own], axis=-1)
 
 
 MEASURES: dict[str, Measure] = {
@@ -73,13 +74,13 @@ MEASURES: dict[str, Measure] = {
 
 
 def by_head(records: Sequence[Record], measure: Measure) -> dict[Head, float]:
-    """The mean of a measure over all rows of all records, for each site and head."""
+    """The mean of a measure over all rows of all records, for each site and head; those without a row are left out."""
     rows: dict[Head, list[np.ndarray]] = {}
     for record in records:
         for site, weights in record.items():
             for number, row in zip(record.heads[site], measure(weights, record.axes[site]), strict=True):
                 rows.setdefault((site, number), []).append(row)
-    return {head: float(np.concatenate(its).mean()) for head, its in rows.items()}
+    return {head: float(np.concatenate(its).mean()) for head, its in rows.items() if sum(map(len, its))}
 
 
 def pointing(records: Sequence[Record], gold: Sequence[Regions],

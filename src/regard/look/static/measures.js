@@ -7,7 +7,7 @@ import { change, state } from "./state.js";
 
 const COLUMNS = [
   { name: "entropy", unit: "bits", about: "bits; 0 is one token alone", text: (value) => value.toFixed(2) },
-  { name: "distance", unit: "tokens", about: `${sites.some((each) => each.hasPicture) ? "tokens or patches" : "tokens"}, on average`, text: (value) => value.toFixed(1) },
+  { name: "distance", unit: "tokens", about: `${sites.some((each) => each.hasPicture) ? "tokens or patches" : "tokens"}, on average`, text: (value) => (Number.isNaN(value) ? "–" : value.toFixed(1)) },
   { name: "first token", unit: "share", about: "its share", text: percent },
 ];
 
@@ -37,7 +37,8 @@ export function measured(site, head, temperature) {
       [entropy, distance, weights[0]].forEach((value, i) => { sums[i] += value; });
     }
   }
-  return sums.map((sum, i) => sum / Math.max(i === 1 ? counted : rows, 1));
+  const hasDistance = patches || !site.hasPicture; // from a word to a picture there is none
+  return sums.map((sum, i) => (i === 1 && !hasDistance ? NaN : sum / Math.max(i === 1 ? counted : rows, 1)));
 }
 
 // As `patch_distance` of measure.py: a class token is no patch, and has no distance.
@@ -88,7 +89,7 @@ export function measures(panel, say) {
   }
 
   const sorted = () => (order.column === null ? found : found.toSorted((a, b) => (a.values[order.column] - b.values[order.column]) * (order.isRising ? 1 : -1)));
-  const largest = (i) => (i === 2 ? 1 : Math.max(...found.map(({ values }) => values[i]), 1e-9));
+  const largest = (i) => (i === 2 ? 1 : Math.max(...found.map(({ values }) => values[i] || 0), 1e-9));
 
   function fill() {
     body.replaceChildren(...sorted().map(({ site, head, values }) => {
@@ -97,7 +98,7 @@ export function measures(panel, say) {
         element("span", {}, `${site.kind} · `), element("span", {}, `layer ${site.layer} · ${site.headName(head)}`));
       return element("tr", {}, element("th", { scope: "row" }, open), ...values.map((value, i) => {
         const bar = element("span", { class: "bar-of", "aria-hidden": "true" });
-        bar.style.width = `${(100 * value) / largest(i)}%`;
+        bar.style.width = `${(100 * (value || 0)) / largest(i)}%`;
         return element("td", {}, element("span", { class: "number" }, COLUMNS[i].text(value)), element("span", { class: "track" }, bar));
       }));
     }));
@@ -115,7 +116,7 @@ export function measures(panel, say) {
       const y = 48 + r * 24;
       root.append(shape("text", { x: 12, y }, `${site.kind} · layer ${site.layer} · ${site.headName(head)}`));
       values.forEach((value, i) => root.append(
-        shape("rect", { x: 330 + i * 160, y: y - 11, width: (90 * value) / largest(i), height: 12, rx: 3, fill: ink("accent"), "fill-opacity": 0.6 }),
+        shape("rect", { x: 330 + i * 160, y: y - 11, width: (90 * (value || 0)) / largest(i), height: 12, rx: 3, fill: ink("accent"), "fill-opacity": 0.6 }),
         shape("text", { x: 322 + i * 160, y, "text-anchor": "end" }, COLUMNS[i].text(value))));
     });
     return root;
