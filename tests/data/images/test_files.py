@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -254,6 +255,28 @@ def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path: Path) -> Non
     assert "impossible size" in refused(labelled, tmp_path / "b.tar")
 
 
+@pytest.mark.parametrize(("compression", "why"), [(zipfile.ZIP_DEFLATED, "a damaged member"),
+                                                  (zipfile.ZIP_BZIP2, "compressed in an unusual way"),
+                                                  (zipfile.ZIP_LZMA, "compressed in an unusual way")])
+def test_a_member_of_a_zip_that_unpacks_to_more_than_it_says_takes_no_memory(
+    tmp_path: Path, compression: int, why: str
+) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", compression) as archive, archive.open("cat/1.png", "w") as member:
+        for _ in range(64):
+            member.write(bytes(1 << 20))
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    place = content.rfind(b"PK\x01\x02")
+    content[place + 24 : place + 28] = struct.pack("<I", 100)
+    (tmp_path / "a.zip").write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=why):
+            tree_of(tmp_path / "a.zip").read("cat/1.png")
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz", "a.tar.bz2"])
 def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path, photos: Path, name: str) -> None:
     file = (zipped if name == "a.zip" else tarred)(photos, tmp_path / name)
@@ -401,6 +424,37 @@ def test_images_of_a_table_lie_in_a_folder_or_an_archive_beside_it(pictures: Pat
     apart = pictures / "apart"
     apart.mkdir()
     assert sizes(labelled(table.rename(apart / "a.tsv"), pictures / "pictures.zip")) == {"train": 6, "val": 2}
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+@pytest.mark.parametrize("names", [("train", "test"), ("train_images", "test_images"), ("a/Training", "a/Testing")])
+def test_images_of_the_same_name_are_those_of_the_split(tmp_path: Path, names: tuple[str, str], kind: str) -> None:
+    if kind == "archive" and "/" in names[0]:
+        names = "train", "test_new"
+    for split, name in zip(("train", "test"), names, strict=True):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        for place in range(6):
+            (folder / f"{place}.png").write_bytes(packed(drawn(place + 10 * (split == "test"))))
+        written(tmp_path / f"{split}.csv", [(f"{place}.png", ("cat", "dog")[place % 2]) for place in range(6)], None)
+        if kind == "archive":
+            zipped(folder, tmp_path / f"{name}.zip")
+            for file in folder.iterdir():
+                file.unlink()
+    corpus = labelled(tmp_path)
+    for split, name in zip(("train", "val", "test"), (names[0], *names), strict=True):
+        assert all(f"{tmp_path}/{name}" in found.tree.place(found.name) for found in corpus.splits[split])
+
+
+def test_a_name_that_may_be_several_images_is_refused(tmp_path: Path) -> None:
+    for folder in ("large", "small"):
+        (tmp_path / folder).mkdir()
+        for place in range(4):
+            (tmp_path / folder / f"{place}.png").write_bytes(packed(drawn(place)))
+    table = written(tmp_path / "a.csv", [(f"{place}.png", ("cat", "dog")[place % 2]) for place in range(4)], None)
+    assert refused(labelled, table).startswith(f"{table}:1: 0.png may be {tmp_path}/large/0.png or {tmp_path}/small/")
+    written(table, [(f"small/{place}.png", ("cat", "dog")[place % 2]) for place in range(4)], None)
+    assert sum(sizes(labelled(table)).values()) == 4
 
 
 def test_images_that_are_not_there_are_left_out_and_named(pictures: Path) -> None:

@@ -291,10 +291,10 @@ def _split(folder: str) -> str | None:
 
 def _from_table(tree: Tree, table: str, roots: Sequence[Tree], split: str, gathered: _Gathered) -> None:
     rows = read_table(tree, table, gathered.columns, wanted=gathered.wanted)
-    places = _Places(tree, roots)
+    places = _Places(tree, roots, split)
     missing = list[Row]()
     for row in rows:
-        if (at := places.find(row.path)) is None:
+        if (at := places.find(row.path, row.place)) is None:
             missing.append(row)
         else:
             gathered.add(split, [Found(*at, gathered.values(row.value, row.place), row.place)])
@@ -308,34 +308,42 @@ def _from_table(tree: Tree, table: str, roots: Sequence[Tree], split: str, gathe
 
 
 class _Places:
-    """Where the images of a table may lie: beside it, in a folder there, or in an archive there."""
+    """Where the images of a split's table may lie: beside it, in a folder there, or in an archive there.
 
-    def __init__(self, tree: Tree, roots: Sequence[Tree]) -> None:
+    If several have the same name, the image is the one in a folder or an archive of the same split.
+    """
+
+    def __init__(self, tree: Tree, roots: Sequence[Tree], split: str) -> None:
+        self.split, self.own = split, tree
         self.trees = list(roots) or [tree]
         packed = [] if roots or not isinstance(tree, Folder) else sorted(
             entry for entry in tree.path.iterdir() if is_archive(entry.name) and entry.is_file())
-        self.more = deque(packed)
-        self.last: tuple[Tree, str] | None = None
+        ours = [path for path in packed if split_of(path) == split]
+        self.more = deque(group for group in (ours, [path for path in packed if path not in ours]) if group)
 
-    def find(self, path: str) -> tuple[Tree, str] | None:
-        """The tree that has this image, and its name there."""
-        if self.last is not None and self.last[0].has(self.last[1] + path):
-            return self.last[0], self.last[1] + path
-        for tree in self.trees:
-            if tree.has(path):
-                return self._found(tree, "", path)
-        for tree in self.trees:
-            for folder in tree.folders:
-                if tree.has(folder + path):
-                    return self._found(tree, folder, path)
-        if not self.more:
-            return None
-        self.trees.append(tree_of(self.more.popleft()))  # archives are opened only if a name is nowhere else
-        return self.find(path)
+    def find(self, path: str, place: str) -> tuple[Tree, str] | None:
+        """The tree that has this image, and its name there; `place` is for messages."""
+        found = [(tree, path) for tree in self.trees if tree.has(path)] or [
+            (tree, name) for tree in self.trees for name in tree.ending_in(path)]
+        if not found:
+            if not self.more:
+                return None
+            self.trees += map(tree_of, self.more.popleft())  # archives are opened only if a name is nowhere else
+            return self.find(path, place)
+        ranks = [self._rank(tree, name.removesuffix(path)) for tree, name in found]
+        best = [each for each, rank in zip(found, ranks, strict=True) if rank == min(ranks)]
+        if len(best) > 1:
+            first, second = (tree.place(name) for tree, name in best[:2])
+            raise UserError(f"{place}: {path} may be {first} or {second}; write the path from the folder of the table "
+                            "on")
+        return best[0]
 
-    def _found(self, tree: Tree, folder: str, path: str) -> tuple[Tree, str]:
-        self.last = tree, folder
-        return tree, folder + path
+    def _rank(self, tree: Tree, folder: str) -> int:
+        """Folders and archives of the same split come first, those of other splits last."""
+        around = [*PurePosixPath(folder).parts, *([] if tree is self.own else [tree.path.name])]
+        splits = {_split(name) or split_of(Path(name)) for name in around} - {None}
+        is_test = self.split.startswith("test") and any(name and name.startswith("test") for name in splits)
+        return 0 if self.split in splits else 1 if is_test else 3 if splits else 2
 
     def __str__(self) -> str:
         return ", ".join(str(tree.path) for tree in self.trees)

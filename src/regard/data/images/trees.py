@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from regard.data.images.formats import has_image_ending, is_archive
+from regard.data.images.formats import is_archive
 from regard.data.layout import is_directory
 from regard.settings.errors import UserError, amount, count
 from regard.settings.opening import to_read
@@ -38,6 +38,8 @@ MAX_MEMBER_BYTES = 1 << 29
 MAX_KEPT_BYTES = 1 << 28  # of a tar in memory
 MAX_INFLATION = 1_000  # times the size of the archive: images are compressed already
 ALWAYS_FINE = 1 << 30  # bytes
+PIECE = 1 << 16  # bytes of a zip's member that are unpacked at once
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of others zipfile unpacks more at once than it is asked for
 
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, LookupError,
           NotImplementedError, RuntimeError, OverflowError, MemoryError, gzip.BadGzipFile)
@@ -65,12 +67,19 @@ class Tree(ABC):
     def _known(self) -> frozenset[str]:
         return frozenset(self.names)
 
+    def ending_in(self, path: str) -> list[str]:
+        """The names that are this path below some folder."""
+        depth = path.count("/") + 1
+        if depth not in self._by_ending:
+            endings = self._by_ending.setdefault(depth, {})
+            for name in self.names:
+                endings.setdefault("/".join(name.split("/")[-depth:]), []).append(name)
+        return self._by_ending[depth].get(path, [])
+
     @cached_property
-    def folders(self) -> list[str]:
-        """All folders with images below them, each with `/` at its end; those nearest to the root first."""
-        around = {PurePosixPath(name).parts[:-1] for name in self.names if has_image_ending(name)}
-        every = {"".join(f"{part}/" for part in parts[:depth]) for parts in around for depth in range(len(parts) + 1)}
-        return sorted(every, key=lambda folder: (folder.count("/"), folder))
+    def _by_ending(self) -> dict[int, dict[str, list[str]]]:
+        """By a number of parts: the names by that many of their last parts."""
+        return {}
 
     def place(self, name: str) -> str:
         """The name of a file in messages; outside of archives also its path."""
@@ -183,12 +192,15 @@ class Zip(Archive):
                 if name in chosen:
                     if info.flag_bits & 1:
                         raise UserError(f"{self.path}: has a password; unpack it, and give the folder")
+                    if info.compress_type not in COMPRESSIONS:
+                        raise UserError(f"{self.path}: is compressed in an unusual way; unpack it, and give the folder")
                     yield name, partial(self._content, archive, name, info)
 
     def _content(self, archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> bytes:
         self._refuse_member(name, info.file_size)
-        with self._named_errors(name):
-            return archive.read(info)
+        with self._named_errors(name), archive.open(info) as file:
+            # Not all at once: it may unpack to more than the directory tells, and is then refused by its checksum.
+            return b"".join(iter(lambda: file.read(PIECE), b""))
 
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:
