@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.images.drawings import drawn, folder_of, packed
-from regard.data.images.files import ImageCorpus, are_images, read_captioned, read_labelled, read_tests
+from regard.data.images.files import ImageCorpus, read_captioned, read_labelled, read_tests
+from regard.data.images.quick_look import are_images
 from regard.data.images.store import write_stores
 from regard.data.images.trees import Folder, leaves, tree_of
 from regard.data.labelled import Columns
@@ -619,7 +620,7 @@ def test_images_are_seen_at_a_look(tmp_path: Path, photos: Path) -> None:
 
 
 def test_the_quick_look_imports_neither_torch_nor_numpy_nor_pillow() -> None:
-    source = ("import sys; from regard.data.images.files import are_images; "
+    source = ("import sys; from regard.data.images.quick_look import are_images; "
               "print([name for name in ('torch', 'numpy', 'PIL') if name in sys.modules])")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from statistics import median
 
-from regard.data.images.files import are_images
+from regard.data.images.quick_look import are_images
 from regard.settings.schema import Augment, Data, Head, Image, Run, Tower, Train
 from regard.tasks.traits.base import Known
 
