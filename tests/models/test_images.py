@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.models.build import image_encoder
+from regard.generate.text_vectors import vectors
+from regard.models.build import image_encoder, text_encoder
 from regard.models.classifier import Classifier
 from regard.models.encoder import Encoder
 from regard.models.inputs import PatchInputs
@@ -250,3 +251,13 @@ def test_quick_gelu_is_a_sigmoid_near_gelu() -> None:
     x = torch.linspace(-6, 6, 99)
     torch.testing.assert_close(Activation("quick-gelu")(x), x / (1 + (-1.702 * x).exp()))
     assert (Activation("quick-gelu")(x) - nn.functional.gelu(x)).abs().max() < 0.021
+
+
+def test_the_vectors_of_texts_are_pooled_by_the_model_s_own_query() -> None:
+    tower = Tower(width=16, depth=1, heads=2, head=Head(pool="learned"))
+    model = ready(Classifier(text_encoder(tower, vocabulary=20), tower, labels=3))
+    rows = [[5, 6, 7], [8, 9]]
+    found = vectors(model, rows, pad=0, pool="learned")
+    for vector, row in zip(found, rows, strict=True):
+        states = model.encoder(model.encoder.embed(torch.tensor([row])))
+        torch.testing.assert_close(torch.from_numpy(vector), model.pool(states, torch.ones(states.shape[:2]) > 0)[0])

@@ -17,6 +17,7 @@ IMAGE = ("task=classify", "model.image.size=32", "model.image.patch=4")
     (["model.width=42", "model.heads=2"], "model.width: sinusoidal positions of rows and columns need a multiple of "
                                           "4, got 42; take 44"),
     (["model.width=36", "model.heads=6", "model.positions=rotary"], "need heads whose width is a multiple of 4, got 6"),
+    (["model.image.resize=256"], "model.image.resize=256: only the middle 32 pixels would be left"),
     (["model.image.resize=16"], "model.image.resize=16: is smaller than model.image.size=32"),
     ([*CNN, "model.layer_scale=1"], "model.layer_scale=1.0: is for blocks over the patches of an image"),
     (["model.image.width=64"], "model.image.width=64: has no effect with model.image.stem=patches"),

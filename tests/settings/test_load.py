@@ -101,8 +101,9 @@ def runs(draw: st.DrawFn) -> Run:
         recurrent = recurrent and replace(recurrent, direction="forward")
         numbers = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=1).map(tuple)
         patch = draw(st.integers(1, 64))
+        size = patch * draw(st.integers(1, 9))
         image = replace(image, stem="patches", width=None, mean=draw(numbers), std=draw(numbers), patch=patch,
-                        size=patch * draw(st.integers(1, 9)))
+                        size=size, resize=draw(st.none() | st.integers(size, 4 * size)))
     embedding = run.model.embedding if image is None else replace(run.model.embedding, width=None, segments=0)
     head = replace(run.model.head, pool=draw(st.sampled_from(["first", "mean"])))
     one_width = is_recurrent or kv_heads != heads or run.model.qk_norm or run.model.positions == "rotary"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -27,13 +28,15 @@ def vectors(model: nn.Module, rows: Sequence[Sequence[int]], *, pad: int, pool: 
     """A vector for each row, in order; with `normalize`, of length 1."""
     encoder, device = model.encoder, next(model.parameters()).device
     assert isinstance(encoder, Encoder)
+    # A learned query is the model's own.
+    one_of = model.get_submodule("pool") if pool == "learned" else partial(pooled, how=pool)
     found, layouts = np.empty((len(rows), encoder.width), np.float32), Layouts()
 
     def read(some: RowBatch) -> None:
         places, tokens = some
         with torch.no_grad(), lasting(layouts):  # it must be set in every thread
             states = encoder(encoder.embed(tokens), mask=encoder_mask(tokens, pad=pad, window=encoder.window))
-            found[places] = pooled(states, tokens != pad, how=pool).float().cpu().numpy()
+            found[places] = one_of(states, tokens != pad).float().cpu().numpy()
 
     batches = by_length(rows, pad=pad, device=device)
     if device.type == "cpu" and not _is_looked_into(encoder):

@@ -22,7 +22,10 @@ def refuse_another_shape(model: Tower, backbone: Tower, source: Path) -> None:
     model, backbone = _derived(model), _derived(backbone)
     longest = ("max_positions",) if backbone.image is None and backbone.positions in ("learned", "fourier") else ()
     images = () if backbone.image is None or model.image is None else OF_IMAGES
-    for name in (*SHAPE, *longest, *images):
+    names = (*SHAPE, *longest, *images)
+    if model.image is not None and backbone.image is not None and backbone.image.stem == "resnet":
+        names, backbone = ("norm_epsilon", *OF_IMAGES), _cut(backbone, len(model.image.stages))
+    for name in names:
         wanted, has = of(model, name), of(backbone, name)
         if wanted != has and not (name == "depth" and wanted < has):
             anew = "or train from the beginning, without --from"
@@ -44,8 +47,19 @@ def refuse_other_inputs(usual: Tower, backbone: Tower, source: Path) -> None:
                         "or without --from")
 
 
+def _cut(backbone: Tower, stages: int) -> Tower:
+    """A resnet with its first stages only: each that is left out leaves a finer grid, half as wide."""
+    image = backbone.image
+    assert image is not None
+    assert image.width is not None
+    left_out = max(0, len(image.stages) - stages)
+    return replace(backbone, image=replace(image, stages=image.stages[:stages], width=image.width >> left_out))
+
+
 def _derived(tower: Tower) -> Tower:
     """The tower with derived values made explicit, so that equal shapes compare as equal."""
-    same = len(set(widths := tower.widths_of_heads)) == 1
+    same, image = len(set(widths := tower.widths_of_heads)) == 1, tower.image
+    if image is not None and image.stem == "resnet":
+        tower = replace(tower, image=replace(image, width=image.width or tower.width))
     return replace(tower, kv_heads=tower.kv_heads or tower.heads, head_width=widths[0] if same else None,
                    head_widths=() if same else widths, ffn_width=tower.ffn_width or 4 * tower.width)

@@ -9,6 +9,8 @@ from regard.settings.setting import SETTINGS, of, written
 
 __all__ = ["check_decoder", "check_heads", "check_image", "check_positions", "refuse_contradictions", "refuse_ignored"]
 
+MAX_CUT = 4  # times the size: of a larger image too little would be cut out
+
 
 def refuse_contradictions(run: Run) -> None:
     """Refuse a run whose settings do not go together, whoever gave them."""
@@ -40,6 +42,9 @@ def check_image(model: Tower) -> None:
         if len(numbers) not in (1, channels):
             raise UserError(f"model.image.{name}={written(numbers)}: must be one number, or {channels}: one for each "
                             "channel")
+    if image.fit == "crop" and image.resize is not None and image.resize > MAX_CUT * image.size:
+        raise UserError(f"model.image.resize={image.resize}: only the middle {image.size} pixels would be left of it; "
+                        f"set model.image.resize=none, or to at most {MAX_CUT * image.size}")
     if image.resize is not None and image.resize < image.size:
         raise UserError(f"model.image.resize={image.resize}: is smaller than model.image.size={image.size}, which is "
                         f"cut out of it; take at least {image.size}")

@@ -191,7 +191,7 @@ def cct_7() -> Tower:
 
 def resnet_18() -> Tower:
     """He et al. 2016, table 1. For images of 32 pixels set model.image.size=32 and model.image.patch=1."""
-    image = Image(size=224, resize=256, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), stem="resnet", patch=4,
+    image = Image(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), stem="resnet", patch=4,
                   class_token=False)
     return Tower(preset="resnet-18", image=image, width=512, positions="none", embedding=Embedding(scaled=False),
                  head=Head(pool="mean"), dropout=0.0)
