@@ -230,7 +230,7 @@ def test_a_word_that_only_sounds_like_an_image_is_not_taken_for_it(source: str) 
 
 DEFAULT = "translate"  # the task of a command that names none
 # Where the same words mean something else: an argument of attention, a token, columns, words of the phrase book.
-OTHER_MEANINGS = {"look": {"mask"}, "data": {"caption", "language", "mask", "tag"}, "data/builtin": set(TASKS),
+OTHER_MEANINGS = {"look": {"ask", "mask"}, "data": {"caption", "language", "mask", "tag"}, "data/builtin": set(TASKS),
                   "settings/schema.py": {DEFAULT}}
 
 

@@ -144,6 +144,18 @@ def test_beam_search_goes_on_from_a_mixed_prompt_as_from_each_row_in_one_pass(si
                 assert each.log_probability == pytest.approx(total, abs=1e-4)
 
 
+@pytest.mark.parametrize("capacity", [None, 8])
+def test_what_is_forgotten_are_tokens_and_never_the_prompt(capacity: int | None) -> None:
+    model, (tokens, spans, pixels) = ready(TOWER), example((2, 2), more=4)
+    with torch.no_grad():
+        prompt = model.mix(tokens[:, :-4], spans[:, :-4], pixels)
+        state = model.begin(2, prompt, capacity=capacity)
+        model.step(tokens[:, -2:], state)  # others than those that follow
+        model.step(tokens[:, -1:], state)
+        state.truncate(torch.tensor([[0], [0]]))
+        same(model.step(tokens[:, -4:], state), model(tokens, spans, pixels)[:, -4:])
+
+
 def test_the_kernels_give_what_the_definition_gives() -> None:
     model, (tokens, spans, pixels) = ready(TOWER), example((1, 2, 3))
     with torch.no_grad():

@@ -47,6 +47,8 @@ JOBS = {
     "detect": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "train.learning_rate=5e-4"),
     "caption": ("data.built_in_size=40", "model.image.size=16", "model.image.patch=8", "train.augment.crop=1",
                 "search.beam=1", "search.max_tokens=8", "train.learning_rate=0.001"),
+    "ask": ("data.built_in_size=40", "model.image.size=16", "model.image.stages=1", "train.augment.crop=1",
+            "search.beam=1", "search.max_tokens=8", "train.learning_rate=0.001"),
 }
 
 # With the models that came before the transformer, as a task and a preset.

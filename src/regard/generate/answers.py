@@ -1,4 +1,4 @@
-"""Answers: how an encoder-decoder answers the inputs that it has read, by the settings of the search."""
+"""Answers: how a model answers the inputs that it has read, by the settings of the search."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,7 @@ from regard.generate.sampler import Sampler, Sampling, gather, sample
 from regard.generate.search_memory import refuse_search
 from regard.kernels.cuda_graphs import Captures, weights_key
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.mixed import MixedDecoder, MixedPrompt
 from regard.nn.attention import Memory
 from regard.nn.mask import Mask
 from regard.settings.schema import Search, Tower
@@ -38,8 +39,8 @@ class Answers:
         return Memory(states, Mask(keys=real))
 
     @torch.no_grad()
-    def find(self, model: EncoderDecoder, memory: Memory, how: Search, *, tokens: Tokenizer, longest: int,
-             seeds: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+    def find(self, model: EncoderDecoder | MixedDecoder, memory: Memory | MixedPrompt, how: Search, *,
+             tokens: Tokenizer, longest: int, seeds: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         """`how.best` answers to each input or more, the best first, each of up to `longest` tokens.
 
         `seeds` has a few numbers for each input, by which its answers are drawn.
@@ -57,7 +58,8 @@ class Answers:
                 top_p=how.top_p, min_p=how.min_p, seed=how.seed)), end=tokens.end)
         return [drawn[first : first + how.best] for first in range(0, len(drawn), how.best)]
 
-    def refuse(self, model: EncoderDecoder, tower: Tower, how: Search, *, rows: int, tokens: int, longest: int) -> None:
+    def refuse(self, model: EncoderDecoder | MixedDecoder, tower: Tower, how: Search, *, rows: int, tokens: int,
+               longest: int) -> None:
         """Refuse answers to these rows if they cannot fit into memory; `tokens` is their least length."""
         count = how.best if how.temperature is not None else max(how.beam, how.best)
         weight = next(model.parameters())

@@ -29,6 +29,8 @@ class DecoderState:
     may_share: bool = False
     """Whether rows that fan out may have their keys in one store."""
     shared_kv: SharedKVIndex | None = None
+    before: int = 0
+    """Places that were read at the beginning and are no tokens; nothing forgets them."""
 
     @property
     def in_order(self) -> bool:
@@ -78,7 +80,8 @@ class DecoderState:
             self.memory = Memory(self.memory.states[sources], Mask(keys=None if keys is None else keys[sources]))
 
     def truncate(self, length: int | Int[Tensor, "rows 1"]) -> None:
-        """Forget every position from `length` on, which may be another in each row."""
+        """Forget every token from `length` on, which may be another in each row."""
+        length = length + self.before
         if self.shared_kv is not None:
             assert isinstance(length, int), "rows of a shared cache stay in step"
             self.shared_kv.truncate(length)

@@ -91,6 +91,7 @@ class MixedDecoder(nn.Module):
         state = self.decoder.begin(rows, capacity=None if capacity is None else capacity + length)
         if memory is not None:
             self.decoder.read(memory.states, state, mask=self.mask(memory.spans))
+            state.before = length
         return state
 
     def step(self, tokens: Int[Tensor, "rows n"], state: DecoderState) -> Float[Tensor, "rows n width"]:

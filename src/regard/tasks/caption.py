@@ -1,6 +1,5 @@
 """caption: images to an encoder-decoder that tells what is in them."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -15,6 +14,7 @@ from regard.data.images.captioned_images import CaptionBatch, CaptionedImages
 from regard.data.images.decode import ImageFile
 from regard.data.images.pixels import centred, normalized
 from regard.data.images.reader import ImageReader
+from regard.data.images.seeds import pixel_seeds
 from regard.generate.answers import Answers, never
 from regard.generate.beam import Hypothesis
 from regard.look.axes import AxisPair, Grid
@@ -111,7 +111,7 @@ class Caption(Task[ImageFile, CaptionBatch]):
         bytes_ = self.data.read(inputs)
         pixels = self._normalized(torch.from_numpy(bytes_).to(next(model.parameters()).device))
         return self.answers.find(model, self.answers.read(model, pixels), how, tokens=self.data.tokens, longest=longest,
-                                 seeds=[_seeds(each) for each in bytes_])
+                                 seeds=[pixel_seeds(each) for each in bytes_])
 
     def score(self, model: nn.Module, split: str, *, limit: int | None = None,
               search: Search | None = None) -> Scores:
@@ -132,7 +132,7 @@ class Caption(Task[ImageFile, CaptionBatch]):
             targets = [[*target, self.data.tokens.end] for target in told[some]]
             with watch(model, only, heads=heads) as seen:
                 self._logits(model, self.data.batch(inputs[some], targets).to(device))
-            grids = [grid_of(encoder, given, self.data.image) for given in inputs[some]]
+            grids = [grid_of(encoder.inputs, given, self.data.image) for given in inputs[some]]
             found += records(seen, [self._axes(list(seen), grid, target)
                                     for grid, target in zip(grids, targets, strict=True)])
         return found
@@ -182,9 +182,3 @@ class Caption(Task[ImageFile, CaptionBatch]):
         return of_encoder_decoder(
             cast(EncoderDecoder, model), list(pixels), [[tokens.start, *row[:MAX_PROBE_LENGTH]] for row in rows],
             pad=None, token_pad=tokens.pad, end=tokens.end, decode=lambda ids: tokens.decode([ids])[0])
-
-
-def _seeds(pixels: UInt8[np.ndarray, "channels size size"]) -> list[int]:
-    """Numbers that belong to an image: its answers are drawn by them, whatever else is in the batch."""
-    digest = hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=16).digest()
-    return [int(number) for number in np.frombuffer(digest, np.uint32)]

@@ -12,7 +12,7 @@ from typing import Any
 from regard.data.images.formats import has_image_ending, is_archive
 from regard.data.images.gather import Found, Gathered, gather
 from regard.data.images.idx import idx_files
-from regard.data.images.tables import CAPTIONS, LABELS, tables_of
+from regard.data.images.tables import ANSWERS, CAPTIONS, LABELS, QUESTIONS, tables_of
 from regard.data.images.trees import Folder
 from regard.data.jsonl import described
 from regard.data.labelled import Columns, held_out, labels_of, some
@@ -20,8 +20,8 @@ from regard.data.layout import is_directory
 from regard.data.splits import find_splits
 from regard.settings.errors import UserError, count, out_of
 
-__all__ = ["Found", "ImageCorpus", "read_captioned", "read_captioned_tests", "read_labelled", "read_tests",
-           "source_files"]
+__all__ = ["Found", "ImageCorpus", "read_asked", "read_asked_tests", "read_captioned", "read_captioned_tests",
+           "read_labelled", "read_tests", "source_files"]
 
 MAX_TOLD_LABELS = 12  # labels whose counts are printed
 MAX_SINGLE_LABELS = 10  # labels that may have only one image each
@@ -55,6 +55,20 @@ def read_captioned(paths: Sequence[Path], columns: Columns, *, share: float) -> 
     return _with_val(gathered, share, where)
 
 
+def read_asked(paths: Sequence[Path], columns: Columns, *, share: float) -> ImageCorpus:
+    """Images with questions, from tables. The texts of an image are its questions, each with its answer after it."""
+    where, gathered = str(paths[0]), gather(paths, _of_questions(columns))
+    _train(gathered, where)
+    gathered.splits = {split: _merged(found) for split, found in gathered.splits.items()}
+    return _with_val(gathered, share, where)
+
+
+def read_asked_tests(path: Path, columns: Columns) -> ImageCorpus:
+    """Other questions to measure a model on."""
+    found = _tests(path, gather([path], _of_questions(columns)), "a table of paths, questions and answers")
+    return ImageCorpus({name: _merged(its) for name, its in found.splits.items()}, found.notes)
+
+
 def read_tests(path: Path, columns: Columns, known: Collection[str]) -> ImageCorpus:
     """Other data to measure a run on: its tests, or else its val; without splits, all images."""
     found = _tests(path, gather([path], _of_labels(columns)), "a folder for each label")
@@ -82,7 +96,7 @@ def source_files(paths: Sequence[Path], columns: Columns) -> dict[str, Path]:
     """All files that are read, by their names below the paths, for a digest of them."""
     tables = [path for path in paths if tables_of([path.name])]
     if tables:
-        gathered = gather(paths, Gathered(lambda value, place: (), columns, (*LABELS, *CAPTIONS)))
+        gathered = gather(paths, Gathered(lambda value, place: (), columns, (*LABELS, *CAPTIONS, *ANSWERS)))
         files = {str(path): path for path in find_splits(tables)[0].values()}
         every = {(found.tree, found.name) for its in gathered.splits.values() for found in its}
         return dict(sorted(files.items() | {
@@ -107,6 +121,22 @@ def _of_labels(columns: Columns) -> Gathered:
 
 def _of_captions(columns: Columns) -> Gathered:
     return Gathered(_captions, columns, CAPTIONS)
+
+
+def _of_questions(columns: Columns) -> Gathered:
+    return Gathered(_question_and_answer, columns, ANSWERS, QUESTIONS)
+
+
+def _question_and_answer(value: Any, place: str) -> tuple[str, ...]:
+    question, answer = (str(each) if isinstance(each, int) and not isinstance(each, bool) else each for each in value)
+    for each, what in ((question, QUESTIONS[0]), (answer, ANSWERS[0])):
+        if not isinstance(each, str):
+            raise UserError(f"{place}: the {what} is {described(each)} instead of a text")
+        if not each.strip():
+            raise UserError(f"{place}: no {what}; add one, or delete the line")
+    if question == answer:
+        raise UserError(f"{place}: one text, {question!r}, for both; a line has a {QUESTIONS[0]} and an {ANSWERS[0]}")
+    return " ".join(question.split()), " ".join(answer.split())
 
 
 def _captions(value: Any, place: str) -> tuple[str, ...]:

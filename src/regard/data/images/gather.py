@@ -6,7 +6,7 @@ A folder for each label, a table, or IDX files; as they are, in archives, or in 
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -46,6 +46,8 @@ class Gathered:
     values: Values
     columns: Columns
     wanted: Sequence[str]
+    questions: Sequence[str] = ()
+    """Of questions: the usual names of their column; that of their answers is the one that is `wanted`."""
     splits: dict[str, list[Found]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -152,6 +154,9 @@ def _split(folder: str) -> str | None:
 
 def _from_table(tree: Tree, table: str, roots: Sequence[Tree], split: str, gathered: Gathered) -> None:
     rows = read_table(tree, table, gathered.columns, wanted=gathered.wanted)
+    if gathered.questions:
+        asked = read_table(tree, table, gathered.columns._replace(target=None), wanted=gathered.questions)
+        rows = [replace(row, value=(question.value, row.value)) for question, row in zip(asked, rows, strict=True)]
     places = _Places(tree, roots, split)
     missing = list[Row]()
     for row in rows:

@@ -1,14 +1,15 @@
 """Random numbers that are functions of whole numbers, on any device, for many examples at once."""
 
+import hashlib
 from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["MISSING", "draws", "seeds"]
+__all__ = ["MISSING", "draws", "pixel_seeds", "seeds"]
 
 MISSING = -1  # the seed of a row without an example
 BITS = 0xFFFFFFFF
@@ -20,6 +21,12 @@ def seeds(seed: int, epoch: int, indices: Int[np.ndarray, " examples"]) -> Int[n
     """A random number below 2³² for each example in an epoch."""
     key = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
     return _mixed(_mixed(indices.astype(np.int64) & BITS) ^ key)
+
+
+def pixel_seeds(pixels: UInt8[np.ndarray, "channels size size"]) -> list[int]:
+    """Numbers that belong to an image: its answers are drawn by them, whatever else is in the batch."""
+    digest = hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=16).digest()
+    return [int(number) for number in np.frombuffer(digest, np.uint32)]
 
 
 def draws(seeds: Int[Tensor, " rows"], count: int, *, kind: int) -> Float[Tensor, "rows count"]:

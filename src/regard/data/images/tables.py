@@ -22,12 +22,14 @@ from regard.data.layout import kind
 from regard.data.lines import read_lines, read_text
 from regard.settings.errors import UserError
 
-__all__ = ["CAPTIONS", "LABELS", "Row", "names_images", "read_table", "tables_of"]
+__all__ = ["ANSWERS", "CAPTIONS", "LABELS", "QUESTIONS", "Row", "names_images", "read_table", "tables_of"]
 
 PATHS = ("image", "path", "file", "filename", "file_name", "image_path", "image_name", "image_id", "img", "picture",
          "photo", "images")
 LABELS = ("label", "labels", "class", "category", "target", "tag", "tags")
 CAPTIONS = ("caption", "captions", "text", "sentence", "comment", "description", "target")
+QUESTIONS = ("question", "prompt", "query", "instruction")
+ANSWERS = ("answer", "response", "reply", "output", "target", "label")
 KINDS = ("csv", "tsv", "jsonl")
 LOOKED_AT = 20  # lines of a table that tell whether it names images
 SHOWN = 12  # columns in a message

@@ -26,6 +26,7 @@ from regard.look.watch import watch
 from regard.models.build import image_encoder
 from regard.models.classifier import Classifier
 from regard.models.encoder import Encoder
+from regard.models.inputs import Inputs
 from regard.nn.mask import Mask
 from regard.settings.errors import NotFinite
 from regard.settings.schema import Image, Tower
@@ -125,7 +126,7 @@ class Images(LabelledImages, LabelledInputs[ImageFile, ImageBatch]):
         for given, rows in zip(inputs, map(self._alone(model), inputs), strict=True):
             with watch(model, only, heads=heads) as seen:
                 encoder(encoder.embed(rows))
-            grid = grid_of(encoder, given, self.image)
+            grid = grid_of(encoder.inputs, given, self.image)
             found += records(seen, [{site: AxisPair(grid, grid) for site in seen}])
         return found
 
@@ -153,12 +154,12 @@ class Images(LabelledImages, LabelledInputs[ImageFile, ImageBatch]):
         return replace(found, blind=_blind(classifier.encoder, self.image.patch) if is_blind else None)
 
 
-def grid_of(encoder: Encoder, given: ImageFile, image: Image) -> Grid:
+def grid_of(inputs: Inputs, given: ImageFile, image: Image) -> Grid:
     """The places of an image that an encoder has read, on the part of it that was read."""
     more = 1 if given.is_fitted else max(1, SHOWN // image.size)  # a photograph is sharper than the model sees it
     large = replace(image, size=more * image.size, resize=image.resize and more * image.resize, grey=False)
-    height, width = encoder.inputs.grid
-    return Grid(height, width, before=(CLASS_TOKEN,) * encoder.inputs.before,
+    height, width = inputs.grid
+    return Grid(height, width, before=(CLASS_TOKEN,) * inputs.before,
                 picture=data_url(ImageFile.of(given.path, given.pixels(large))))
 
 

@@ -14,7 +14,7 @@ from regard.settings.load import given, load
 from regard.settings.presets import KINDS
 from regard.settings.schema import Run
 from regard.settings.setting import DEFAULTS, SETTINGS, of, written
-from regard.tasks.traits import caption, classify, detect, encode, language, mask, tag, translate
+from regard.tasks.traits import ask, caption, classify, detect, encode, language, mask, tag, translate
 from regard.tasks.traits.base import Known, Traits
 
 __all__ = ["TASKS", "Known", "Traits", "defaults", "for_task", "refuse_images", "refuse_pool", "refuse_sections",
@@ -23,7 +23,7 @@ __all__ = ["TASKS", "Known", "Traits", "defaults", "for_task", "refuse_images", 
 GROUP = "regard.tasks"
 
 TASKS: dict[str, Traits] = {
-    task.TRAITS.name: task.TRAITS for task in (translate, language, classify, tag, mask, detect, encode, caption)}
+    task.TRAITS.name: task.TRAITS for task in (translate, language, classify, tag, mask, detect, encode, caption, ask)}
 
 
 def traits_of(task: str) -> Traits:

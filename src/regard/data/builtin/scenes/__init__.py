@@ -25,13 +25,14 @@ from regard.data.builtin.scenes.hashed_dice import mixed
 from regard.data.builtin.scenes.layout import Layouts, drawn, joined
 from regard.data.builtin.scenes.lexicon import SHAPES
 from regard.data.builtin.scenes.painting import painted
-from regard.data.builtin.scenes.questions import Question, chosen, questions
+from regard.data.builtin.scenes.questions import Question, chosen, questions, several
 from regard.data.builtin.scenes.scene import Scene, Thing, Word
 from regard.data.builtin.scenes.scene import scenes as described
 from regard.settings.errors import UserError
 
-__all__ = ["SHAPES", "SPLITS", "Asked", "Captioned", "Labelled", "Question", "Scene", "Thing", "Word", "asked",
-           "captioned", "labelled", "layouts", "painted", "questions", "scenes"]  # fmt: skip
+__all__ = ["SHAPES", "SPLITS", "Asked", "AskedOften", "Captioned", "Labelled", "Question", "Scene", "Thing", "Word",
+           "asked", "asked_often", "captioned", "labelled", "layouts", "painted", "questions",
+           "scenes"]  # fmt: skip
 
 SPLITS = ("train", "val", "test", "test_combinations")
 SHARES = 16  # into which the scenes fall
@@ -51,6 +52,13 @@ class Asked(NamedTuple):
 
     pixels: UInt8[np.ndarray, "n 3 size size"]
     questions: list[Question]
+
+
+class AskedOften(NamedTuple):
+    """Images with several questions about each."""
+
+    pixels: UInt8[np.ndarray, "n 3 size size"]
+    questions: list[list[Question]]
 
 
 class Labelled(NamedTuple):
@@ -84,6 +92,14 @@ def asked(split: str, count: int, size: int, *, seed: int = 0) -> Asked:
     found = layouts(split, count, seed=seed)
     dice = mixed(found.key + np.uint64(1)).tolist()
     return Asked(painted(found, size), list(map(chosen, described(found), dice)))
+
+
+def asked_often(split: str, count: int, size: int, *, most: int, seed: int = 0) -> AskedOften:
+    """The same with up to `most` different questions about each image."""
+    found = layouts(split, count, seed=seed)
+    dice = (mixed(found.key + np.uint64(1)) >> np.uint64(1)).tolist()
+    return AskedOften(painted(found, size), [several(scene, number, most)
+                                             for scene, number in zip(described(found), dice, strict=True)])
 
 
 def labelled(split: str, count: int, size: int, *, seed: int = 0) -> Labelled:

@@ -7,11 +7,12 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Bool
 
+from regard.data.builtin.scenes.hashed_dice import mixed
 from regard.data.builtin.scenes.lexicon import NUMBERS, RELATIONS
 from regard.data.builtin.scenes.scene import Scene, Word, boxes, cells, described, text
 from regard.data.dataset import Regions
 
-__all__ = ["KINDS", "Question", "chosen", "questions"]
+__all__ = ["KINDS", "Question", "chosen", "questions", "several"]
 
 T = TypeVar("T")
 
@@ -103,6 +104,15 @@ def chosen(scene: Scene, number: int) -> Question:
     # Of the four relations of a pair, three do not hold: without this, "no" would be the answer to three of four.
     number, answer = _picked(number, list(dict.fromkeys(question.answer for question in possible)))
     return _picked(number, [question for question in possible if question.answer == answer])[1]
+
+
+def several(scene: Scene, number: int, count: int) -> list[Question]:
+    """Different questions about a scene, up to this many."""
+    found: dict[str, Question] = {}
+    for attempt in range(2 * count):
+        question = chosen(scene, int(mixed(np.array([number + attempt], np.uint64))[0]))
+        found.setdefault(question.text, question)
+    return list(found.values())[:count]
 
 
 def _picked(number: int, options: Sequence[T]) -> tuple[int, T]:
