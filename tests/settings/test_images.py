@@ -5,7 +5,7 @@ import pytest
 from regard.settings.errors import UserError
 from regard.settings.load import load, sections_of
 from regard.settings.presets import KINDS
-from regard.tasks.traits import refuse_images
+from regard.tasks.traits import refuse_images, refuse_sections
 
 CNN = ("model.image.stem=resnet", "model.head.pool=mean")
 IMAGE = ("task=classify", "model.image.size=32", "model.image.patch=4")
@@ -66,6 +66,8 @@ def test_a_preset_of_images_is_refused_where_there_is_text() -> None:
     with pytest.raises(UserError, match=r"model\.preset=vit-small: mask reads text"):
         refuse_images(run)
     assert sections_of(overrides=["model.preset=vit-small"]) == {"model.image"}
+    with pytest.raises(UserError, match=r"model\.image: mask reads text; .* remove it, or take a preset of texts"):
+        refuse_sections("mask", sections_of(overrides=["model.preset=vit-small"]))
     assert sections_of(overrides=["model.preset=bert-base"]) == set()
 
 

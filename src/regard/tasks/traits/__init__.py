@@ -85,7 +85,8 @@ def refuse_unread(run: Run, plain: Run) -> None:
 def refuse_sections(task: str, sections: Collection[str]) -> None:
     """Refuse sections of settings that a task does not have, before its defaults are mixed with them."""
     if "model.image" in sections and not traits_of(task).reads_images:
-        raise UserError(f"model.image: {task} reads text; {_readers()} can read images; remove it")
+        raise UserError(f"model.image: {task} reads text; {_readers()} can read images; remove it, or take a preset of "
+                        "texts")
 
 
 def _readers() -> str:
