@@ -74,5 +74,5 @@ def test_sinusoidal_positions_are_like_their_neighbours() -> None:
 
 
 def test_positions_without_vectors_are_refused() -> None:
-    with pytest.raises(UserError, match="have no vectors; with model.positions=learned"):
+    with pytest.raises(UserError, match=r"no vectors; they have with model\.positions=learned"):
         similarity(inputs("rotary"))

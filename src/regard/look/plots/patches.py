@@ -88,7 +88,8 @@ def similarity(inputs: PatchInputs) -> Float[np.ndarray, "patches patches"]:
     """The cosines of the vectors of the patches' positions."""
     table, layout = inputs.positions, inputs.layout
     if not isinstance(table, Table):
-        raise UserError("the positions of this model have no vectors; with model.positions=learned or sinusoidal they have")
+        raise UserError("the positions of this model have no vectors; they have with model.positions=learned or "
+                        "sinusoidal")
     device = next(inputs.parameters()).device
     vectors = table.vectors(torch.arange(layout.places, device=device)[None])[0, layout.before :].float()
     return np.asarray(torch.cosine_similarity(vectors[:, None], vectors, dim=-1).cpu().numpy())
