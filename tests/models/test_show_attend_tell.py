@@ -110,6 +110,8 @@ def test_the_penalty_is_how_far_the_words_weights_for_each_place_are_from_one() 
                   for row, words in enumerate((4, 2)) for place in range(PLACES))
     torch.testing.assert_close(terms["coverage"], by_hand)
     assert torch.equal(states, model(model.embed(write), memory))
+    empty = torch.full_like(write, PAD)
+    assert model.with_terms(model.embed(write), memory, empty, ignore=PAD)[1]["coverage"] == 0
 
 
 def test_padding_and_examples_without_a_drawn_place_earn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

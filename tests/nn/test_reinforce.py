@@ -74,3 +74,15 @@ def test_a_batch_that_is_not_finite_or_empty_leaves_the_baseline_as_it_is() -> N
     baseline.take(torch.tensor([torch.nan]), torch.tensor([True]))
     baseline.take(torch.tensor([5.0]), torch.tensor([False]))
     assert all(torch.equal(tensor, before[name]) for name, tensor in baseline.state_dict().items())
+
+
+def test_processes_that_share_a_batch_have_the_baseline_of_all_its_words() -> None:
+    rewards, real = torch.randn(4, 3), torch.rand(4, 3) < 0.7
+    rewards[1] = 5.0
+    whole = MovingBaseline()
+    whole.take(rewards, real)
+    for mine in (slice(1), slice(1, 4)):
+        part = MovingBaseline()
+        part.total = lambda sums: torch.stack([(rewards * real).sum(), real.sum().float()])
+        part.take(rewards[mine], real[mine])
+        torch.testing.assert_close(part.value(), whole.value())

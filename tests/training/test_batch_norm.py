@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.checkpoint import Checkpoint, average, load_weights, named_tensors, save_checkpoint
-from regard.models.build import image_encoder
+from regard.models.build import captioner, image_encoder
 from regard.models.classifier import Classifier
 from regard.nn.init import initialize
-from regard.settings.schema import Head, Image, Tower, Train
+from regard.settings.schema import Head, Image, Recurrence, Tower, Train
 from regard.training.optimizer import adamw
-from regard.training.parallel import World, join
+from regard.training.parallel import Processes, World, join
 
 CPU = torch.device("cpu")
 TOWER = Tower(width=8, dropout=0.0, head=Head(pool="mean"), image=Image(size=6, stem="resnet", patch=1, stages=(1, 1)))
@@ -112,6 +113,18 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         assert found.keys() == expected.keys()
         for name, tensor in expected.items():
             torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_what_is_kept_of_a_batch_is_summed_over_all_processes() -> None:
+    """Batch norms, and the baseline of hard attention: else each process would go on with its own."""
+    tower = replace(TOWER, score="additive", positions="none", tied="none",
+                    recurrent=Recurrence(cell="lstm", attention="hard"))
+    model, world = captioner(tower, targets=8), object.__new__(Processes)
+    world.size, world.sums, world.sharded = 2, None, None
+    world.parallelize(model, Train(), precision=torch.float32)
+    found = {type(part).__name__: part.total for part in model.modules() if hasattr(part, "total")}
+    assert found.keys() == {"BatchNorm", "MovingBaseline"}
+    assert None not in found.values()
 
 
 if __name__ == "__main__":

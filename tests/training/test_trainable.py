@@ -103,6 +103,14 @@ def test_the_shape_comes_from_the_source_and_can_be_changed(data: Path, source: 
     assert "head.hidden.weight" not in tensors(tmp_path)
 
 
+def test_a_pooling_by_a_learned_query_is_part_of_the_head(data: Path, source: Path, tmp_path: Path) -> None:
+    """It may be new, and it learns where only the head does."""
+    for number, place in enumerate((source, tmp_path / "0")):
+        train(tuned(data, place, "model.head.pool=learned", "train.trainable=head"), tmp_path / str(number), quiet=True)
+    assert {"pool.query", "head.output.weight"} <= moved(tmp_path / "1", tmp_path / "0")
+    assert not any(name.startswith("encoder.") for name in moved(tmp_path / "1", tmp_path / "0"))
+
+
 def test_a_published_directory_is_a_source_like_a_run(data: Path, source: Path, tmp_path: Path) -> None:
     published = tmp_path / "published"
     published.mkdir()

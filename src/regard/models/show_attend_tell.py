@@ -89,9 +89,9 @@ class ShowAttendTellDecoder(AttentionDecoder):
     ) -> tuple[Float[Tensor, "rows n out"], dict[str, Float[Tensor, ""]]]:
         """And three sums over the rows: one of soft attention, eq. 14, and two of hard attention, 4.1."""
         seen, real = self.glimpses(x, memory), targets != ignore
-        # Every place should get as much as the others, of all words together.
+        # Every place should get as much as the others, of all words together. A row without words only fills a batch.
         looked = (seen.weights * real[..., None]).sum(1)
-        terms = {"coverage": (1 - looked).square().sum()}
+        terms = {"coverage": ((1 - looked).square().sum(1) * real.any(1)).sum()}
         if self.baseline is not None:
             chosen = real & seen.drawn[:, None]
             with torch.no_grad():

@@ -4,6 +4,8 @@
 choice changes nothing about the mean and makes the estimate less noisy.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -64,6 +66,8 @@ class MovingBaseline(nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("weight", torch.zeros(()))
+        self.total: Callable[[Tensor], Tensor] | None = None
+        """The sum over the processes that share a batch. Absent: there is one."""
 
     def value(self) -> Float[Tensor, ""]:
         """Of all rewards before; 0 before the first."""
@@ -72,7 +76,9 @@ class MovingBaseline(nn.Module):
     @torch.no_grad()
     def take(self, rewards: Float[Tensor, "*rows"], real: Bool[Tensor, "*rows"]) -> None:
         """Rewards of a batch count by their mean. A batch that is not finite leaves no trace."""
-        mean = (rewards * real).sum() / real.sum().clamp(min=1)
-        share = (1 - self.DECAY) * (mean.isfinite() & real.any()).to(mean.dtype)
+        sums = torch.stack([(rewards * real).sum(), real.sum().to(rewards.dtype)])
+        whole, count = (sums if self.total is None else self.total(sums)).unbind()
+        mean = whole / count.clamp(min=1)
+        share = (1 - self.DECAY) * (mean.isfinite() & (count > 0)).to(mean.dtype)
         self.mean.lerp_(mean.nan_to_num(0.0, 0.0, 0.0).to(self.mean.dtype), share)
         self.weight.lerp_(torch.ones_like(self.weight), share)

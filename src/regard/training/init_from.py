@@ -18,7 +18,7 @@ from regard.training.trainable import INPUT, OVER
 
 __all__ = ["is_new", "take_over", "taken"]
 
-MAY_LACK = ("head.", "words.", "generator.", OVER)  # parts on top of a backbone, which may be new
+MAY_LACK = ("head.", "pool.", "words.", "generator.", OVER)  # parts on top of a backbone, which may be new
 ROUND = 64  # vocabularies are rounded up to multiples of this
 
 

@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
 from regard.nn.convolution import BatchNorm
+from regard.nn.reinforce import MovingBaseline
 from regard.settings.errors import Failure, UserError
 from regard.settings.schema import Train
 from regard.training.heartbeat import Heartbeat
@@ -196,7 +197,7 @@ class Processes(World):
         super().parallelize(model, how, precision=precision)
         if self.size > 1:
             for part in model.modules():
-                if isinstance(part, BatchNorm):  # the batch is that of all processes
+                if isinstance(part, (BatchNorm, MovingBaseline)):  # the batch is that of all processes
                     part.total = _total
         if how.fsdp:
             self.sharded = _shard(model, self.size, precision=precision)

@@ -14,7 +14,7 @@ __all__ = ["OVER", "learns", "level", "scale_of", "trainable_model"]
 
 TEACHER = "generator."  # of a detector: not part of its backbone, and new like a head if the source has none
 OVER = "encoder.over."  # the task's layers over a backbone that computes features
-HEADS = ("head.", "words.", TEACHER, OVER)  # the layers that read the states: labels, tokens
+HEADS = ("head.", "pool.", "words.", TEACHER, OVER)  # the layers that read the states: labels, tokens
 INPUT = {"inputs", "tokens", "positions", "widen"}  # the layers before the first block
 
 

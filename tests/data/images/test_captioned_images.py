@@ -84,6 +84,7 @@ def test_the_length_of_an_example_is_that_of_the_caption_and_of_the_image(tmp_pa
     assert batch.counts["nll"] == int((batch.write != images.tokens.pad).sum())
     assert (batch.write[3] == images.tokens.pad).all()
     assert batch.seeds[3] == -1
+    assert torch.equal(batch.pixels[3], batch.pixels[0])  # black would shift the statistics of a batch norm
 
 
 def test_a_person_sees_an_image_once_with_its_first_caption(tmp_path: Path, data: Path) -> None:

@@ -19,6 +19,7 @@ from regard.data.dataset import MAX_FIRST_EXAMPLE, Dataset, Example, Regions, Si
 from regard.data.images.decode import ImageFile
 from regard.data.images.digest import digest_of
 from regard.data.images.files import ImageCorpus, read_captioned, read_captioned_tests
+from regard.data.images.pixels import filled
 from regard.data.images.seeds import MISSING, seeds
 from regard.data.images.store import Kept, Pixels, load_store, notes_on, save_pixels, write_stores
 from regard.data.labelled import Columns
@@ -226,9 +227,7 @@ class CaptionedImages(Dataset[ImageFile, CaptionBatch]):
 
     def _padded(self, pixels: UInt8[np.ndarray, "there channels size size"], targets: Sequence[Ids], *, rows: int,
                 length: int, seeds: Int[np.ndarray, " there"] | None = None) -> CaptionBatch:
-        there = len(pixels)
-        every = torch.zeros(rows, *pixels.shape[1:], dtype=torch.uint8)
-        every[:there] = torch.from_numpy(np.ascontiguousarray(pixels))
+        there, every = len(pixels), filled(pixels, rows)
         numbers = torch.full((rows,), MISSING)
         numbers[:there] = torch.from_numpy(np.zeros(there, np.int64) if seeds is None else seeds)
         read, write, count = targets_of(targets, tokens=self.tokens, rows=rows, length=length)

@@ -19,6 +19,7 @@ from regard.data.dataset import Dataset, Example, Sizes, no_such_split
 from regard.data.images.decode import ImageFile
 from regard.data.images.digest import digest_of
 from regard.data.images.files import Found, read_labelled, read_tests
+from regard.data.images.pixels import filled
 from regard.data.images.seeds import MISSING, seeds
 from regard.data.images.store import Kept, Pixels, load_store, notes_on, save_pixels, write_stores
 from regard.data.labelled import Columns, some
@@ -212,14 +213,8 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
 
     def batch(self, pixels: UInt8[np.ndarray, "there channels size size"], targets: Int[np.ndarray, "there places"], *,
               rows: int, seeds: Int[np.ndarray, " there"] | None = None) -> ImageBatch:
-        """Missing rows do not count, nor do targets that are IGNORED.
-
-        They repeat the others: a batch norm sees them, and black ones would shift its statistics.
-        """
-        there = len(pixels)
-        every = torch.from_numpy(np.ascontiguousarray(pixels))
-        if there < rows:
-            every = every[torch.arange(rows) % there] if there else every.new_zeros(rows, *pixels.shape[1:])
+        """Missing rows do not count, nor do targets that are IGNORED."""
+        there, every = len(pixels), filled(pixels, rows)
         wanted = torch.full((rows, self.target_places), IGNORED)
         wanted[:there] = torch.from_numpy(targets.astype(np.int64))
         numbers = torch.full((rows,), MISSING)

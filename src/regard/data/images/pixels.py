@@ -1,12 +1,24 @@
 """From the bytes of pixels to the numbers that a model reads."""
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.settings.schema import Image
 
-__all__ = ["centred", "normalized", "per_channel"]
+__all__ = ["centred", "filled", "normalized", "per_channel"]
+
+
+def filled(pixels: UInt8[np.ndarray, "there channels size size"],
+           rows: int) -> UInt8[Tensor, "rows channels size size"]:
+    """The rows of a batch. Missing ones repeat the others: a batch norm sees them, and black ones would shift its
+    statistics.
+    """
+    there, every = len(pixels), torch.from_numpy(np.ascontiguousarray(pixels))
+    if there == rows:
+        return every
+    return every[torch.arange(rows) % there] if there else every.new_zeros(rows, *pixels.shape[1:])
 
 
 def normalized(pixels: UInt8[Tensor, "rows channels height width"],
