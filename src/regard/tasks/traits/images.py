@@ -24,10 +24,12 @@ def small_vision(task: str, known: Known) -> Run:
     image = _fitting(known)
     model = Tower(image=image, width=128, depth=4, heads=4, activation="gelu", positions="rotary", dropout=0.0,
                   head=Head(pool="first"))
-    # A photograph may be seen in a mirror; what is grey may be a digit, which may not.
+    # A photograph may be seen in a mirror; a grey image may be a digit, which may not, and its ground is often plain,
+    # so the border of a shifted one would be a mark.
+    augment = Augment() if image.grey else Augment(flip=True, crop=image.size // (2 * GRID))
     train = Train(
         steps=1_500, batch_tokens=BATCH * image.places, learning_rate=1e-3, schedule="cosine", warmup=100,
-        weight_decay=0.05, beta2=0.999, epsilon=1e-8, augment=Augment(flip=not image.grey, crop=image.size // GRID))
+        weight_decay=0.05, beta2=0.999, epsilon=1e-8, augment=augment)
     plain = Run(task=task, model=model, train=train)
     return replace(plain, data=Data(built_in_size=BUILT_IN)) if known.built_in else plain
 
