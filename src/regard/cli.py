@@ -31,15 +31,16 @@ QuantizeOption = Annotated[Literal["int8", "float16"] | None, typer.Option(
                        "speed-up).")]
 TaskArgument = Annotated[str | None, typer.Argument(
     help="The task: translate (the default); language: predict the next token; classify: label a text or an image; "
-         "tag: label each word; mask: fill blanks; detect: find replaced words. language, mask and detect learn from "
-         "raw text.")]
+         "tag: label each word; mask: fill blanks; detect: find replaced words; caption: describe an image. language, "
+         "mask and detect learn from raw text.")]
 DataOption = Annotated[list[Path] | None, typer.Option(
     "--data", help="Your files; repeat the option for several. translate: a folder of train.en, train.de, "
                    "val.en …; two such files; a .tsv; a .jsonl. language, mask, detect: any text, as a file, folder or "
                    "pattern. classify: a folder of train.tsv, test.tsv …, or one file: .tsv or .csv of text, label; "
                    ".jsonl; or lines of LABEL, a space, text; of images: a folder for each label in a folder, a "
                    "table of path, label, IDX files, or archives of these. tag: .conllu, or two columns, word and tag. "
-                   "Default: built-in data, a French-English phrase book; for language, Python's standard library.")]
+                   "caption: a table of path, caption. Default: built-in data, a French-English phrase book; for "
+                   "language, Python's standard library; for caption, scenes of coloured shapes.")]
 SourceOption = Annotated[str | None, typer.Option(
     "--source", help="Language (file ending), column or JSON key of the input; for raw text, the JSON key.")]
 TargetOption = Annotated[str | None, typer.Option(

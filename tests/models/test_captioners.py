@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.check.consistency import checks
 from regard.check.probe import of_encoder_decoder
 from regard.look.watch import watch
-from regard.models.build import captioner
+from regard.models.build import captioner, image_encoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn.init import initialize
 from regard.settings.schema import Image, Recurrence, Tower
@@ -87,3 +87,15 @@ def test_the_features_of_an_image_may_be_wider_than_the_decoder(name: str) -> No
     first = torch.cat([model.step(read[:, :1], state), model.step(read[:, 1:], state)], dim=1)
     assert first.shape == (4, 3, 16)
     assert model.encoder.width == 24
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_positions_are_added_to_the_last_grid_of_a_residual_network(positions: str) -> None:
+    image = Image(size=16, stem="resnet", patch=1, stages=(1, 1), class_token=False)
+    plain, placed = (image_encoder(replace(PLAIN, image=image, positions=kind)).eval() for kind in ("none", positions))
+    initialize(placed, seed=0)
+    plain.load_state_dict(placed.state_dict(), strict=False)
+    x = torch.randn(2, 3, 16, 16)
+    added = placed.inputs.positions.embed(torch.zeros(2, 64, 16), torch.arange(64)[None])
+    torch.testing.assert_close(placed(placed.embed(x)) - plain(plain.embed(x)), added)
+    assert len(added[0].unique(dim=0)) == 64

@@ -45,8 +45,8 @@ JOBS = {
     "classify images": ("model.image.size=16", "model.image.patch=4", "data.built_in_size=40",
                         "train.augment.mixup=0.5", "train.augment.cutmix=1.0", "train.learning_rate=0.001"),
     "detect": ("data.built_in_size=40", "data.max_tokens=24", "tokens.vocabulary=300", "train.learning_rate=5e-4"),
-    "caption": ("data.built_in_size=40", "model.image.size=16", "model.image.patch=8", "train.augment.crop=1",
-                "search.beam=1", "search.max_tokens=8", "train.learning_rate=0.001"),
+    "caption": ("data.built_in_size=40", "model.image.size=16", "model.image.stem=patches", "model.image.patch=8",
+                "train.augment.crop=1", "search.beam=1", "search.max_tokens=8", "train.learning_rate=0.001"),
     "ask": ("data.built_in_size=40", "model.image.size=16", "model.image.stages=1", "train.augment.crop=1",
             "search.beam=1", "search.max_tokens=8", "train.learning_rate=0.001"),
 }
@@ -56,8 +56,7 @@ JOBS |= {f"{task} {preset}": (f"model.preset={preset}", "model.heads=1", *JOBS[t
          for task, preset in (("tag", "elman"), ("tag", "bilstm"), ("translate", "sutskever"),
                               ("translate", "bahdanau"), ("translate", "luong"))}
 # Places are drawn in every step, and their baseline is carried on.
-JOBS["caption hard"] = (*JOBS["caption"], "model.heads=1", "model.recurrent.cell=lstm", "model.positions=none",
-                        "model.recurrent.attention=hard")
+JOBS["caption hard"] = (*JOBS["caption"], "model.recurrent.cell=lstm", "model.recurrent.attention=hard")
 # Muon has no matrix there.
 JOBS["language lstm"] = ("model.preset=lstm", "model.recurrent.bptt=8", *JOBS["language"][:-1])
 

@@ -25,8 +25,8 @@ from regard.training.loop import train
 from regard.verbs.train import settled
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 180, 60), "blue": (30, 60, 200)}
-SMALL = ("model.image.size=16", "model.image.patch=8", "model.width=16", "model.depth=1", "model.heads=2",
-         "device=cpu", "search.max_tokens=8")
+SMALL = ("model.image.size=16", "model.image.stem=patches", "model.image.patch=8", "model.width=16",
+         "model.depth=1", "model.heads=2", "device=cpu", "search.max_tokens=8")
 HARD = ("model.recurrent.cell=lstm", "model.recurrent.attention=hard", "model.recurrent.gate=true",
         "train.reinforce.entropy=0.02", "train.coverage=0.1", "model.score=additive")
 

@@ -21,7 +21,7 @@ __all__ = ["RESNET", "convolution"]
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 KEYS = Keys(
-    base=Tower(width=2048, heads=1, norm_epsilon=1e-5, head=schema.Head(pool="mean"), image=Image(
+    base=Tower(width=2048, heads=1, positions="none", norm_epsilon=1e-5, head=schema.Head(pool="mean"), image=Image(
         size=224, resize=256, resample="bicubic", mean=MEAN, std=STD, stem="resnet", patch=4, class_token=False)),
     renamed={"hidden_sizes": "width", "depths": "image.stages"},
     value_names={"layer_type": ("image.bottleneck", {"basic": False, "bottleneck": True}),

@@ -204,6 +204,33 @@ def resnet_50() -> Tower:
                    image=replace(plain.image, stages=(3, 4, 6, 3), bottleneck=True))
 
 
+def captioner() -> Tower:
+    """A transformer that looks at the features of a small residual network.
+
+    The sizes of captioners are those for the built-in scenes and some thousand photographs.
+    """
+    image = Image(size=64, stem="resnet", patch=4, stages=(1, 1), class_token=False)
+    return Tower(preset="captioner", image=image, width=128, depth=2, heads=4, activation="gelu", dropout=0.0)
+
+
+def show_and_tell() -> Tower:
+    """Vinyals et al. 2015: the mean of the features is the first word of an LSTM. Theirs had 512 numbers."""
+    return replace(captioner(), preset="show-and-tell", width=256, depth=1, heads=1,
+                   recurrent=Recurrence(cell="lstm", context="fixed"))
+
+
+def show_attend_tell() -> Tower:
+    """Xu et al. 2015, soft attention with the gate of 4.2.1. The network of their features had no positions."""
+    return replace(captioner(), preset="show-attend-tell", width=256, depth=1, heads=1, score="additive",
+                   recurrent=Recurrence(cell="lstm", context="input", gate=True))
+
+
+def show_attend_tell_hard() -> Tower:
+    """The same with hard attention, 4.1."""
+    return replace(show_attend_tell(), preset="show-attend-tell-hard",
+                   recurrent=Recurrence(cell="lstm", context="input", attention="hard", gate=True))
+
+
 KINDS: dict[str, dict[str, Callable[[], Tower]]] = {
     "encoder-decoders": {
         "transformer-base": transformer_base,
@@ -238,6 +265,12 @@ KINDS: dict[str, dict[str, Callable[[], Tower]]] = {
         "cct-7": cct_7,
         "resnet-18": resnet_18,
         "resnet-50": resnet_50,
+    },
+    "captioners": {
+        "captioner": captioner,
+        "show-and-tell": show_and_tell,
+        "show-attend-tell": show_attend_tell,
+        "show-attend-tell-hard": show_attend_tell_hard,
     },
     "recurrent": {
         "elman": elman,

@@ -96,6 +96,6 @@ def _readers() -> str:
 def refuse_images(run: Run) -> None:
     """Refuse a model that reads images for a task that reads none."""
     if run.model.image is not None and not traits_of(run.task).reads_images:
-        preset = run.model.preset in KINDS["encoders of images"]
+        preset = run.model.preset in {**KINDS["encoders of images"], **KINDS["captioners"]}
         given = f"model.preset={run.model.preset}" if preset else f"model.image.size={run.model.image.size}"
         raise UserError(f"{given}: {run.task} reads text; {_readers()} can read images; remove it")

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from regard.settings.schema import Augment, Data, Image, Run, Tokens, Tower, Train
+from regard.settings.presets import captioner
+from regard.settings.schema import Augment, Data, Run, Tokens, Train
 from regard.tasks.traits import images, translate
 from regard.tasks.traits.base import IMAGE_SHIFTS, Known, Traits
 
@@ -14,15 +15,17 @@ LONGEST = 48  # tokens of a caption
 
 
 def defaults(known: Known) -> Run:
-    """A transformer that looks at the patches of an image, small enough for two cores of a CPU."""
-    model = Tower(image=Image(size=64, patch=8, class_token=False), width=128, depth=2, heads=4,
-                  activation="gelu", positions="learned", dropout=0.0)
-    train = Train(steps=3_000, batch_tokens=64 * 80, learning_rate=1e-3, schedule="cosine", warmup=100)
+    """A transformer that looks at the features of a small residual network, for two cores of a CPU."""
+    model = replace(captioner(), preset=None)
+    # One length for all: in batches of short captions, batch norms would see other images than in those of long ones.
+    train = Train(steps=3_000, batch_tokens=64 * 80, length_buckets=1, learning_rate=1e-3, schedule="cosine",
+                  warmup=100, label_smoothing=0.0)
     plain = Run(task="caption", data=Data(max_tokens=LONGEST), model=model, train=train)
-    if not known.built_in:
-        return replace(plain, model=replace(plain.model, dropout=0.1), tokens=Tokens(lowercase=True),
-                       train=replace(train, augment=Augment(crop=4)))
-    return replace(plain, data=replace(plain.data, built_in_size=BUILT_IN), tokens=Tokens(kind="words"))
+    if known.built_in:
+        return replace(plain, data=replace(plain.data, built_in_size=BUILT_IN),
+                       tokens=Tokens(kind="words", vocabulary=64))
+    return replace(plain, model=replace(model, dropout=0.1), tokens=Tokens(lowercase=True),
+                   train=replace(train, label_smoothing=0.1, augment=Augment(crop=4)))
 
 
 def unread(run: Run) -> Mapping[str, str]:
