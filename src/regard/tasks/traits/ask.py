@@ -10,16 +10,17 @@ from regard.tasks.traits.base import IMAGE_SHIFTS, Known, Traits
 __all__ = ["TRAITS"]
 
 BUILT_IN = 20_000  # scenes
-LONGEST = 64  # tokens of the questions about an image and their answers
+LONGEST, BUILT_IN_LONGEST = 64, 24  # tokens of the questions about an image and their answers
 
 
 def defaults(known: Known) -> Run:
     """A decoder of patches and text, small enough for two cores of a CPU."""
-    image = Image(size=48, patch=4, class_token=False, stem="resnet", stages=(1, 1), mean=(0.8,), std=(0.25,))
+    image = Image(size=64, patch=4, class_token=False, stem="resnet", stages=(1, 1, 1), mean=(0.8,), std=(0.25,))
     model = Tower(image=image, width=128, depth=3, heads=4, activation="gelu", positions="learned", dropout=0.0)
-    train = Train(steps=2_000, batch_tokens=32 * (image.places + LONGEST), learning_rate=2e-3, warmup=100,
+    longest = BUILT_IN_LONGEST if known.built_in else LONGEST
+    train = Train(steps=3_000, batch_tokens=64 * (image.places + longest), learning_rate=2e-3, warmup=100,
                   schedule="stable-decay", decay=0.4, weight_decay=0.05, label_smoothing=0.0)
-    plain = Run(task="ask", data=Data(max_tokens=LONGEST), model=model, train=train)
+    plain = Run(task="ask", data=Data(max_tokens=longest), model=model, train=train)
     if not known.built_in:
         return replace(plain, model=replace(plain.model, image=replace(image, mean=(0.5,), std=(0.5,)), dropout=0.1),
                        tokens=Tokens(lowercase=True), train=replace(train, augment=Augment(crop=4)))
