@@ -20,7 +20,7 @@ import torch
 from regard.device import choose_device
 from regard.settings.schema import Run, Tokens, Tower, Train
 from regard.training.dry_run import DryRun, make_dry_run, measure
-from regard.training.estimate import MACHINES, Memory, estimate, seconds
+from regard.training.estimate import MACHINES, MemoryUse, estimate, seconds
 
 SIZES = {
     "small": Tower(width=256, depth=3, heads=8),
@@ -41,7 +41,7 @@ def draw(tower: Tower, dice: random.Random, *, tiny: bool) -> tuple[Run, int]:
     return Run(model=tower, tokens=Tokens(vocabulary=vocabulary), train=how), length
 
 
-def foretold(dry_run: DryRun, run: Run, device: torch.device, precision: torch.dtype) -> tuple[Memory, float]:
+def foretold(dry_run: DryRun, run: Run, device: torch.device, precision: torch.dtype) -> tuple[MemoryUse, float]:
     found = estimate(dry_run.task, dry_run.sizes, dry_run.outline(), run.train, device=device.type,
                      precision=precision)
     return found.memory, seconds(found.parameters, found.traced, run.train, MACHINES["h200"], precision=precision)

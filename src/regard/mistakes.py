@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from regard.look.gallery import Attention, Mistake
+from regard.look.gallery import AnswerWeights, Mistake
 from regard.look.watch import sites
 from regard.tasks.base import Example, Task, loss_per_token
 
@@ -46,6 +46,6 @@ def _mistake(task: Task[Any, Any], model: nn.Module, loss: float, example: Examp
     for each in record.values():
         weights[: each.shape[1]] += each.mean(0)  # a global token's own attention has only the first rows
     weights /= sum(each.shape[1] == len(weights) for each in record.values())
-    return Mistake(source, example.wanted, answer, loss, len(axes.sources), Attention.of_rows(said, axes, weights),
+    return Mistake(source, example.wanted, answer, loss, len(axes.sources), AnswerWeights.of_rows(said, axes, weights),
                    picture)
 

@@ -11,7 +11,7 @@ from towers import VOCABULARY, WRITERS, language, shaken, towers
 from regard.checkpoint import named_tensors
 from regard.convert.families import FAMILIES, family_of, why_none
 from regard.convert.keys import canonical
-from regard.convert.rules import Rule, Table
+from regard.convert.rules import Rule, TensorTable
 from regard.models.decoder import Decoder
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
@@ -79,19 +79,19 @@ RULES = [Rule(name, (f"their.{name}",)) for name in NAMES]
     pytest.param([*RULES[1:], Rule("tokens.table.weight", ("their.norm.weight",))], id="theirs twice"),
 ])
 def test_rules_that_are_no_bijection_make_no_table(rules: list[Rule]) -> None:
-    Table(RULES, Decoder(SMALL, vocabulary=10))
+    TensorTable(RULES, Decoder(SMALL, vocabulary=10))
     with pytest.raises(AssertionError):
-        Table(rules, Decoder(SMALL, vocabulary=10))
+        TensorTable(rules, Decoder(SMALL, vocabulary=10))
 
 
 def test_rows_that_do_not_add_up_make_no_table() -> None:
     split = Rule("blocks.0.self.qkv.weight", ("q", "k"), (4, 4))
     with pytest.raises(RuntimeError):
-        Table([rule for rule in RULES if rule.ours != split.ours] + [split], Decoder(SMALL, vocabulary=10))
+        TensorTable([rule for rule in RULES if rule.ours != split.ours] + [split], Decoder(SMALL, vocabulary=10))
 
 
 def test_tensors_that_do_not_fit_are_named() -> None:
-    table = Table(RULES, Decoder(SMALL, vocabulary=10))
+    table = TensorTable(RULES, Decoder(SMALL, vocabulary=10))
     theirs = dict(table.theirs(named_tensors(Decoder(SMALL, vocabulary=10))))
     theirs["their.norm.wieght"] = theirs.pop("their.norm.weight")
     theirs["their.blocks.0.self.out.weight"] = torch.zeros(3, 3)

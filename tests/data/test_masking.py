@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 
-from regard.data.masking import IGNORED, NOISE, MaskingPolicy
+from regard.data.batch import IGNORED
+from regard.data.masking import NOISE, MaskingPolicy
 from regard.data.published import Specials
-from regard.data.tokenizer import KINDS, Tokenizer, train
-from regard.data.whole_words import Words
+from regard.data.tokenizer import TOKENIZER_KINDS, Tokenizer, train
+from regard.data.whole_words import WordBoundaries
 from regard.settings.schema import Masking
 
 TEXT = ("the unbelievable dog sat on the mat, and 1984 dogs barked loudly; \"why?\" asked the cat. "
@@ -80,12 +81,12 @@ def test_a_token_that_is_put_for_another_is_never_special(tokens: Tokenizer) -> 
     assert len(np.unique(put)) > len(tokens) / 2
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "wordpiece"])
+@pytest.mark.parametrize("kind", [*TOKENIZER_KINDS, "wordpiece"])
 def test_whole_words_are_hidden_whole(kind: str) -> None:
     tokens = word_pieces() if kind == "wordpiece" else train([TEXT] * 3, kind=kind, vocabulary=300, mask=True)
     rows, noise = drawn(tokens, 50, 120)
     hider = MaskingPolicy.of(Masking(whole_words=True), tokens)
-    hidden, starts = hider.hide(rows, noise), Words(tokens).starts(rows)
+    hidden, starts = hider.hide(rows, noise), WordBoundaries(tokens).starts(rows)
     for row, places in enumerate(hidden.places):
         chosen = set(places[hidden.targets[row] != IGNORED].tolist())
         for word in np.split(np.arange(rows.shape[1]), np.flatnonzero(starts[row])[1:]):
@@ -96,7 +97,7 @@ def test_words_of_every_kind_of_token_are_the_words_of_the_text() -> None:
     for tokens in (word_pieces(), *(train([TEXT] * 3, kind=kind, vocabulary=290, mask=True)
                                     for kind in ("bpe", "unigram", "characters", "bytes"))):
         [row] = tokens.encode(["the unbelievable dogs, and the mat."])
-        words, starts = Words(tokens), np.flatnonzero(Words(tokens).starts(np.array([row]))[0])
+        words, starts = WordBoundaries(tokens), np.flatnonzero(WordBoundaries(tokens).starts(np.array([row]))[0])
         found = ["".join(words.written[id] for id in part) for part in np.split(np.array(row), starts[1:])]
         assert [word.strip() for word in found] == ["the", "unbelievable", "dogs", ",", "and", "the", "mat", "."]
 

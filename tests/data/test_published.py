@@ -69,7 +69,7 @@ def test_a_text_encoded_in_parts_has_gpt2s_ids_of_the_whole(text: str, size: int
     whole = tokens.encode([text])
     assert tokens.cuts_at_spaces
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.data.tokenizer.PART", size)
+        patch.setattr("regard.data.tokenizer.MAX_CALL_CHARACTERS", size)
         assert tokens.encode([text]) == whole
 
 
@@ -154,7 +154,7 @@ def test_a_vocabulary_with_tokens_over_several_words_is_never_cut(tmp_path: Path
     tokens = Tokenizer.load(tmp_path)
     assert not tokens.cuts_at_spaces
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.data.tokenizer.PART", 1)
+        patch.setattr("regard.data.tokenizer.MAX_CALL_CHARACTERS", 1)
         assert tokens.encode(["a a"]) == [[5]]
 
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.data.published import Specials
-from regard.data.tokenizer import KINDS, Tokenizer, train
+from regard.data.tokenizer import TOKENIZER_KINDS, Tokenizer, train
 from regard.data.tokenizer_training import BYTES
 from regard.settings.errors import Failure, UserError
 
@@ -26,14 +26,14 @@ TEXTS = [
     "l'herbe verdoyante, l'homme (à gauche) et l'été",
     "犬が走る。 Собака бежит. 😀😀",
 ] * 4
-REVERSIBLE = tuple(kind for kind in KINDS if kind != "words")
+REVERSIBLE = tuple(kind for kind in TOKENIZER_KINDS if kind != "words")
 ANY = st.text(st.characters(exclude_categories=["Cs"]))
 HARD = st.lists(
     st.sampled_from(["<pad>", "<s>", "</s>", "<unk>", "<0x41>", " ", "  ", "\t", "\n", "Ġ", "▁", "a", "ß", "😀", "\0"])
     | ANY
 ).map("".join)
 
-tokenizers = {kind: train(TEXTS, kind=kind, vocabulary=400) for kind in KINDS}
+tokenizers = {kind: train(TEXTS, kind=kind, vocabulary=400) for kind in TOKENIZER_KINDS}
 
 
 @pytest.mark.parametrize("kind", REVERSIBLE)
@@ -72,7 +72,7 @@ def test_other_kinds_know_everything(kind: str) -> None:
     assert tokenizers[kind].unknown is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_special_ids_are_skipped(kind: str) -> None:
     tokenizer = tokenizers[kind]
     (row,) = tokenizer.encode(["A man"])
@@ -81,7 +81,7 @@ def test_special_ids_are_skipped(kind: str) -> None:
     assert tokenizer.decode([[1, *row, 2, 0, 0], [], [0]]) == ["A man", "", ""]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_text_trained_on_special_names_still_gives_no_special_ids(kind: str) -> None:
     texts = ["<s> </s> <pad> <unk><s></s><pad>"] * 100
     tokenizer = train(texts, kind=kind, vocabulary=400)
@@ -91,7 +91,7 @@ def test_a_text_trained_on_special_names_still_gives_no_special_ids(kind: str) -
         assert copied.decode([row]) == texts[:1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @settings(max_examples=200)
 @given(data=st.data())
 def test_any_ids_can_be_read(kind: str, data: st.DataObject) -> None:
@@ -150,7 +150,7 @@ def test_the_table_of_bytes_is_the_librarys() -> None:
         assert bytes(BYTES[letter] for letter in spelled if letter) == text.encode()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_lower_case_is_a_choice(kind: str) -> None:
     tokenizer = train(["ein mann und ÄRGER", "Ein Mann"], kind=kind, vocabulary=400, lowercase=True)
     assert tokenizer.decode(tokenizer.encode(["Ein MANN und Ärger"])) == ["ein mann und ärger"]
@@ -159,7 +159,7 @@ def test_lower_case_is_a_choice(kind: str) -> None:
 # Training
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_vocabulary_too_small_is_refused_with_the_least(kind: str) -> None:
     least = 5 if kind == "words" else 259
     with pytest.raises(UserError, match=f"{least} is the least") as caught:
@@ -173,7 +173,7 @@ def test_an_unknown_kind_is_refused_with_the_near_one() -> None:
         train(TEXTS, kind="unigrams", vocabulary=400)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @pytest.mark.parametrize("texts", [[], [""], ["a"], ["aaa bbb"] * 1000], ids=["none", "empty", "short", "same"])
 def test_few_texts_give_a_smaller_vocabulary(kind: str, texts: list[str]) -> None:
     tokenizer = train(texts, kind=kind, vocabulary=8000)
@@ -214,7 +214,7 @@ def test_training_gives_the_same_bytes_in_every_process() -> None:
 # Long lines
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @pytest.mark.parametrize("text", ["a", " ", "The dog  runs. "])
 def test_a_line_of_a_megabyte_takes_no_time(kind: str, text: str) -> None:
     line = text * (1_000_000 // len(text))
@@ -231,14 +231,14 @@ def test_a_line_of_megabytes_can_be_trained_on() -> None:
     assert time.process_time() - start < 10  # about 0.2 s
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @settings(max_examples=200)
 @given(text=st.lists(HARD, max_size=5).map(" ".join), size=st.integers(1, 20))
 def test_a_text_encoded_in_parts_has_the_ids_of_the_whole(kind: str, text: str, size: int) -> None:
     tokenizer = tokenizers[kind]
     whole = tokenizer.encode([text, "another"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.data.tokenizer.PART", size)
+        patch.setattr("regard.data.tokenizer.MAX_CALL_CHARACTERS", size)
         assert tokenizer.encode([text, "another"]) == whole
 
 
@@ -246,7 +246,7 @@ def test_a_text_encoded_in_parts_has_the_ids_of_the_whole(kind: str, text: str, 
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_saved_tokenizer_gives_the_same_ids_here_and_in_the_library(
     tmp_path: Path, kind: str, lowercase: bool
 ) -> None:
@@ -339,7 +339,7 @@ WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_charac
                  .filter(lambda word: not word[0].isspace()), max_size=8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @settings(max_examples=200)
 @given(words=WORDS)
 @example(words=["don't", "'s", "New\u00a0York", "été", "12", ")))", "</s>", "\x07"])

@@ -12,7 +12,7 @@ import pytest
 
 from regard.data import tokenizer_safety
 from regard.data.tokenizer import Tokenizer, train
-from regard.data.tokenizer_training import KINDS
+from regard.data.tokenizer_training import TOKENIZER_KINDS
 from regard.settings.errors import UserError
 
 Steps = dict[str, Any]
@@ -114,7 +114,7 @@ def test_a_tokenizer_that_people_use_needs_no_trial(name: str, learned: Steps, t
         assert Tokenizer.load(tmp_path / "tokenizer.json").encode(["a dog"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_our_own_tokenizers_need_no_trial(kind: str, lowercase: bool, tmp_path: Path,
                                           monkeypatch: pytest.MonkeyPatch) -> None:

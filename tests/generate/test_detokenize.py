@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import tokenizer as tokenizers
-from regard.data.tokenizer import KINDS, Tokenizer
+from regard.data.tokenizer import TOKENIZER_KINDS, Tokenizer
 from regard.generate.detokenize import WINDOW, Completion, StopTexts, StreamingDecoder, stream_texts
 from regard.generate.next_token import Drawn
 
@@ -27,7 +27,7 @@ def pieces_of(tokens: Tokenizer, ids: Sequence[int]) -> list[str]:
     return [*(pieces.push(id) for id in ids), pieces.flush()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @given(text=texts)
 def test_the_pieces_are_the_text_whatever_it_is(kind: str, text: str) -> None:
     tokens = tokenizer(kind)
@@ -35,7 +35,7 @@ def test_the_pieces_are_the_text_whatever_it_is(kind: str, text: str) -> None:
     assert "".join(pieces_of(tokens, ids)) == tokens.decode([ids])[0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @settings(max_examples=50)
 @given(ids=st.lists(st.integers(0, 260), max_size=3 * WINDOW))
 def test_the_pieces_are_the_text_whatever_a_model_writes(kind: str, ids: list[int]) -> None:

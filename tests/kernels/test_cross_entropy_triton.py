@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.kernels.cross_entropy_chunked import PIECE
+from regard.kernels.cross_entropy_chunked import MAX_CHUNK_LOGITS
 from regard.kernels.cross_entropy_triton import errors_
 from regard.nn.loss import cross_entropy
 
@@ -44,7 +44,7 @@ def test_on_a_gpu_the_loss_and_its_gradients_are_those_of_a_cpu(dtype: torch.dty
     found = []
     for device, kind in (("cpu", torch.float32), ("cuda", dtype)):
         parts = [x.to(device, kind).requires_grad_() for x in (states, weight)]
-        with mock.patch.dict(PIECE, cpu=20_000, cuda=20_000):
+        with mock.patch.dict(MAX_CHUNK_LOGITS, cpu=20_000, cuda=20_000):
             loss, plain = cross_entropy(*parts, targets.to(device), ignore=-1, smoothing=smoothing)
         found.append([loss, plain, *torch.autograd.grad(loss, parts)])
     for exact, fast in zip(*found, strict=True):

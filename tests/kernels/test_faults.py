@@ -84,7 +84,7 @@ def a_loss_in_pieces_is_the_loss_at_once() -> None:
     targets = torch.randint(17, (20,))
     targets[::4] = 0
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(pieces.PIECE, "cpu", 17 * 7)
+        patched.setitem(pieces.MAX_CHUNK_LOGITS, "cpu", 17 * 7)
         for smoothing in (0.0, 0.3):
             loss, plain = cross_entropy(states, weight, targets, ignore=0, smoothing=smoothing, bias=bias)
             expected, bare = (F.cross_entropy(states @ weight.T + bias, targets, ignore_index=0, label_smoothing=amount,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regard.data.builtin.phrasebook import phrases
 from regard.data.tokenizer import train as train_tokenizer
-from regard.data.tokenizer_training import KINDS
+from regard.data.tokenizer_training import TOKENIZER_KINDS
 from regard.look.alignment import MEAN, Links, best, by_word, error_rate, error_rates, links, mutual
 from regard.look.axes import AxisPair
 from regard.look.record import Record
@@ -16,7 +16,7 @@ from regard.look.wordpieces import readable, words
 LINKS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_pieces_of_any_tokenizer_make_the_words_between_blanks(kind: str) -> None:
     texts = [phrase.source for phrase in phrases("test", 60)]
     tokens = train_tokenizer(texts, kind=kind, vocabulary=400)

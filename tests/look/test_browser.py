@@ -14,7 +14,7 @@ import torch
 from browsing import Tab
 from regard.look.axes import AxisPair
 from regard.look.choices import Choice, Output
-from regard.look.explain import Caught, Steps, catch_all
+from regard.look.explain import AttentionSteps, Caught, catch_all
 from regard.look.page import Page, page
 from regard.look.record import Record
 from regard.look.vectors import vectors
@@ -231,7 +231,7 @@ def number(text: str) -> float | None:
     return float(text.replace("−", "-")) if re.search(r"\d", text) else None
 
 
-def assert_shown(tab: Tab, steps: Steps, place: int = 0) -> None:
+def assert_shown(tab: Tab, steps: AttentionSteps, place: int = 0) -> None:
     """The steps are in the table, to the digits that it has; and its parts add up to its sum."""
     close = {"abs": 6e-5}
     seen = steps.seen.tolist()

@@ -16,7 +16,7 @@ from PIL import Image
 
 from browsing import Tab
 from regard.look.axes import AxisPair, Grid
-from regard.look.gallery import Attention, Mistake, page, spread
+from regard.look.gallery import AnswerWeights, Mistake, page, spread
 from regard.look.picture_maps import data_url, opened
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
@@ -25,7 +25,7 @@ HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \"'&"
 def mistake(source: str = "le chat", answer: str = "a cat", *, loss: float = 1.0, sharp: bool = True) -> Mistake:
     weights = np.eye(2, dtype=np.float32) if sharp else np.full((2, 2), 0.5, dtype=np.float32)
     return Mistake(source, "the cat", answer, loss, len(source.split()),
-                   Attention(AxisPair((" a", " cat"), (" le", " chat")), weights))
+                   AnswerWeights(AxisPair((" a", " cat"), (" le", " chat")), weights))
 
 
 class Seen(HTMLParser):
@@ -81,7 +81,7 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
 
 def test_a_hostile_text_is_shown_and_never_run() -> None:
     harmless = {tag for tag, _ in shown(mistake()).tags}
-    looked = Attention(AxisPair((HOSTILE, HOSTILE), (HOSTILE, HOSTILE)), np.eye(2, dtype=np.float32))
+    looked = AnswerWeights(AxisPair((HOSTILE, HOSTILE), (HOSTILE, HOSTILE)), np.eye(2, dtype=np.float32))
     seen = shown(Mistake(HOSTILE, HOSTILE, "", 1.0, 1, looked))
     assert {tag for tag, _ in seen.tags} <= harmless | {"i", "mark"}
     assert len(seen.all("script")) == 1
@@ -107,7 +107,7 @@ def test_a_source_that_is_an_image_is_shown_and_may_be() -> None:
 
 def seen_picture() -> Mistake:
     address = data_url(Image.new("RGB", (60, 40), "white"))
-    attention = Attention(AxisPair((" a", "<b>"), Grid(2, 3, picture=address)), np.full((2, 6), 1 / 6, np.float32))
+    attention = AnswerWeights(AxisPair((" a", "<b>"), Grid(2, 3, picture=address)), np.full((2, 6), 1 / 6, np.float32))
     return Mistake("dog.jpg", "a dog", "a cat", 1.0, 6, attention, address)
 
 
@@ -128,9 +128,9 @@ def test_a_picture_is_shown_with_a_map_for_each_word() -> None:
 def test_the_rows_of_an_answer_are_its_words_or_the_mean_of_patches() -> None:
     grid, weights = Grid(1, 2, ("[CLS]",)), np.array([[0.2, 0.8, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     axes = AxisPair(grid, grid)
-    first = Attention.of_rows(range(3), axes, weights)
+    first = AnswerWeights.of_rows(range(3), axes, weights)
     assert (first.axes, first.weights.tolist()) == (AxisPair(("[CLS]",), grid), [[0.2, 0.8, 0.0]])
-    mean = Attention.of_rows([1, 2], axes, weights)
+    mean = AnswerWeights.of_rows([1, 2], axes, weights)
     assert (mean.axes.targets, mean.weights.tolist()) == ((" all patches",), [[0.0, 0.5, 0.5]])
 
 

@@ -13,7 +13,7 @@ from regard.look.heatmap import READABLE, grid, head, matrix, positions, save, s
 from regard.look.record import Record
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
-from regard.nn.positions import Fourier, Learned, Sinusoidal, Table
+from regard.nn.positions import Fourier, Learned, PositionTable, Sinusoidal
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 
@@ -89,7 +89,7 @@ def test_any_words_and_no_weights_at_all_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", [Sinusoidal(16), Fourier(16, longest=32), Learned(16, longest=32)])
-def test_positions_are_drawn_row_by_row(table: Table) -> None:
+def test_positions_are_drawn_row_by_row(table: PositionTable) -> None:
     for parameter in table.parameters():
         torch.nn.init.normal_(parameter)
     [drawn] = [each for each in maps(positions(table, 20)) if each.shape == (20, 16)]

@@ -148,7 +148,7 @@ def test_large_weights_are_worked_out_in_pieces(monkeypatch: pytest.MonkeyPatch)
     model = translator()
     with watch(model) as whole:
         read(model)
-    monkeypatch.setattr("regard.look.watch.PIECE", 200)
+    monkeypatch.setattr("regard.look.watch.WEIGHT_BYTES_AT_ONCE", 200)
     with watch(model) as pieces:
         read(model)
     with watch(model, heads=[2, 0, 1], rows=[1]) as single:  # less than the keys it is worked out from

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.nn.grid import GridAlibi, GridRelativeBias, GridRotary, GridTable, PatchGrid, interpolated
-from regard.nn.positions import Fourier, Sinusoidal, Table
+from regard.nn.positions import Fourier, PositionTable, Sinusoidal
 
 sides = st.integers(1, 6)
 grids = st.builds(PatchGrid, sides, sides, before=st.integers(0, 1))
@@ -44,7 +44,7 @@ def test_half_of_a_patch_s_numbers_are_its_row_s_and_half_its_column_s(grid: Pat
 
 
 @pytest.mark.parametrize("axis", [Sinusoidal(8), Fourier(8, longest=5)])
-def test_no_two_patches_have_the_same_vector(axis: Table) -> None:
+def test_no_two_patches_have_the_same_vector(axis: PositionTable) -> None:
     found = GridTable(PatchGrid(4, 5), rows=axis, columns=axis).vectors(torch.arange(20)[None])[0]
     distance = (found[:, None] - found).norm(dim=-1) + torch.eye(20)
     assert distance.min() > 1e-3

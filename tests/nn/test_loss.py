@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.kernels.cross_entropy_chunked import PIECE
+from regard.kernels.cross_entropy_chunked import MAX_CHUNK_LOGITS
 from regard.kernels.kernel import log_kernels
 from regard.nn.loss import cross_entropy
 
@@ -20,7 +20,7 @@ IGNORE = 0
 
 def in_pieces(states: Tensor, weight: Tensor, targets: Tensor, *, piece: int, **options: Any) -> tuple[Tensor, Tensor]:
     """With so many logits at a time."""
-    with mock.patch.dict(PIECE, cpu=piece, cuda=piece), log_kernels() as log:
+    with mock.patch.dict(MAX_CHUNK_LOGITS, cpu=piece, cuda=piece), log_kernels() as log:
         found = cross_entropy(states, weight, targets, **options)
     assert log == ["cross_entropy.in_pieces"]
     return found

@@ -45,7 +45,7 @@ def main() -> None:
 
     make, call = loop.make, Update.__call__
     if PATIENCE:
-        parallel.PATIENCE = timedelta(seconds=PATIENCE)
+        parallel.LOST_AFTER = timedelta(seconds=PATIENCE)
 
     def noting(run: Any) -> Any:
         """A task whose batches know their examples."""

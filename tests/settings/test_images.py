@@ -4,7 +4,7 @@ import pytest
 
 from regard.settings.errors import UserError
 from regard.settings.load import load, sections_of
-from regard.settings.presets import KINDS
+from regard.settings.presets import PRESETS_BY_KIND
 from regard.tasks.traits import refuse_images, refuse_sections
 
 CNN = ("model.image.stem=resnet", "model.head.pool=mean")
@@ -71,7 +71,7 @@ def test_a_preset_of_images_is_refused_where_there_is_text() -> None:
     assert sections_of(overrides=["model.preset=bert-base"]) == set()
 
 
-@pytest.mark.parametrize("preset", KINDS["encoders of images"])
+@pytest.mark.parametrize("preset", PRESETS_BY_KIND["encoders of images"])
 def test_a_preset_of_images_takes_other_sizes(preset: str) -> None:
     patch = 1 if preset.startswith("resnet") else 4
     given = ["task=classify", f"model.preset={preset}", "model.image.size=64", f"model.image.patch={patch}"]

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 
 from killing import killed_at
 from regard.check.consistency import checks
-from regard.data.batch import BatchSpec
+from regard.data.batch import IGNORED, BatchSpec
 from regard.data.text.masked_text import MaskedBatch
-from regard.data.text.token_stream import IGNORED
 from regard.mistakes import mistakes
 from regard.models.electra import Detector
 from regard.nn.init import initialize

@@ -15,10 +15,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batch import BatchSampler, BatchSpec
+from regard.data.batch import IGNORED, BatchSampler, BatchSpec
 from regard.data.shards import Counts, Shards
 from regard.data.text import token_stream as module
-from regard.data.text.token_stream import IGNORED
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.predictor import load as load_predictor

@@ -15,9 +15,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 
 from killing import killed_at
-from regard.data.batch import BatchSampler, BatchSpec
+from regard.data.batch import IGNORED, BatchSampler, BatchSpec
 from regard.data.text.masked_text import ELSEWHERE, FOLLOWS
-from regard.data.text.token_stream import IGNORED
 from regard.mistakes import mistakes
 from regard.models.masked_lm import MaskedLM
 from regard.nn.init import initialize

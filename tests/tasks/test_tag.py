@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from regard.check.consistency import checks
-from regard.data.batch import BatchSpec
+from regard.data.batch import IGNORED, BatchSpec
 from regard.data.prepared import restored as restore
 from regard.data.text import rows as reading
-from regard.data.text.labelled_text import IGNORED
 from regard.mistakes import mistakes
 from regard.models.classifier import Tagger
 from regard.nn.init import initialize

@@ -11,9 +11,8 @@ from killing import killed_at
 from regard.check.consistency import checks
 from regard.checkpoint import read_json
 from regard.convert.import_export import read_run_model
-from regard.data.batch import BatchSpec
+from regard.data.batch import IGNORED, BatchSpec
 from regard.data.prepared import restored
-from regard.data.text.token_stream import IGNORED
 from regard.predictor import load as load_run
 from regard.settings.errors import UserError
 from regard.settings.load import from_json, load

@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2019) as transformers keeps it; RoBERTa, ELECTRA and Longformer have the same body."""
 
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
@@ -89,10 +89,10 @@ BERT = Family(
     name="bert", preset="bert-base", keys=KEYS, rules=rules, prefix="bert.", outside=("cls.", "classifier."),
     constants=CONSTANTS, lacks=lacks,
     heads={
-        "backbone": Head("BertModel", has={"head.hidden": ("tanh", "none")}),
-        "masked-lm": Head("BertForMaskedLM", has=GELU, copies=OUTPUT, unread=POOLER),
-        "sentences": Head("BertForPreTraining", has=GELU, copies=OUTPUT),
-        "sequence-labels": Head(
+        "backbone": HeadFormat("BertModel", has={"head.hidden": ("tanh", "none")}),
+        "masked-lm": HeadFormat("BertForMaskedLM", has=GELU, copies=OUTPUT, unread=POOLER),
+        "sentences": HeadFormat("BertForPreTraining", has=GELU, copies=OUTPUT),
+        "sequence-labels": HeadFormat(
             "BertForSequenceClassification", has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
-        "token-labels": Head("BertForTokenClassification", unread=POOLER),
+        "token-labels": HeadFormat("BertForTokenClassification", unread=POOLER),
     })

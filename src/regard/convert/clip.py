@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.convert import vit
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
@@ -54,7 +54,7 @@ def rules(spec: ModelSpec) -> list[Rule]:
 CLIP_VISION = Family(
     name="clip_vision_model", keys=KEYS, rules=rules, prefix="vision_model.", outside=(),
     constants=r"embeddings\.position_ids|visual_projection\.weight", from_hf_config=vit.from_hf_config,
-    to_hf_config=vit.to_hf_config, heads={"image-backbone": Head("CLIPVisionModel")})
+    to_hf_config=vit.to_hf_config, heads={"image-backbone": HeadFormat("CLIPVisionModel")})
 CLIP = replace(
-    CLIP_VISION, name="clip", from_hf_config=nested, writes=False, heads={"image-backbone": Head("CLIPModel")},
+    CLIP_VISION, name="clip", from_hf_config=nested, writes=False, heads={"image-backbone": HeadFormat("CLIPModel")},
     constants=r"embeddings\.position_ids|text_model\..*|(visual|text)_projection\.weight|logit_scale")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.convert import vit
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
@@ -65,4 +65,4 @@ def rules(spec: ModelSpec) -> list[Rule]:
 DINOV2 = Family(
     name="dinov2", keys=KEYS, rules=rules, prefix="dinov2.", outside=(), constants=r"embeddings\.mask_token",
     from_hf_config=from_hf_config, to_hf_config=to_hf_config, lacks=lacks,
-    heads={"image-backbone": Head("Dinov2Model")})
+    heads={"image-backbone": HeadFormat("Dinov2Model")})

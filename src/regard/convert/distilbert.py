@@ -1,7 +1,7 @@
 """DistilBERT (Sanh et al. 2019) as transformers keeps it: BERT without segments, by names of its own."""
 
 from regard.convert import bert
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
@@ -56,10 +56,10 @@ DISTILBERT = Family(
     name="distilbert", preset="distilbert", keys=KEYS, rules=rules, prefix="distilbert.",
     outside=("vocab_", "pre_classifier.", "classifier."), constants=bert.CONSTANTS,
     heads={
-        "backbone": Head("DistilBertModel", has={"head.hidden": ("none",)}),
-        "masked-lm": Head("DistilBertForMaskedLM", has={"activation": ("gelu",)},
+        "backbone": HeadFormat("DistilBertModel", has={"head.hidden": ("none",)}),
+        "masked-lm": HeadFormat("DistilBertForMaskedLM", has={"activation": ("gelu",)},
                      copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}),
-        "sequence-labels": Head("DistilBertForSequenceClassification",
+        "sequence-labels": HeadFormat("DistilBertForSequenceClassification",
                          has={"head.hidden": ("relu",), "head.pool": ("first",)}),
-        "token-labels": Head("DistilBertForTokenClassification"),
+        "token-labels": HeadFormat("DistilBertForTokenClassification"),
     })

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.convert import bert
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import canonical
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, linear, norm
@@ -82,12 +82,12 @@ ELECTRA = Family(
     outside=("generator_", "discriminator_predictions.", "classifier.", GENERATOR), constants=bert.CONSTANTS,
     from_hf_config=from_hf_config, to_hf_config=to_hf_config, lacks=lacks,
     heads={
-        "backbone": Head("ElectraModel", has={"head.hidden": ("none",)}),
-        "masked-lm": Head("ElectraForMaskedLM", copies={"generator_lm_head.weight": TABLE}),
-        "sequence-labels": Head(
+        "backbone": HeadFormat("ElectraModel", has={"head.hidden": ("none",)}),
+        "masked-lm": HeadFormat("ElectraForMaskedLM", copies={"generator_lm_head.weight": TABLE}),
+        "sequence-labels": HeadFormat(
             "ElectraForSequenceClassification", has={"head.hidden": ("gelu",), "head.pool": ("first",)}),
-        "token-labels": Head("ElectraForTokenClassification"),
-        "discriminator": Head("ElectraForPreTraining", has={"activation": ("gelu",)},
+        "token-labels": HeadFormat("ElectraForTokenClassification"),
+        "discriminator": HeadFormat("ElectraForPreTraining", has={"activation": ("gelu",)},
                        copies={f"{GENERATOR}generator_lm_head.weight": TABLE},
                        written={f"{GENERATOR}{TABLE}": TABLE}),
     })

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
-from regard.convert.rules import Rule, Table
+from regard.convert.rules import Rule, TensorTable
 from regard.settings.errors import UserError
 from regard.settings.schema import Tower
 from regard.settings.setting import of, replaced, shown
 
-__all__ = ["Family", "Head"]
+__all__ = ["Family", "HeadFormat"]
 
 # Settings of images that another file than the config holds.
 PREPARED = ("image.size", "image.fit", "image.resize", "image.resample", "image.mean", "image.std")
@@ -35,7 +35,7 @@ LEGACY = {"gamma": "weight", "beta": "bias"}
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadFormat:
     """The head of a family for one kind of model."""
 
     architecture: str
@@ -56,7 +56,7 @@ class Family:
 
     name: str
     keys: Keys
-    heads: Mapping[str, Head]
+    heads: Mapping[str, HeadFormat]
     """By the kind of model."""
     rules: Callable[[ModelSpec], list[Rule]]
     prefix: str
@@ -141,10 +141,10 @@ class Family:
 
     # Tensors
 
-    def table(self, spec: ModelSpec) -> Table:
+    def table(self, spec: ModelSpec) -> TensorTable:
         with torch.device("meta"):  # shapes without content
             model = spec.model()
-        return Table(self.rules(spec), model)
+        return TensorTable(self.rules(spec), model)
 
     def named(self, tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
         """The weights of a file, each by its full name."""

@@ -1,6 +1,6 @@
 """GPT-2 (Radford et al. 2019) as transformers keeps it: `GPT2LMHeadModel`."""
 
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
@@ -48,5 +48,5 @@ def rules(spec: ModelSpec) -> list[Rule]:
 
 GPT2 = Family(
     name="gpt2", keys=KEYS, rules=rules, prefix="transformer.",
-    heads={"causal-lm": Head("GPT2LMHeadModel", copies={"lm_head.weight": "transformer.wte.weight"})},
+    heads={"causal-lm": HeadFormat("GPT2LMHeadModel", copies={"lm_head.weight": "transformer.wte.weight"})},
     constants=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)")  # the causal mask, once kept among the weights

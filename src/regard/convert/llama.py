@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
@@ -65,6 +65,7 @@ def rules(spec: ModelSpec) -> list[Rule]:
 
 COPIES = {"lm_head.weight": "model.embed_tokens.weight"}
 LLAMA = Family(
-    name="llama", keys=KEYS, rules=rules, prefix="model.", heads={"causal-lm": Head("LlamaForCausalLM", copies=COPIES)},
+    name="llama", keys=KEYS, rules=rules, prefix="model.",
+    heads={"causal-lm": HeadFormat("LlamaForCausalLM", copies=COPIES)},
     constants=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",  # once kept among the weights
     from_hf_config=from_hf_config, to_hf_config=to_hf_config)

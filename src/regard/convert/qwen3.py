@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.convert import llama
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, norm
 
@@ -38,5 +38,5 @@ def rules(spec: ModelSpec) -> list[Rule]:
 
 QWEN3 = Family(
     name="qwen3", keys=KEYS, rules=rules, prefix="model.",
-    heads={"causal-lm": Head("Qwen3ForCausalLM", copies=llama.COPIES)},
+    heads={"causal-lm": HeadFormat("Qwen3ForCausalLM", copies=llama.COPIES)},
     constants=llama.LLAMA.constants, from_hf_config=from_hf_config, to_hf_config=llama.to_hf_config)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.convert import bert, vit
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, linear, norm
@@ -104,7 +104,7 @@ RESNET = Family(
     constants=r".*\.num_batches_tracked", from_hf_config=from_hf_config, to_hf_config=to_hf_config, lacks=lacks,
     adds=adds,
     heads={
-        "image-backbone": Head("ResNetModel"),
-        "image-labels": Head("ResNetForImageClassification",
+        "image-backbone": HeadFormat("ResNetModel"),
+        "image-labels": HeadFormat("ResNetForImageClassification",
                              has={"head.hidden": ("none",), "head.pool": ("mean",), "norm_epsilon": (1e-5,)}),
     })

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.convert import bert
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, linear, norm
 
@@ -47,16 +47,16 @@ def rules(spec: ModelSpec, prefix: str = "roberta.") -> list[Rule]:
     return [*bert.body(spec.canonical, start, unread=spec.pad + 1), *heads[spec.kind]]
 
 
-def heads(name: str, prefix: str) -> dict[str, Head]:
+def heads(name: str, prefix: str) -> dict[str, HeadFormat]:
     pooler = rf"{prefix}\.pooler\.dense\.(weight|bias)"
     output = {"lm_head.decoder.weight": f"{prefix}.embeddings.word_embeddings.weight",
               "lm_head.decoder.bias": "lm_head.bias"}
     return {
-        "backbone": Head(f"{name}Model", has={"head.hidden": ("tanh", "none")}),
-        "masked-lm": Head(f"{name}ForMaskedLM", copies=output, unread=pooler),
-        "sequence-labels": Head(f"{name}ForSequenceClassification", unread=pooler,
+        "backbone": HeadFormat(f"{name}Model", has={"head.hidden": ("tanh", "none")}),
+        "masked-lm": HeadFormat(f"{name}ForMaskedLM", copies=output, unread=pooler),
+        "sequence-labels": HeadFormat(f"{name}ForSequenceClassification", unread=pooler,
                          has={"head.hidden": ("tanh",), "head.pool": ("first",)}),
-        "token-labels": Head(f"{name}ForTokenClassification", unread=pooler),
+        "token-labels": HeadFormat(f"{name}ForTokenClassification", unread=pooler),
     }
 
 

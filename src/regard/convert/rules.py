@@ -1,8 +1,8 @@
 """A two-way table of tensor names: theirs ↔ ours.
 
 A rule says which of their tensors make up one of ours: laid under each other (three projections are our `qkv`) and
-turned where they keep a matrix as (in, out). Read from right to left it takes ours apart again. A `Table` is made of
-rules for one shape of model and proves itself when it is made: every tensor of either side is in one rule, once.
+turned where they keep a matrix as (in, out). Read from right to left it takes ours apart again. A `TensorTable` is made
+of rules for one shape of model and proves itself when it is made: every tensor of either side is in one rule, once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint import named_tensors, refuse_misfits
 
-__all__ = ["Rule", "Table", "each_layer", "linear", "norm"]
+__all__ = ["Rule", "TensorTable", "each_layer", "linear", "norm"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def each_layer(rules: Sequence[Rule], depth: int) -> Iterator[Rule]:
             yield replace(rule, ours=rule.ours.format(layer), theirs=theirs)
 
 
-class Table:
+class TensorTable:
     """The rules for a model of one shape; of its tensors only the shapes are asked for."""
 
     def __init__(self, rules: Sequence[Rule], model: nn.Module) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.convert import bert
-from regard.convert.family import Family, Head
+from regard.convert.family import Family, HeadFormat
 from regard.convert.keys import Keys
 from regard.convert.model_spec import ModelSpec
 from regard.convert.rules import Rule, each_layer, linear, norm
@@ -87,7 +87,7 @@ VIT = Family(
     name="vit", preset="vit-base", keys=KEYS, rules=rules, prefix="vit.", outside=("classifier.",),
     constants=r"(vit\.)?embeddings\.mask_token", from_hf_config=from_hf_config, to_hf_config=to_hf_config,
     heads={
-        "image-backbone": Head("ViTModel", unread=r"(vit\.)?pooler\.dense\.(weight|bias)"),
-        "image-labels": Head("ViTForImageClassification", has={"head.hidden": ("none",), "head.pool": ("first",)},
+        "image-backbone": HeadFormat("ViTModel", unread=r"(vit\.)?pooler\.dense\.(weight|bias)"),
+        "image-labels": HeadFormat("ViTForImageClassification", has={"head.hidden": ("none",), "head.pool": ("first",)},
                              unread=r"(vit\.)?pooler\.dense\.(weight|bias)"),
     })

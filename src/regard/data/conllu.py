@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from regard.data.layout import is_directory, kind
 from regard.data.lines import read_lines
-from regard.data.splits import PART, find_splits
+from regard.data.splits import SPLIT_NAME, find_splits
 from regard.settings.errors import UserError, out_of
 
 __all__ = ["Tagged", "Treebank", "find_treebank", "read_sentences", "read_treebank"]
@@ -82,7 +82,7 @@ def find_treebank(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ..
 
 def _in_folder(folder: Path) -> list[Path]:
     try:
-        files = sorted(path for path in folder.iterdir() if path.is_file() and PART.search(path.name))
+        files = sorted(path for path in folder.iterdir() if path.is_file() and SPLIT_NAME.search(path.name))
     except OSError as error:
         raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from None
     by_ending = ([file for file in files if kind(file) == ending] for ending in ENDINGS)

@@ -20,7 +20,7 @@ from regard.settings.errors import UserError
 
 __all__ = ["Corpus", "Document", "Found", "Text", "find_texts", "pieces", "read_corpus", "read_tests"]
 
-PIECE = 1 << 16  # characters of a document that are processed at once
+CHARACTERS_AT_ONCE = 1 << 16  # characters of a document that are processed at once
 UNBROKEN = 1 << 19  # at most this many if there is no space between them
 NAMED = re.compile(rf"({'|'.join(SPLITS)})([-_]?\d.*)?|({TEST}.*)")
 
@@ -111,7 +111,7 @@ def read_tests(path: Path, *, key: str = "text") -> Corpus:
     return Corpus({name: _whole(files, key) for name, files in measured.items() if files}, tuple(notes))
 
 
-def pieces(document: Iterable[str], size: int = PIECE, *, most: int = UNBROKEN) -> Iterator[str]:
+def pieces(document: Iterable[str], size: int = CHARACTERS_AT_ONCE, *, most: int = UNBROKEN) -> Iterator[str]:
     """A document in pieces of about `size` characters. All but the first begin with the space they were cut at.
 
     If `most` characters have no space, as in Chinese, they are cut at the end of a line, or anywhere.

@@ -18,7 +18,7 @@ __all__ = ["Compare", "Shots", "labels", "prompt", "with_shots"]
 Compare = Callable[[Sequence[str], Sequence[str]], Float[np.ndarray, "prompts endings"]]
 """The log-probability of each ending after each prompt."""
 
-SHOWN = "Text: {text}\nLabel: {label}\n\n"
+SHOT = "Text: {text}\nLabel: {label}\n\n"
 ASKED = "Text: {text}\nLabel:"
 ENDING = " {label}\n"  # with the line end: else a label that is a prefix of another would always be more likely
 MAX_QUESTIONS_AT_ONCE = 256
@@ -56,7 +56,7 @@ def prompt(text: str, examples: Sequence[Pair]) -> str:
     Text: what a film
     Label:
     """
-    shown = [SHOWN.format(text=pair.source, label=pair.target) for pair in examples]
+    shown = [SHOT.format(text=pair.source, label=pair.target) for pair in examples]
     return "".join([*shown, ASKED.format(text=text)])
 
 

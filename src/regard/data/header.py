@@ -24,7 +24,7 @@ OF_TEXTS = {"text", "texts", "sentence", "review", "comment", "document", "quest
 OF_LABELS = {"label", "labels", "class", "category", "sentiment", "topic", "intent", "tag", "tags", "emotion", "target",
              "output"}
 SHORTEST_NAME = 4  # letters: shorter ones are codes such as "es" and "it", which are also words
-SHOWN = 12  # columns listed in a message, at most
+MAX_SHOWN_COLUMNS = 12  # columns listed in a message, at most
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _column(name: str | None, option: str, there: Sequence[str], place: str) -> 
         return None
     if there.count(name) == 1:
         return there.index(name)
-    listed = ", ".join(map(repr, there[:SHOWN])) + " …" * (len(there) > SHOWN)
+    listed = ", ".join(map(repr, there[:MAX_SHOWN_COLUMNS])) + " …" * (len(there) > MAX_SHOWN_COLUMNS)
     if name in there:
         raise UserError(f"{place}: {option} {name}: several columns have this name; the first line has {listed}")
     near = get_close_matches(name.casefold(), [cell.casefold() for cell in there], n=1)
@@ -110,8 +110,8 @@ def _other(there: Sequence[str], known: int, usual: str, place: str, option: str
         return 1 - known
     if there.count(usual) == 1 and there.index(usual) != known:
         return there.index(usual)
-    raise UserError(f"{place}: the first line has {', '.join(map(repr, there[:SHOWN]))}; say which column is the "
-                    f"{option.removeprefix('--')} with {option}")
+    raise UserError(f"{place}: the first line has {', '.join(map(repr, there[:MAX_SHOWN_COLUMNS]))}; say which "
+                    f"column is the {option.removeprefix('--')} with {option}")
 
 
 def _is_header(there: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from regard.settings.errors import UserError
 
 __all__ = ["described", "read_objects", "read_texts", "text_of", "value_of"]
 
-SHOWN = 12  # keys listed in a message, at most
+MAX_SHOWN_KEYS = 12  # keys listed in a message, at most
 
 
 def read_texts(lines: Iterable[str], keys: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
@@ -72,7 +72,7 @@ def value_of(record: dict[str, Any], key: str, place: str) -> Any:
     if key not in record:
         near = get_close_matches(key, record, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "; name the keys with --source and --target"
-        there = ", ".join(map(repr, list(record)[:SHOWN])) or "none"
+        there = ", ".join(map(repr, list(record)[:MAX_SHOWN_KEYS])) or "none"
         raise UserError(f"{place}: no key {key!r}; the keys are {there}{hint}")
     return record[key]
 

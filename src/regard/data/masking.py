@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from regard.data.batch import IGNORED
 from regard.data.tokenizer import Tokenizer
-from regard.data.whole_words import Words
+from regard.data.whole_words import WordBoundaries
 from regard.settings.schema import Masking
 
-__all__ = ["IGNORED", "NOISE", "Hidden", "MaskingPolicy"]
+__all__ = ["NOISE", "Hidden", "MaskingPolicy"]
 
-IGNORED = -1  # the target of a place that is not predicted
 NOISE = 3  # random numbers for each token: whether it is predicted, how it is hidden, and which token replaces it
 
 
@@ -30,7 +30,7 @@ class MaskingPolicy:
     """Hides tokens as BERT does (Devlin et al. 2019, 3.1 and A.1)."""
 
     how: Masking
-    words: Words
+    words: WordBoundaries
     mask: int
     special: Bool[np.ndarray, " vocabulary"]
     """The ids that are never predicted, and never replace another one."""
@@ -40,7 +40,7 @@ class MaskingPolicy:
     @classmethod
     def of(cls, how: Masking, tokens: Tokenizer) -> "MaskingPolicy":
         assert tokens.mask is not None
-        words, special = Words(tokens), np.zeros(len(tokens), dtype=bool)
+        words, special = WordBoundaries(tokens), np.zeros(len(tokens), dtype=bool)
         special[list(words.special)] = True
         return cls(how, words, tokens.mask, special, np.flatnonzero(~special))
 

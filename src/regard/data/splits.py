@@ -10,9 +10,9 @@ from pathlib import Path
 from regard.data.layout import DOCUMENTS, SPLITS, TEST, files_in, is_directory, kind
 from regard.settings.errors import UserError
 
-__all__ = ["PART", "find_splits", "find_tests", "like_train", "split_of"]
+__all__ = ["SPLIT_NAME", "find_splits", "find_tests", "like_train", "split_of"]
 
-PART = re.compile(rf"(?:^|[._-])(train|val|valid|validation|dev|{TEST}[^.]*)(?=[._-]|$)")
+SPLIT_NAME = re.compile(rf"(?:^|[._-])(train|val|valid|validation|dev|{TEST}[^.]*)(?=[._-]|$)")
 
 
 def find_splits(paths: Sequence[Path]) -> tuple[dict[str, Path], tuple[str, ...]]:
@@ -68,7 +68,7 @@ def _part(path: Path) -> tuple[str, str] | None:
     [('train', 'TREC.*.all'), ('val', 'en-*.tsv'), ('test_hard', '*.csv'), None]
     """
     name = path.name.removesuffix(".gz")
-    found = PART.search(name)
+    found = SPLIT_NAME.search(name)
     if found is None:
         return None
     return SPLITS.get(found[1], found[1]), f"{name[: found.start(1)]}*{name[found.end(1) :]}"

@@ -17,14 +17,14 @@ from tokenizers import models
 from tokenizers.processors import TemplateProcessing
 
 from regard.data.published import MASKS, Specials, library_at, panicking, refusing, specials_of
-from regard.data.tokenizer_training import BYTES, KINDS, SPECIALS, UNKNOWN, min_vocabulary, train_tokenizer
+from regard.data.tokenizer_training import BYTES, SPECIALS, TOKENIZER_KINDS, UNKNOWN, min_vocabulary, train_tokenizer
 from regard.settings.errors import Failure, UserError
 from regard.settings.opening import replacing
 
-__all__ = ["KINDS", "Tokenizer", "checked_length", "train"]
+__all__ = ["TOKENIZER_KINDS", "Tokenizer", "checked_length", "train"]
 
 BATCH = 1_024  # texts per call: the library's answers are large, and many of them slow it down
-PART = 100_000  # characters of a text per call: the library needs about 200 bytes for each
+MAX_CALL_CHARACTERS = 100_000  # characters of a text per call: the library needs about 200 bytes for each
 LONGEST_TEXT = 1 << 22  # characters of one input: a very long novel
 BREAK = re.compile(r"(?<=\S) (?=\S)")
 HARD = ("", " ", " a \ue000")  # hard texts for a test; the last ends with a character that no vocabulary has
@@ -183,7 +183,8 @@ class Tokenizer:
     def _parts(self, text: str) -> Iterator[str]:
         """A long text in parts whose concatenated ids are those of the whole."""
         start = 0
-        while len(text) - start > PART and self.cuts_at_spaces and (space := BREAK.search(text, start + PART)):
+        while len(text) - start > MAX_CALL_CHARACTERS and self.cuts_at_spaces and (
+                space := BREAK.search(text, start + MAX_CALL_CHARACTERS)):
             yield text[start : space.start()]
             # The library adds a space before the next part: the one it was cut at.
             start = space.end() if self._spaced else space.start()
@@ -233,16 +234,16 @@ def train(texts: Iterable[str], *, kind: str, vocabulary: int, lowercase: bool =
     `words` are the most frequent words and punctuation marks; all others become `<unk>`. With `lowercase`, decoding
     gives lower case. With `mask`, the last token is the mask token.
     """
-    if kind not in KINDS:
-        near = get_close_matches(kind, KINDS, n=1)
+    if kind not in TOKENIZER_KINDS:
+        near = get_close_matches(kind, TOKENIZER_KINDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"{kind}: no such kind of tokenizer (there are {', '.join(KINDS)}){hint}")
+        raise UserError(f"{kind}: no such kind of tokenizer (there are {', '.join(TOKENIZER_KINDS)}){hint}")
     if vocabulary < min_vocabulary(kind):
         raise UserError(
             f"a vocabulary of {vocabulary:,} is too small for {kind}: {min_vocabulary(kind)} is the least, "
             f"for the special tokens and {'one word' if kind == 'words' else 'each byte'}"
         )
-    beginnings = (text[:PART] for text in texts)  # enough of a line of megabytes to learn from
+    beginnings = (text[:MAX_CALL_CHARACTERS] for text in texts)  # enough of a line of megabytes to learn from
     library = train_tokenizer(beginnings, kind=kind, vocabulary=vocabulary - mask, lowercase=lowercase)
     if not mask:
         return Tokenizer(library)

@@ -24,7 +24,7 @@ MAX_TOKENIZER_BYTES = 1 << 26  # bytes of a tokenizer.json; that of Gemma, with 
 MEMORY = 400 << 20  # bytes; and some for each byte of the file
 MEMORY_EACH = 40
 SECONDS = 10  # of a processor; on a busy machine the clock shows more
-PATIENCE = 120  # seconds by the clock
+TRIAL_TIMEOUT = 120  # seconds by the clock
 GROWTH = 20  # characters for one; Unicode's own compatibility forms reach 18
 LENGTH = 1_000  # characters of a text to try
 TEXTS = 64  # of each kind to try
@@ -91,10 +91,11 @@ def refuse_harmful(path: Path, content: str) -> None:
              "texts": list(_texts(parts))}
     try:
         child = subprocess.run([sys.executable, "-I", "-S", "-c", CHILD], input=json.dumps(asked), text=True,
-                               encoding="utf-8", errors="replace", capture_output=True, timeout=PATIENCE, check=False,
+                               encoding="utf-8", errors="replace", capture_output=True, timeout=TRIAL_TIMEOUT,
+                               check=False,
                                env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"})
     except subprocess.TimeoutExpired:
-        raise _refusal(path, f"it took more than {PATIENCE} seconds") from None
+        raise _refusal(path, f"it took more than {TRIAL_TIMEOUT} seconds") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be tried in a process of its own: {error.strerror or error}") from None
     try:

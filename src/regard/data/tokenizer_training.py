@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-__all__ = ["BYTES", "KINDS", "SPECIALS", "UNKNOWN", "min_vocabulary", "train_tokenizer"]
+__all__ = ["BYTES", "SPECIALS", "TOKENIZER_KINDS", "UNKNOWN", "min_vocabulary", "train_tokenizer"]
 
-KINDS = ("bpe", "unigram", "characters", "bytes", "words")
+TOKENIZER_KINDS = ("bpe", "unigram", "characters", "bytes", "words")
 SPECIALS = ("<pad>", "<s>", "</s>")
 UNKNOWN = "<unk>"
 

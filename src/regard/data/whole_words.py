@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from regard.data.tokenizer import Tokenizer
 
-__all__ = ["Words"]
+__all__ = ["WordBoundaries"]
 
 BYTE = re.compile(r"\\x[0-9a-f]{2}")  # how a tokenizer shows a part of a character
 LETTERS = "LMN"  # Unicode's categories of letters, marks and numbers
 
 
-class Words:
+class WordBoundaries:
     """The relation between a tokenizer's tokens and words.
 
     >>> from regard.data.tokenizer import train

@@ -15,7 +15,7 @@ from regard.generate.steps import Steps
 __all__ = ["compare", "scores"]
 
 MAX_TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 16}  # tokens, padding included, that are read at once
-PIECE = {"cpu": 1 << 21, "cuda": 1 << 26}  # logits held at once
+LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}  # logits held at once
 
 
 @torch.no_grad()
@@ -81,7 +81,7 @@ def _chances(model: Steps, tokens: Int[Tensor, "rows n"], chunk: int) -> Float[T
 
 def _of_targets(model: Steps, states: Float[Tensor, "n width"], targets: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     vocabulary = model.logits(states[:1, None]).shape[-1]
-    piece = max(1, PIECE.get(states.device.type, 1 << 24) // vocabulary)
+    piece = max(1, LOGITS_AT_ONCE.get(states.device.type, 1 << 24) // vocabulary)
     parts = []
     for some, wanted in zip(states.split(piece), targets.split(piece), strict=True):
         chances = model.logits(some[:, None])[:, 0].log_softmax(-1, dtype=torch.float32)

@@ -20,7 +20,7 @@ __all__ = ["choose", "serves"]
 
 LANES = 2_048  # numbers of a row that are looked at together
 MAX_CANDIDATES = 256  # candidates of a sentence, each compared with each
-PART = 64  # tokens of a hypothesis that are moved together
+TOKENS_PER_PROGRAM = 64  # tokens of a hypothesis that are moved together
 
 
 def serves(logits: Float[Tensor, "rows vocabulary"], size: int) -> bool:
@@ -45,7 +45,7 @@ def choose(
     _weigh[(sources,)](
         values, picks, tokens, totals, ended_tokens, ended_scores, ended_totals, done, length, parents, capacity, start,
         end, longest, length_penalty, SIZE=size, S=triton.next_power_of_2(size), COUNT=count,
-        M=triton.next_power_of_2(size * count), PART=PART, num_warps=8)
+        M=triton.next_power_of_2(size * count), PART=TOKENS_PER_PROGRAM, num_warps=8)
     return parents
 
 
@@ -81,7 +81,7 @@ if triton is not None:
     @triton.jit
     def _weigh(values_, picks_, tokens_, totals_, ended_tokens_, ended_scores_, ended_totals_, done_, length_, parents_,
                capacity, start, end, longest, penalty, SIZE: tl.constexpr, S: tl.constexpr, COUNT: tl.constexpr,
-               M: tl.constexpr, PART: tl.constexpr):
+               M: tl.constexpr, TOKENS_PER_PROGRAM: tl.constexpr):
         """All candidates of a sentence, m of them, and its finished hypotheses, s of them, by their ranks."""
         source = tl.program_id(0).to(tl.int64)
         m, s = tl.arange(0, M), tl.arange(0, S)
@@ -144,8 +144,8 @@ if triton is not None:
 
         tokens_ += source * SIZE * capacity
         ended_tokens_ += source * SIZE * capacity
-        for first in range(0, capacity, PART):
-            j = first + tl.arange(0, PART)[None, :]
+        for first in range(0, capacity, TOKENS_PER_PROGRAM):
+            j = first + tl.arange(0, TOKENS_PER_PROGRAM)[None, :]
             inside = slot[:, None] & (j < capacity)
             here = j == length
             moved = tl.load(tokens_ + parent[:, None] * capacity + j, mask=inside, other=0)

@@ -19,12 +19,12 @@ from regard.kernels.precision import to_product_dtype
 __all__ = ["KERNEL"]
 
 # Logits held at once: what a cache holds; on a GPU, so many that adding up the pieces' gradients costs little.
-PIECE = {"cpu": 2**21, "cuda": 2**29}
+MAX_CHUNK_LOGITS = {"cpu": 2**21, "cuda": 2**29}
 
 
 def run(call: CrossEntropyCall) -> tuple[Tensor, Tensor]:
     states, weight, bias = call.states, call.weight, call.bias
-    most = max(1, PIECE.get(states.device.type, 2**24) // weight.shape[0])
+    most = max(1, MAX_CHUNK_LOGITS.get(states.device.type, 2**24) // weight.shape[0])
     rows = max(1, math.ceil(len(states) / max(1, math.ceil(len(states) / most))))  # pieces of one size
     states, weight = to_product_dtype(states), to_product_dtype(weight)
     # Asked here, because inside a Function autograd is always off, and a parameter always wants its gradient.

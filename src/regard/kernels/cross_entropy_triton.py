@@ -16,7 +16,7 @@ except ImportError:  # a machine without a GPU
 
 __all__ = ["errors_"]
 
-PIECE = 8192  # logits that a program works on at a time
+LOGITS_PER_STEP = 8192  # logits that a program works on at a time
 WARPS = 32  # two programs fill a multiprocessor: all rows under way fit into the cache
 
 
@@ -68,5 +68,5 @@ if triton is not None:
         total = logits.new_empty(len(place), dtype=torch.float32)
         own = torch.empty_like(total)
         _errors[(len(place),)](logits, place.contiguous(), total, own, amount, logits.shape[1], logits.stride(0),
-                               N=PIECE, num_warps=WARPS)
+                               N=LOGITS_PER_STEP, num_warps=WARPS)
         return total, own

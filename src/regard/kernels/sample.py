@@ -17,7 +17,7 @@ except ImportError:  # a machine without a GPU
 __all__ = ["draw", "serves"]
 
 ROOM = 256  # of the likeliest tokens that are looked at by themselves
-PART = 8_192  # logits that are looked at together: what a program of 32 warps holds in its registers
+LOGITS_PER_TILE = 8_192  # logits that are looked at together: what a program of 32 warps holds in its registers
 
 
 def serves(logits: Tensor, top_p: float | None) -> bool:
@@ -37,7 +37,7 @@ def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_k: int | No
     heavy = torch.empty(rows, ROOM, dtype=torch.float64, device=logits.device)
     _draw[(rows,)](
         logits, uniform, tokens, chances, few, heavy, vocabulary, logits.stride(0),
-        1.0 if temperature == 0 else temperature, kept, 0.0 if min_p is None else min_p, N=PART, M=ROOM,
+        1.0 if temperature == 0 else temperature, kept, 0.0 if min_p is None else min_p, N=LOGITS_PER_TILE, M=ROOM,
         GREEDY=temperature == 0, TOP=kept < vocabulary, BITS=16 if logits.dtype == torch.bfloat16 else 32,
         num_warps=32)
     return tokens, chances

@@ -10,9 +10,9 @@ from regard.look.axes import AxisPair
 from regard.look.record import Record
 from regard.look.wordpieces import words
 
-__all__ = ["MEAN", "Head", "best", "by_word", "error_rate", "error_rates", "links", "mutual"]
+__all__ = ["MEAN", "HeadOfSite", "best", "by_word", "error_rate", "error_rates", "links", "mutual"]
 
-Head = tuple[str, int]
+HeadOfSite = tuple[str, int]
 """A site and the number of its head; `MEAN` stands for the average of the site's heads."""
 
 MEAN = -1
@@ -64,9 +64,9 @@ def error_rate(found: Sequence[Links], gold: Sequence[Links]) -> float:
 
 
 def error_rates(records: Sequence[Record], gold: Sequence[Links], *,
-                link: Callable[[Float[np.ndarray, "targets sources"]], Links] = links) -> dict[Head, float]:
+                link: Callable[[Float[np.ndarray, "targets sources"]], Links] = links) -> dict[HeadOfSite, float]:
     """The error rate of every head, and of each site's average, wherever a target looks at a source."""
-    found: dict[Head, list[Links]] = {}
+    found: dict[HeadOfSite, list[Links]] = {}
     for record in records:
         for site in cross_sites(record):
             heads = by_word(record[site], record.axes[site])
@@ -79,7 +79,7 @@ def cross_sites(record: Record) -> list[str]:
     return [site for site in record if site.endswith("cross")]
 
 
-def best(rates: Mapping[Head, float]) -> tuple[Head, Head]:
+def best(rates: Mapping[HeadOfSite, float]) -> tuple[HeadOfSite, HeadOfSite]:
     """The head, and the site by the average of its heads, that err the least."""
     single = [head for head in rates if head[1] != MEAN]
     means = [head for head in rates if head[1] == MEAN]

@@ -20,14 +20,14 @@ from regard.nn.mask import Mask, whole
 from regard.nn.score import SCORES, ScaledDotAttend
 from regard.settings.errors import UserError
 
-__all__ = ["FORMULAS", "Caught", "Steps", "catch", "catch_all", "example", "explain", "score_name"]
+__all__ = ["FORMULAS", "AttentionSteps", "Caught", "catch", "catch_all", "example", "explain", "score_name"]
 
 FORMULAS = {"scaled-dot": "q·k", "dot": "q·k", "bilinear": "q·Wk", "additive": "w·tanh(Wk + Uq)",
             "distance": "−‖q − k‖²/2"}
 
 
 @dataclass(frozen=True)
-class Steps:
+class AttentionSteps:
     """The six steps of one query in one head; a row of `keys`, `values` and `parts` for each word it may attend to."""
 
     score: str
@@ -59,7 +59,7 @@ class Steps:
 def explain(
     attend: Attend, q: Float[Tensor, " head"], k: Float[Tensor, "words head"], v: Float[Tensor, "words value"], *,
     mask: Mask = Mask(), positions: AttentionPositions | None = None, bias: Bias | None = None,
-) -> Steps:
+) -> AttentionSteps:
     """The steps of one query of an attention that has one head."""
     query, keys = q[None, None, None].float(), k[None, None].float()
     places = positions or AttentionPositions(whole(1, q.device), whole(len(k), k.device))
@@ -71,15 +71,15 @@ def explain(
     logits = (divided if added is None else divided + added) / attend.temperature
     weights = attend.weights(query, keys, mask=mask, positions=places, bias=bias)[0, 0, 0]
     parts = weights[:, None] * v.float()
-    return Steps(score_name(attend), q, k, v, divided / scale, 1 / scale, divided, added, attend.temperature, logits,
-                 seen, weights, parts, parts.sum(0))
+    return AttentionSteps(score_name(attend), q, k, v, divided / scale, 1 / scale, divided, added,
+                          attend.temperature, logits, seen, weights, parts, parts.sum(0))
 
 
 def score_name(attend: Attend) -> str:
     return next(name for name, kind in SCORES.items() if kind is type(attend))
 
 
-def example() -> Steps:
+def example() -> AttentionSteps:
     """Two words whose scores are 102 and 99, d_k = 3. Divided they are 58.9 and 57.2; their weights 0.85 and 0.15.
 
     >>> steps = example()
@@ -125,7 +125,7 @@ class Caught:
             self.earlier.clear()
         self.inputs, self.options, self.output = inputs, options, output
 
-    def steps(self, *, head: int, row: int) -> Steps:
+    def steps(self, *, head: int, row: int) -> AttentionSteps:
         """Of one query of the first sentence."""
         q, (k, v) = self.queries, (tensor.detach() for tensor in self.inputs[1:])
         group = head * k.shape[1] // q.shape[1]

@@ -13,7 +13,7 @@ from regard.look.axes import AxisPair, grid_parts, unit, word_places
 from regard.look.document import document
 from regard.look.record import Record
 
-__all__ = ["Attention", "Mistake", "page", "spread"]
+__all__ = ["AnswerWeights", "Mistake", "page", "spread"]
 
 CELL = 18  # pixels of a weight
 LETTER = 7.4  # pixels that a letter of a label takes, about
@@ -23,20 +23,20 @@ FAINT = 0.02  # smaller weights would be invisible and are left out: a row has a
 
 
 @dataclass(frozen=True)
-class Attention:
+class AnswerWeights:
     """Where a model looked while it gave its own answer."""
 
     axes: AxisPair
     weights: Float[np.ndarray, "targets sources"]
 
     @staticmethod
-    def of_rows(rows: Sequence[int], axes: AxisPair, weights: Float[np.ndarray, "targets sources"]) -> "Attention":
+    def of_rows(rows: Sequence[int], axes: AxisPair, weights: Float[np.ndarray, "targets sources"]) -> "AnswerWeights":
         """Of the rows that an answer was read from. Of patches it is the mean."""
         words = {*word_places(axes.targets)}
         named = [row for row in rows if row in words]
         if not named:
-            return Attention(AxisPair((ALL_PATCHES,), axes.sources), weights[list(rows)].mean(0, keepdims=True))
-        return Attention(AxisPair(tuple(axes.targets[row] for row in named), axes.sources), weights[named])
+            return AnswerWeights(AxisPair((ALL_PATCHES,), axes.sources), weights[list(rows)].mean(0, keepdims=True))
+        return AnswerWeights(AxisPair(tuple(axes.targets[row] for row in named), axes.sources), weights[named])
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Mistake:
     """Of the reference, per token."""
     length: int | None
     """Places of the source, such as tokens; the words of a text, where the model has no attention."""
-    attention: Attention | None
+    attention: AnswerWeights | None
     picture: str | None = None
     """The source as an image, as a data URL."""
 
@@ -121,7 +121,7 @@ def _compared(reference: str, answer: str) -> tuple[str, str]:
     return marked(one, shared[0]), marked(other, shared[1])
 
 
-def _maps(seen: Attention) -> str:
+def _maps(seen: AnswerWeights) -> str:
     """A picture for each word, with the attention over it."""
     from regard.look.picture_maps import data_url, word_maps
 
@@ -130,7 +130,7 @@ def _maps(seen: Attention) -> str:
                    for name, image in word_maps(record, "").items())
 
 
-def _map(seen: Attention) -> str:
+def _map(seen: AnswerWeights) -> str:
     """A heat map as SVG. A weight is the opacity of its cell, as an attribute: inline styles are forbidden here."""
     targets, sources = ([word.strip() or word for word in words] for words in (
         seen.axes.targets, seen.axes.sources))

@@ -27,7 +27,7 @@ from regard.look.counterfactual import ask, scaled_and_not
 from regard.look.record import Record
 from regard.look.wordpieces import readable
 from regard.nn.mask import Mask
-from regard.nn.positions import Table
+from regard.nn.positions import PositionTable
 from regard.settings.errors import UserError
 
 __all__ = ["grid", "head", "matrix", "positions", "save", "scaling", "triangle"]
@@ -110,7 +110,7 @@ def grid(record: Record, only: str = "*", *, scale: Scale = "auto") -> Figure:
     return figure
 
 
-def positions(table: Table, length: int = 64) -> Figure:
+def positions(table: PositionTable, length: int = 64) -> Figure:
     """The vector of each position, a row each."""
     device = next(chain(table.parameters(), table.buffers())).device
     with torch.no_grad():

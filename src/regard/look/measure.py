@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.data.dataset import Box, Regions
 from regard.data.tokenizer import Tokenizer
-from regard.look.alignment import MEAN, Head
+from regard.look.alignment import MEAN, HeadOfSite
 from regard.look.axes import AxisPair, Grid, GridPart, grid_parts, word_places
 from regard.look.record import Record
 from regard.look.thread_hooks import in_this_thread
@@ -73,9 +73,9 @@ MEASURES: dict[str, Measure] = {
     "first": lambda weights, axes: first(weights)}
 
 
-def by_head(records: Sequence[Record], measure: Measure) -> dict[Head, float]:
+def by_head(records: Sequence[Record], measure: Measure) -> dict[HeadOfSite, float]:
     """The mean of a measure over all rows of all records, for each site and head; those without a row are left out."""
-    rows: dict[Head, list[np.ndarray]] = {}
+    rows: dict[HeadOfSite, list[np.ndarray]] = {}
     for record in records:
         for site, weights in record.items():
             for number, row in zip(record.heads[site], measure(weights, record.axes[site]), strict=True):
@@ -84,13 +84,13 @@ def by_head(records: Sequence[Record], measure: Measure) -> dict[Head, float]:
 
 
 def pointing(records: Sequence[Record], gold: Sequence[Regions],
-             answers: Sequence[Callable[[int], Sequence[int]]]) -> dict[Head, float]:
+             answers: Sequence[Callable[[int], Sequence[int]]]) -> dict[HeadOfSite, float]:
     """The share of words that point at their region, for every head and each site's average: the pointing game.
 
     Only words with a region count. `answers` say which rows, of how many, belong to the answer. Sites where these are
     patches, or that see no picture, are left out.
     """
-    found: dict[Head, list[np.ndarray]] = {}
+    found: dict[HeadOfSite, list[np.ndarray]] = {}
     for record, regions, rows in zip(records, gold, answers, strict=True):
         for site, weights in record.items():
             axes = record.axes[site]

@@ -18,7 +18,7 @@ from regard.settings.opening import refuse_irregular
 
 __all__ = ["AxisPair", "Record"]
 
-SHOWN = 12  # heads in a notebook's table
+MAX_TABLES = 12  # heads in a notebook's table
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Record(Mapping[str, NDArray[np.float32]]):
 
     def _repr_html_(self) -> str:
         """In a notebook: each site's mean over heads, as a table whose cells are as dark as their weights."""
-        return "".join(_table(site, array.mean(0), self.axes[site]) for site, array in list(self.items())[:SHOWN])
+        return "".join(_table(site, array.mean(0), self.axes[site]) for site, array in list(self.items())[:MAX_TABLES])
 
 
 def _table(site: str, weights: NDArray[np.float32], axes: AxisPair) -> str:

@@ -21,7 +21,7 @@ from regard.settings.errors import UserError, amount
 
 __all__ = ["Reduce", "Seen", "matching", "mean_over_heads", "sites", "sliding_window", "top", "watch"]
 
-PIECE = 16 << 20  # bytes of weights that are worked out at a time: a large record needs little more than itself
+WEIGHT_BYTES_AT_ONCE = 16 << 20  # of weights: a large record needs little more memory than itself
 KEYS = 4 << 20  # and of keys, in float32
 LIMIT = 1 << 30
 CPU = torch.device("cpu")
@@ -180,7 +180,7 @@ def _take(attend: Attend, inputs: tuple[Tensor, ...], options: dict[str, Any], *
     def keys_of(part: int) -> Tensor:
         return _heads(k, [head * k.shape[1] // q.shape[1] for head in parts[part][1]])
 
-    together = max(1, PIECE // max(1, size // wanted))
+    together = max(1, WEIGHT_BYTES_AT_ONCE // max(1, size // wanted))
     with torch.autocast(q.device.type, enabled=False):
         for asking, at in zip(q.split(together, dim=2), places.queries.split(together, dim=1), strict=True):
             here = places._replace(queries=at)

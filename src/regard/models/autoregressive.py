@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.attention import Memory
-from regard.nn.embed import Tokens
+from regard.nn.embed import TokenEmbedding
 from regard.nn.mask import Mask
 
 __all__ = ["AutoregressiveDecoder"]
@@ -19,7 +19,7 @@ class AutoregressiveDecoder(nn.Module):
     """Whether it would know the order of tokens without their positions."""
     reads_back = False
     """Whether it also learns from the end of a text to its start, and has `hindsight`."""
-    tokens: Tokens
+    tokens: TokenEmbedding
     output: nn.Linear
 
     def embed(

@@ -13,7 +13,7 @@ from regard.models.parts import blocks
 from regard.models.recurrent_decoder import RecurrentDecoder
 from regard.models.recurrent_layer import Recurrent, run, turned
 from regard.nn.dropout import Dropout
-from regard.nn.embed import Tokens
+from regard.nn.embed import TokenEmbedding
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
@@ -83,7 +83,7 @@ class TaskLayers(nn.Module):
 
     def __init__(self, tower: Tower, vocabulary: int) -> None:
         super().__init__()
-        self.own = Tokens(vocabulary, tower.width, scaled=tower.embedding.scaled)
+        self.own = TokenEmbedding(vocabulary, tower.width, scaled=tower.embedding.scaled)
         self.dropout = Dropout(tower.dropout)
         self.mix = Mix(1 + tower.depth)
         assert tower.recurrent is not None

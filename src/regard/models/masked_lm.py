@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from regard.models.build import text_encoder
 from regard.models.parts import input_width
-from regard.nn.head import Labels, Words
+from regard.nn.head import Labels, TokenLogits
 from regard.nn.mask import Mask
 from regard.settings.schema import Tower
 
@@ -18,7 +18,7 @@ class MaskedLM(nn.Module):
     def __init__(self, tower: Tower, *, vocabulary: int, sentences: bool = False) -> None:
         super().__init__()
         self.encoder = text_encoder(tower, vocabulary=vocabulary)
-        self.words = Words(tower.width, input_width(tower), vocabulary, epsilon=tower.norm_epsilon)
+        self.words = TokenLogits(tower.width, input_width(tower), vocabulary, epsilon=tower.norm_epsilon)
         if tower.tied != "none":
             self.words.output.weight = self.encoder.get_parameter("inputs.tokens.table.weight")
         self.head = Labels(tower.width, 2, hidden="tanh", dropout=tower.dropout) if sentences else None

@@ -6,7 +6,7 @@ from torch import nn
 
 from regard.models.recurrent_layer import Recurrent
 from regard.nn.block import Block, PostNormBlock
-from regard.nn.embed import Tokens
+from regard.nn.embed import TokenEmbedding
 from regard.nn.grid import GridAlibi, GridRelativeBias, GridRotary, GridTable, PatchGrid
 from regard.nn.positions import Alibi, Fourier, Learned, Positions, RelativeBias, Rotary, Sinusoidal
 from regard.settings.schema import Image, Tower
@@ -14,9 +14,9 @@ from regard.settings.schema import Image, Tower
 __all__ = ["blocks", "grid_positions", "input_positions", "input_width", "patch_grid", "tokens"]
 
 
-def tokens(tower: Tower, vocabulary: int) -> Tokens:
+def tokens(tower: Tower, vocabulary: int) -> TokenEmbedding:
     """Token vectors, narrower than the tower where a position is concatenated to them."""
-    return Tokens(vocabulary, input_width(tower) - (tower.position_width or 0), scaled=tower.embedding.scaled)
+    return TokenEmbedding(vocabulary, input_width(tower) - (tower.position_width or 0), scaled=tower.embedding.scaled)
 
 
 def input_width(tower: Tower) -> int:

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from regard.kernels.precision import to_product_dtype
 from regard.nn.linear import Linear
 
-__all__ = ["PatchEmbedding", "Segments", "Tokens", "patches"]
+__all__ = ["PatchEmbedding", "Segments", "TokenEmbedding", "patches"]
 
 
-class Tokens(nn.Module):
+class TokenEmbedding(nn.Module):
     """A vector for each token of the vocabulary. √width as a factor is the 2017 paper's (3.4)."""
 
     def __init__(self, vocabulary: int, width: int, *, scaled: bool = False) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.attend import Bias
-from regard.nn.positions import Alibi, Positions, Rotary, Table
+from regard.nn.positions import Alibi, Positions, PositionTable, Rotary
 
 __all__ = ["GridAlibi", "GridRelativeBias", "GridRotary", "GridTable", "PatchGrid", "interpolated"]
 
@@ -40,13 +40,14 @@ class PatchGrid:
         return patches // self.width, patches % self.width
 
 
-class GridTable(Table):
+class GridTable(PositionTable):
     """The vector of the row and that of the column, side by side (Dosovitskiy et al. 2021, D.4).
 
     Of sinusoidal axes it is sin and cos of row / C^(4j/D), then of column / C^(4j/D), j < D/4.
     """
 
-    def __init__(self, grid: PatchGrid, *, rows: Table, columns: Table, concatenate: bool = False) -> None:
+    def __init__(self, grid: PatchGrid, *, rows: PositionTable, columns: PositionTable,
+                 concatenate: bool = False) -> None:
         super().__init__(rows.size + columns.size, concatenate=concatenate)
         self.grid, self.rows, self.columns = grid, rows, columns
 

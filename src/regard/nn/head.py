@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from regard.nn.dropout import Dropout
 from regard.nn.norm import Norm
 
-__all__ = ["Labels", "Pool", "Words", "pooled"]
+__all__ = ["Labels", "Pool", "TokenLogits", "pooled"]
 
 HIDDEN: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 
-class Words(nn.Module):
+class TokenLogits(nn.Module):
     """W norm(φ(U x)) + b: the logits of all tokens; W may be the tokens' own vectors (as published with BERT)."""
 
     def __init__(self, width: int, vectors: int, vocabulary: int, *, epsilon: float = 1e-5) -> None:

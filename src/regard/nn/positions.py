@@ -46,7 +46,7 @@ class Positions(nn.Module):
         return self
 
 
-class Table(Positions):
+class PositionTable(Positions):
     """A vector for each position, added to the token's or concatenated to it."""
 
     def __init__(self, size: int, *, concatenate: bool = False) -> None:
@@ -66,7 +66,7 @@ class Table(Positions):
         return x + vectors
 
 
-class Sinusoidal(Table):
+class Sinusoidal(PositionTable):
     """p(i, 2j) = sin(i / C^(2j/D)), p(i, 2j+1) = cos(the same) (Vaswani et al. 2017, 3.5).
 
     >>> Sinusoidal(4).vectors(torch.tensor([[1]]))
@@ -84,7 +84,7 @@ class Sinusoidal(Table):
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 
 
-class Fourier(Table):
+class Fourier(PositionTable):
     """cos(πkt/T), sin(πkt/T) for k = 1 … D/2: linear frequencies, where T is the longest length.
 
     A shift of all positions is then one matrix: `e(t − d) = M_d e(t)`.
@@ -110,7 +110,7 @@ class Fourier(Table):
         return torch.block_diag(*planes)  # type: ignore[no-any-return]
 
 
-class Learned(Table):
+class Learned(PositionTable):
     """A table trained with the rest."""
 
     def __init__(self, size: int, *, longest: int, concatenate: bool = False) -> None:

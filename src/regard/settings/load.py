@@ -18,7 +18,7 @@ from regard.settings.consistency import refuse_contradictions, refuse_ignored
 from regard.settings.errors import UserError
 from regard.settings.files import once_each, parsed
 from regard.settings.near import unknown
-from regard.settings.presets import FAMILIES, KINDS, PRESETS
+from regard.settings.presets import FAMILIES, PRESETS, PRESETS_BY_KIND
 from regard.settings.schema import Run, Tower
 from regard.settings.setting import DEFAULTS, SECTIONS, SETTINGS, checked, none_if_said, of, shown, typed, written
 
@@ -229,7 +229,7 @@ def start(preset: str | None, model: Tower) -> Tower:
         near = [*(name for name in PRESETS if preset and name.startswith(preset)),
                 *get_close_matches(preset[:80], PRESETS, n=1, cutoff=0.7)]
         hint = f"did you mean {near[0]}? There are" if near else "there are"
-        there = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in KINDS.items())
+        there = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS_BY_KIND.items())
         raise UserError(f"model.preset: no preset called {shown(preset)}; {hint} {there}")
     return PRESETS[preset]()
 

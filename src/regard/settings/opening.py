@@ -21,7 +21,7 @@ __all__ = ["own_folder", "refuse_irregular", "remove", "replacing", "to_read", "
 
 # Windows has neither, and no FIFO in the file system.
 NO_WAIT, NO_LINK = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_NOFOLLOW", 0)
-KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+FILE_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 
 def to_read(path: str, flags: int) -> int:
@@ -109,7 +109,7 @@ def _regular(file: int, path: str) -> int:
 
 def _irregular(path: str, mode: int) -> UserError:
     kind, remedy = stat.S_IFMT(mode), "; save its content to a file first" if stat.S_ISFIFO(mode) else ""
-    return UserError(f"{path}: is {KINDS.get(kind, 'something else')}, not a regular file{remedy}")
+    return UserError(f"{path}: is {FILE_KINDS.get(kind, 'something else')}, not a regular file{remedy}")
 
 
 def _linked(path: str) -> UserError:

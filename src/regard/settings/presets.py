@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from regard.settings.schema import Embedding, Head, Image, Recurrence, Tower
 
-__all__ = ["FAMILIES", "KINDS", "PRESETS"]
+__all__ = ["FAMILIES", "PRESETS", "PRESETS_BY_KIND"]
 
 
 def transformer_base() -> Tower:
@@ -231,7 +231,7 @@ def show_attend_tell_hard() -> Tower:
                    recurrent=Recurrence(cell="lstm", context="input", attention="hard", gate=True))
 
 
-KINDS: dict[str, dict[str, Callable[[], Tower]]] = {
+PRESETS_BY_KIND: dict[str, dict[str, Callable[[], Tower]]] = {
     "encoder-decoders": {
         "transformer-base": transformer_base,
         "transformer-big": transformer_big,
@@ -286,7 +286,7 @@ KINDS: dict[str, dict[str, Callable[[], Tower]]] = {
     },
 }
 
-PRESETS = {name: tower for presets in KINDS.values() for name, tower in presets.items()}
+PRESETS = {name: tower for presets in PRESETS_BY_KIND.values() for name, tower in presets.items()}
 
 FAMILIES = {
     "gpt1": 40_478,

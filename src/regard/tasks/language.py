@@ -13,11 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.check.probe import Probe, made_up, of_decoder
-from regard.data.batch import BatchSpec
+from regard.data.batch import IGNORED, BatchSpec
 from regard.data.dataset import no_such_split
 from regard.data.reader import TextReader
 from regard.data.text.packing import WANTED, PackedBatch, PackedText
-from regard.data.text.token_stream import IGNORED
 from regard.device import fits
 from regard.generate.completions import TextGenerator
 from regard.generate.detokenize import Completion
@@ -38,7 +37,7 @@ from regard.tasks.base import Answer, Example, Likelihood, Loss, Scores, Sizes, 
 __all__ = ["Language"]
 
 MAX_SCORED_TOKENS = 1 << 13  # tokens that are scored at once
-SHOWN = 32  # new tokens to show if no output is given: a larger picture would be unreadable
+MAX_SHOWN_TOKENS = 32  # new tokens to show if no output is given: a larger picture would be unreadable
 
 
 class Language(Task[str, PackedBatch]):
@@ -310,7 +309,7 @@ class Language(Task[str, PackedBatch]):
         """Each prompt with the tokens after it: those of these outputs, or the model's own."""
         if outputs is not None:
             return list(map(self._read, inputs, outputs))
-        how = replace(search, best=1, max_tokens=min(search.max_tokens, SHOWN))
+        how = replace(search, best=1, max_tokens=min(search.max_tokens, MAX_SHOWN_TOKENS))
         return [(list(self.generator.trim_last_space(prompt, self.data.tokens)),
                  self._written(model, [prompt], how)[0].tokens or [self.data.tokens.end])
                 for prompt in map(self._prompt, inputs)]

@@ -12,11 +12,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.check.probe import Probe, excerpts, of_encoder
+from regard.data.batch import IGNORED
 from regard.data.published import MASKS
 from regard.data.reader import TextReader
 from regard.data.text.masked_text import MaskedBatch, MaskedText, at
 from regard.data.text.rows import by_length, encoder_mask, padded
-from regard.data.text.token_stream import IGNORED
 from regard.generate.text_vectors import vectors
 from regard.look.choices import Output
 from regard.look.encoder_states import attention

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.check.probe import MAX_PROBE_LENGTH, Probe, made_up, of_all_lengths, of_encoder
 from regard.checkpoint import read_json, write_json
+from regard.data.batch import IGNORED
 from regard.data.conllu import ENDINGS, Tagged, find_treebank, read_sentences, read_treebank
 from regard.data.dataset import MAX_FIRST_EXAMPLE
 from regard.data.ragged import damaged
@@ -21,7 +22,7 @@ from regard.data.reader import TextReader
 from regard.data.split_words import Words, plain_words, words_for_tags
 from regard.data.splits import find_tests
 from regard.data.tagging_windows import tagging_windows
-from regard.data.text.labelled_text import IGNORED, LabelBatch, LabelledText, Sample
+from regard.data.text.labelled_text import LabelBatch, LabelledText, Sample
 from regard.data.text.rows import by_length, encoder_mask
 from regard.generate.text_vectors import vectors
 from regard.look.choices import Choice, Output
@@ -42,7 +43,7 @@ PROBE_CANDIDATES = 64  # examples from which those for the checks are chosen
 BEST = 5  # candidate tags of each word, by default
 
 
-class Row(NamedTuple):
+class TaggedRow(NamedTuple):
     """A sentence as the model reads it, from its start to its end."""
 
     ids: list[int]
@@ -144,7 +145,7 @@ class TaggedWords(LabelledText):
             "every word is given a tag"))
         return [(row.ids, row.targets) for row in rows]
 
-    def tagged_rows(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> list[Row]:
+    def tagged_rows(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> list[TaggedRow]:
         places, longest, found = {tag: place for place, tag in enumerate(self.labels)}, self.run.data.max_tokens, []
         for words, wanted in zip(self.tokens.encode_words(sentences), tags, strict=True):
             ids, targets = [self.tokens.start], [IGNORED]
@@ -153,7 +154,7 @@ class TaggedWords(LabelledText):
                 own = [IGNORED] * len(word)
                 own[self.label_token_index] = places.get(tag, IGNORED)
                 targets += own
-            found.append(Row([*ids[: longest - 1], self.tokens.end], [*targets[: longest - 1], IGNORED],
+            found.append(TaggedRow([*ids[: longest - 1], self.tokens.end], [*targets[: longest - 1], IGNORED],
                              len(ids) >= longest))
         return found
 

@@ -23,7 +23,7 @@ __all__ = [
     "MACHINES",
     "Estimate",
     "Machine",
-    "Memory",
+    "MemoryUse",
     "Parameters",
     "attention_operations",
     "bytes_sent",
@@ -145,7 +145,7 @@ def _part(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryUse:
     """Bytes on one device. The parts add up to more than the total: gradients appear while activations are freed."""
 
     weights: int
@@ -169,7 +169,7 @@ class Estimate:
 
     parameters: Parameters
     traced: Trace
-    memory: Memory
+    memory: MemoryUse
 
 
 def estimate(task: Task[Any, Any], sizes: Sizes, batch: Batch, how: Train, *, device: str, precision: torch.dtype,
@@ -188,7 +188,7 @@ def estimate(task: Task[Any, Any], sizes: Sizes, batch: Batch, how: Train, *, de
 
 
 def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gpus: int = 1,
-           shapes: int | None = None) -> Memory:
+           shapes: int | None = None) -> MemoryUse:
     """Memory of one process: at the end of the forward pass, in the backward pass, or in the optimizer step."""
     blocks = len(traced.blocks)
     shards = gpus if how.fsdp else 1
@@ -228,7 +228,7 @@ def memory(parameters: Parameters, traced: Trace, how: Train, *, device: str, gp
     total = weights + optimizer + workspace + most
     # The first batch of a new shape runs without a graph, while the earlier graphs keep their memory.
     beside = most if device == "cuda" and (shapes or how.length_buckets) > 1 else 0
-    return Memory(weights=weights, gradients=gradients, optimizer=optimizer, copies=copies,
+    return MemoryUse(weights=weights, gradients=gradients, optimizer=optimizer, copies=copies,
                   activations=activations + again, logits=logits, workspace=workspace, total=total,
                   reserved=total + beside)
 

@@ -32,7 +32,7 @@ from regard.training.heartbeat import Heartbeat
 __all__ = ["Deal", "Place", "Processes", "World", "deal", "join", "local", "speaks"]
 
 BUCKET = 25 << 20  # bytes of gradients that are reduced at a time, during the backward pass
-PATIENCE = timedelta(minutes=10)  # until a process that does not answer counts as lost
+LOST_AFTER = timedelta(minutes=10)  # until a process that does not answer counts as lost
 LONG = timedelta(days=1)  # the same while one works and the others wait: it may have many files to read
 
 
@@ -94,7 +94,7 @@ def join(device: torch.device, *, timeout: float) -> Iterator[World]:
     try:
         store = _meet(rank, size)
         with Heartbeat(rank, size, limit=timeout, connect=lambda: _store(store.host, store.port), end=_end):
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LOST_AFTER)
             yield Processes(rank, size)
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo/transport" not in str(error):
@@ -164,7 +164,7 @@ def _meet(rank: int, size: int) -> Any:
 
 
 def _store(host: str, port: int, size: int | None = None, *, is_master: bool = False,
-           patience: timedelta = PATIENCE) -> Any:
+           patience: timedelta = LOST_AFTER) -> Any:
     return dist.TCPStore(host, port, size, is_master=is_master, wait_for_workers=False, timeout=patience)  # type: ignore[attr-defined]
 
 

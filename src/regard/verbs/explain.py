@@ -13,11 +13,11 @@ from regard.verbs.runs import chosen
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.look.explain import Steps
+    from regard.look.explain import AttentionSteps
 
 __all__ = ["Explained", "main", "place", "table"]
 
-WHOLE, SHOWN = 3, 2  # up to 3 numbers of a vector are all shown, of more only the first 2
+WHOLE, SHOWN_NUMBERS = 3, 2  # up to 3 numbers of a vector are all shown, of more only the first 2
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Explained:
 
     title: str
     words: Sequence[str]
-    steps: "Steps"
+    steps: "AttentionSteps"
     own: "Tensor | None"
     """The model's own output."""
     about: dict[str, Any]
@@ -126,7 +126,7 @@ def table(explained: Explained, *, digits: int) -> str:
     return "\n".join(lines)
 
 
-def _columns(steps: "Steps", digits: int) -> dict[str, list[str]]:
+def _columns(steps: "AttentionSteps", digits: int) -> dict[str, list[str]]:
     """Each step's heading and its column, with a value for each word. Steps that the model lacks are left out."""
     def numbers(values: "Tensor", digits: int = digits) -> list[str]:
         return [f"{value:z.{digits}f}" for value in values.tolist()]
@@ -155,7 +155,7 @@ def _vector(values: "Tensor") -> str:
     """
     if len(values) <= WHOLE:
         return f"[{' '.join(f'{value:z.2f}' for value in values.tolist())}]"
-    return f"[{' '.join(f'{value:z.2f}' for value in values[:SHOWN].tolist())} …]"
+    return f"[{' '.join(f'{value:z.2f}' for value in values[:SHOWN_NUMBERS].tolist())} …]"
 
 
 def _record(explained: Explained) -> dict[str, Any]:

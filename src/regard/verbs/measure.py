@@ -15,7 +15,7 @@ from regard.verbs.runs import chosen, prepare_to_draw
 
 if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options first
     from regard.data.dataset import Example, Links, Regions
-    from regard.look.alignment import Head
+    from regard.look.alignment import HeadOfSite
     from regard.look.record import Record
     from regard.predictor import Predictor
 
@@ -91,7 +91,7 @@ def main(run: Path | None, split: str | None, limit: int, ablate: bool, over: bo
         print_result("\n\n".join(table for table in tables if table))
 
 
-def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
+def measured(predictor: "Predictor", examples: Examples) -> "dict[HeadOfSite, Columns]":
     """Every head, and the average of each site's heads: its metrics and, if known, its alignment error."""
     from regard.look.alignment import error_rates, mutual
     from regard.look.measure import MEASURES, by_head, pointing
@@ -108,7 +108,7 @@ def measured(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     return {head: {name: values[head] for name, values in columns.items() if head in values} for head in heads}
 
 
-def bests(predictor: "Predictor", val: Examples, heads: "Mapping[Head, Columns]") -> list[Best]:
+def bests(predictor: "Predictor", val: Examples, heads: "Mapping[HeadOfSite, Columns]") -> list[Best]:
     """The head and the layer average that are the best on the validation set, if the right ones are known there."""
     from regard.look.alignment import MEAN, best, error_rates
     from regard.look.measure import pointing
@@ -126,7 +126,7 @@ def bests(predictor: "Predictor", val: Examples, heads: "Mapping[Head, Columns]"
             for measure, (site, head), validation in found]
 
 
-def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]":
+def ablation(predictor: "Predictor", examples: Examples) -> "dict[HeadOfSite, Columns]":
     """The effect of removing a head: the change of the loss per token, and how many greedy answers change.
 
     An answer changes exactly if some token along it is no longer the likeliest: no new search is needed to know.
@@ -144,7 +144,7 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
 
     # Where an answer was cut off, what would have come next is not part of it.
     before, said = loss_per_token(task, model, right), [task.matches_greedy(model, batch) for batch in own]
-    effects: dict[Head, Columns] = {}
+    effects: dict[HeadOfSite, Columns] = {}
     known = sites(model)
     every = [(site, head) for site in matching(known, task.acting) for head in range(known[site].heads)]
     for site, head in _followed(every):
@@ -155,7 +155,7 @@ def ablation(predictor: "Predictor", examples: Examples) -> "dict[Head, Columns]
     return effects
 
 
-def _followed(heads: "Sequence[Head]") -> "Iterable[Head]":
+def _followed(heads: "Sequence[HeadOfSite]") -> "Iterable[HeadOfSite]":
     """The heads one after the other, with a progress bar on a terminal."""
     if not is_terminal(sys.stderr):
         return heads
@@ -167,7 +167,7 @@ def _followed(heads: "Sequence[Head]") -> "Iterable[Head]":
 class Step(NamedTuple):
     """The metrics of a checkpoint's heads."""
 
-    heads: "dict[Head, Columns]"
+    heads: "dict[HeadOfSite, Columns]"
     best: list[Best]
 
 
@@ -209,7 +209,7 @@ def _records(predictor: "Predictor", examples: Examples, only: str = "*") -> "li
 # Printing.
 
 
-def _rows(heads: "Mapping[Head, Columns]") -> list[dict[str, Any]]:
+def _rows(heads: "Mapping[HeadOfSite, Columns]") -> list[dict[str, Any]]:
     return [{"site": site, "head": None if head < 0 else head, **columns} for (site, head), columns in heads.items()]
 
 
@@ -217,7 +217,7 @@ def _best_row(best: Best) -> dict[str, Any]:
     return {"site": best.site, "head": best.head, "validation": best.validation, best.measure: best.score}
 
 
-def _heads_table(heads: "Mapping[Head, Columns]") -> str:
+def _heads_table(heads: "Mapping[HeadOfSite, Columns]") -> str:
     names = [name for name in NAMES if any(name in columns for columns in heads.values())]
     rows = [["site", "head", *(name.replace("_", " ") for name in names)]]
     rows += [[site, "mean" if head < 0 else str(head), *(_figure(name, columns.get(name)) for name in names)]
@@ -258,7 +258,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _draw(heads: "Mapping[Head, Columns]", steps: Mapping[int, Step], file: Path) -> None:
+def _draw(heads: "Mapping[HeadOfSite, Columns]", steps: Mapping[int, Step], file: Path) -> None:
     from regard.look.heatmap import save
     from regard.look.plots import charts
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options
 __all__ = ["main", "work"]
 
 DEFAULT_GPU = "h200"  # for --gpus on a machine without a GPU
-PATIENCE = 20.0  # seconds: a step that would take longer is computed
+MAX_TIMED_SECONDS = 20.0  # seconds: a step that would take longer is computed
 PETAFLOP_DAY = 1e15 * 86_400  # operations
 MOST_GPUS = 1024  # where the search for something that fits ends
 
@@ -152,7 +152,7 @@ class Planned:
             return seconds(found.parameters, found.traced, how, place.machine, precision=self.precision,
                            gpus=place.gpus), "computed", None
         guess = found.traced.operations * how.accumulate / speed(place.device, self.precision)
-        if guess > PATIENCE or not self.fits:
+        if guess > MAX_TIMED_SECONDS or not self.fits:
             return guess, "computed", None
         with threads_kept():
             if place.device.type == "cpu":  # as many as a run would have that began now
@@ -216,7 +216,7 @@ def _table(about: dict[str, Any]) -> str:
     where = f"{about['gpus']} × {about['device']}" if about["gpus"] > 1 else about["device"]
     kind = about["precision"] + ", compiled" * about["compiled"]
     lines += ["", f"memory of a step of {batch['rows']:,} × {batch['length']} tokens on {where}, {kind}"]
-    lines += [f"  {name:<14}{size_in_words(memory[kind]):>16}" for kind, name in KINDS.items() if memory[kind]]
+    lines += [f"  {name:<14}{size_in_words(memory[kind]):>16}" for kind, name in MEMORY_NAMES.items() if memory[kind]]
     lines += [f"{'peak':<16}{size_in_words(memory['total']):>16}  (gradients replace activations)"]
     if memory["reserved"] > memory["total"]:
         lines += [f"{'reserved':<16}{size_in_words(memory['reserved']):>16}  (with graphs of other shapes)"]
@@ -242,7 +242,7 @@ def _stays(frozen: int, count: int) -> str:
     return "" if not frozen else "  frozen" if frozen == count else f"  {frozen:,} frozen"
 
 
-KINDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "copies": "cast weights",
+MEMORY_NAMES = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer", "copies": "cast weights",
          "activations": "activations", "logits": "logits", "workspace": "workspace"}
 
 

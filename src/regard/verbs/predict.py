@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options
 __all__ = ["batched", "check_stdin", "main", "read_inputs"]
 
 ALL_OF_STDIN = "-"
-SHOWN = 60  # characters at the end of an input, by which its answers are headed
+SHOWN_CHARACTERS = 60  # characters at the end of an input, by which its answers are headed
 
 
 def main(inputs: Sequence[str], run: Path | None, overrides: Sequence[str], stop: Sequence[str], score: bool,
@@ -137,7 +137,7 @@ def _answer(predictor: "Predictor", inputs: Sequence[Any], search: dict[str, Any
 
 def _show(text: str | None, answers: "Sequence[Answer]") -> None:
     """Print texts unchanged, each below a line with the end of its input and its number."""
-    headings = [] if text is None else [_line(text)[-SHOWN:]]
+    headings = [] if text is None else [_line(text)[-SHOWN_CHARACTERS:]]
     for number, answer in enumerate(answers, 1):
         numbers = [f"{number} of {len(answers)}"] if len(answers) > 1 else []
         print_result(" ".join(["──", *headings, *numbers, "──"]))

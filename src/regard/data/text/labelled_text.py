@@ -24,7 +24,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.settings.errors import UserError, count
 from regard.settings.schema import Data, Run
 
-__all__ = ["IGNORED", "LabelBatch", "LabelledText", "Sample"]
+__all__ = ["LabelBatch", "LabelledText", "Sample"]
 
 LABELS = "labels.json"
 BUILT_IN_EXAMPLES = 100  # enough to contain every label

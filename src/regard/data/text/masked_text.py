@@ -14,13 +14,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import Batch, BatchSampler, BatchSpec
+from regard.data.batch import IGNORED, Batch, BatchSampler, BatchSpec
 from regard.data.builtin import passages
 from regard.data.corpus import Corpus, Found
 from regard.data.dataset import Example, Sizes, no_such_split
 from regard.data.masking import NOISE, MaskingPolicy
 from regard.data.text.rows import rows_of
-from regard.data.text.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
+from regard.data.text.token_stream import BROKEN, CONTEXT, TokenStream
 from regard.settings.errors import UserError
 from regard.settings.schema import Run
 
@@ -45,7 +45,7 @@ class MaskedBatch(Batch):
     """Which tokens are replaced, if that is given instead of blanks."""
 
 
-class Row(NamedTuple):
+class MaskedRow(NamedTuple):
     ids: list[int]
     order: int
     """FOLLOWS, ELSEWHERE, or IGNORED where there is no second half."""
@@ -122,10 +122,10 @@ class MaskedText(TokenStream[MaskedBatch]):
             ids.pop()
         return ids[1:] if ids[:1] == [tokens.end] else ids
 
-    def _row(self, split: str, row: int, random: np.random.Generator) -> Row:
+    def _row(self, split: str, row: int, random: np.random.Generator) -> MaskedRow:
         tokens, first = self.tokens, self.text(split, row)
         if not self.run.masking.next_sentence or len(first) < 2:
-            return Row([tokens.start, *first, tokens.end], IGNORED)
+            return MaskedRow([tokens.start, *first, tokens.end], IGNORED)
         first, second = self._halves(first, random)
         order = FOLLOWS
         others = len(self.spans(split)) - 1
@@ -133,7 +133,7 @@ class MaskedText(TokenStream[MaskedBatch]):
             other = int(random.integers(others))
             found = self.text(split, other + (other >= row))
             second, order = (self._halves(found, random)[1] if len(found) > 1 else found)[: len(second)], ELSEWHERE
-        return Row([tokens.start, *first, tokens.end, *second, tokens.end], order)
+        return MaskedRow([tokens.start, *first, tokens.end, *second, tokens.end], order)
 
     def _halves(self, ids: list[int], random: np.random.Generator) -> tuple[list[int], list[int]]:
         """Cut at the end of a sentence; without one, anywhere."""

@@ -11,10 +11,10 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import Batch, BatchSpec
+from regard.data.batch import IGNORED, Batch, BatchSpec
 from regard.data.builtin import standard_library
 from regard.data.dataset import Example, no_such_split
-from regard.data.text.token_stream import BROKEN, CONTEXT, IGNORED, TokenStream
+from regard.data.text.token_stream import BROKEN, CONTEXT, TokenStream
 from regard.settings.errors import UserError
 
 __all__ = ["WANTED", "PackedBatch", "PackedText"]

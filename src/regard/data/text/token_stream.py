@@ -24,10 +24,9 @@ from regard.settings.errors import Failure, UserError
 from regard.settings.opening import to_read
 from regard.settings.schema import Run
 
-__all__ = ["BROKEN", "CONTEXT", "IGNORED", "TokenStream"]
+__all__ = ["BROKEN", "CONTEXT", "TokenStream"]
 
 LEARN_FROM = 1 << 27  # characters that tokens are learned from, at most: more text would not give others
-IGNORED = -1  # a target that counts nothing
 CONTEXT = 48  # tokens of an example that are read
 BROKEN = "\ufffd"  # what part of a character is decoded to
 

@@ -11,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from regard.data.few_shot import Shots
-from regard.look.alignment import Head
+from regard.look.alignment import HeadOfSite
 from regard.look.confusion import Confusion
 from regard.look.heatmap import COLOURS as HEAT
 from regard.look.plots.loss_curves import COLOURS, FAINT, GREY, INK, spread
@@ -30,7 +30,7 @@ LETTERS = 24  # of a label's name that are shown
 MAX_CELLS_INCHES = 14  # inches of all cells
 
 
-def by_head(heads: Mapping[Head, Mapping[str, float]]) -> Figure:
+def by_head(heads: Mapping[HeadOfSite, Mapping[str, float]]) -> Figure:
     """A panel for each measure: a row for each site, a column for each head, the figure in the cell."""
     names = [name for name in TITLES if any(name in columns for columns in heads.values())]
     sites = list(dict.fromkeys(site for site, _ in heads))
@@ -65,7 +65,7 @@ def _panel(axes: Axes, values: np.ndarray, *, decimals: int) -> None:
                       color="white" if value > DARK * most else INK)
 
 
-def over_training(rates: Mapping[int, Mapping[Head, float]], chosen: Head) -> Figure:
+def over_training(rates: Mapping[int, Mapping[HeadOfSite, float]], chosen: HeadOfSite) -> Figure:
     """The alignment error rate of each head (thin) and of each layer's average (thick), step by step."""
     figure = Figure(figsize=(8, 4.5), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15), facecolor="white")
     axes = figure.add_subplot()

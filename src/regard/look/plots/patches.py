@@ -17,7 +17,7 @@ from regard.look.plots.loss_curves import COLOURS, FAINT, GREY, INK
 from regard.look.record import Record
 from regard.look.rollout import stacks
 from regard.models.inputs import PatchInputs
-from regard.nn.positions import Table
+from regard.nn.positions import PositionTable
 from regard.settings.errors import UserError
 
 __all__ = ["attention_distance", "position_similarity", "similarity"]
@@ -87,7 +87,7 @@ def position_similarity(inputs: PatchInputs) -> Figure:
 def similarity(inputs: PatchInputs) -> Float[np.ndarray, "patches patches"]:
     """The cosines of the vectors of the patches' positions."""
     table, layout = inputs.positions, inputs.layout
-    if not isinstance(table, Table):
+    if not isinstance(table, PositionTable):
         raise UserError("the positions of this model have no vectors; they have with model.positions=learned or "
                         "sinusoidal")
     device = next(inputs.parameters()).device

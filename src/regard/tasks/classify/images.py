@@ -35,7 +35,7 @@ from regard.tasks.classify.labelled import LabelledInputs, Read, Rows, Wanted
 __all__ = ["Images", "grid_of"]
 
 CLASS_TOKEN = "[CLS]"
-SHOWN = 256  # pixels of a picture under its attention, about
+MIN_SHOWN = 256  # pixels of a picture under its attention, about
 MAX_CPU_PLACES, MAX_GPU_PLACES = 1 << 12, 1 << 17  # patches that are read at once
 
 
@@ -156,7 +156,7 @@ class Images(LabelledImages, LabelledInputs[ImageFile, ImageBatch]):
 
 def grid_of(inputs: Inputs, given: ImageFile, image: Image) -> Grid:
     """The places of an image that an encoder has read, on the part of it that was read."""
-    more = 1 if given.is_fitted else max(1, SHOWN // image.size)  # a photograph is sharper than the model sees it
+    more = 1 if given.is_fitted else max(1, MIN_SHOWN // image.size)  # a photograph is sharper than the model sees it
     large = replace(image, size=more * image.size, resize=image.resize and more * image.resize, grey=False)
     height, width = inputs.grid
     return Grid(height, width, before=(CLASS_TOKEN,) * inputs.before,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regard.settings.errors import UserError
 from regard.settings.load import given, load
-from regard.settings.presets import KINDS
+from regard.settings.presets import PRESETS_BY_KIND
 from regard.settings.schema import Run
 from regard.settings.setting import DEFAULTS, SETTINGS, of, written
 from regard.tasks.traits import ask, caption, classify, detect, encode, language, mask, tag, translate
@@ -96,6 +96,6 @@ def _readers() -> str:
 def refuse_images(run: Run) -> None:
     """Refuse a model that reads images for a task that reads none."""
     if run.model.image is not None and not traits_of(run.task).reads_images:
-        preset = run.model.preset in {**KINDS["encoders of images"], **KINDS["captioners"]}
+        preset = run.model.preset in {**PRESETS_BY_KIND["encoders of images"], **PRESETS_BY_KIND["captioners"]}
         given = f"model.preset={run.model.preset}" if preset else f"model.image.size={run.model.image.size}"
         raise UserError(f"{given}: {run.task} reads text; {_readers()} can read images; remove it")
