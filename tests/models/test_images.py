@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.generate.text_vectors import vectors
+from regard.kernels.quantize import quantize
 from regard.models.build import image_encoder, text_encoder
 from regard.models.classifier import Classifier
 from regard.models.encoder import Encoder
@@ -261,3 +262,17 @@ def test_the_vectors_of_texts_are_pooled_by_the_model_s_own_query() -> None:
     for vector, row in zip(found, rows, strict=True):
         states = model.encoder(model.encoder.embed(torch.tensor([row])))
         torch.testing.assert_close(torch.from_numpy(vector), model.pool(states, torch.ones(states.shape[:2]) > 0)[0])
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("more", [{}, {"class_token": False}, {"stem": "convolutions", "class_token": False},
+                                  {"stem": "resnet", "patch": 1, "stages": (1, 1)}])
+def test_an_encoder_reads_pixels_in_the_precision_of_its_weights(more: dict[str, object], narrow: bool) -> None:
+    model, seen = encoder(replace(changed(**more), positions="none")), pixels()
+    exact = model(model.embed(seen))
+    if narrow:
+        quantize(model, "int8")
+    model.to(torch.bfloat16)
+    states = model(model.embed(seen))
+    assert states.dtype == torch.bfloat16
+    assert (states.float() - exact).abs().mean() < 0.1 * exact.abs().mean()

@@ -9,7 +9,7 @@ import torch
 from PIL import Image as pillow
 
 from regard.check.consistency import checks
-from regard.data.batch import IGNORED, BatchSampler
+from regard.data.batch import IGNORED, BatchSampler, BatchSpec
 from regard.data.images.decode import ImageFile
 from regard.data.images.image_question import ImageQuestion, QuestionReader
 from regard.look.axes import Mixed, grid_parts
@@ -67,6 +67,17 @@ def task_of(folder: Path, *more: str) -> tuple[Ask, MixedDecoder]:
     model = task.build(task.data.prepare(folder))
     initialize(model, seed=0)
     return task, model.eval()
+
+
+# Batches.
+
+
+def test_rows_that_only_fill_a_batch_are_no_black_images(tmp_path: Path) -> None:
+    """The batch norms of a residual network would take them into their statistics."""
+    task, _ = task_of(tmp_path)
+    batch = task.data.collate("train", BatchSpec(np.array([0, 1]), 3, int(task.data.lengths("train").max())))
+    assert torch.equal(batch.pixels[2], batch.pixels[0])
+    assert (batch.write[2] == IGNORED).all()
 
 
 # Learning and answering.

@@ -5,7 +5,7 @@ from dataclasses import replace
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.inputs import Inputs
+from regard.models.inputs import Inputs, as_weights
 from regard.models.parts import blocks
 from regard.nn.attention import Memory
 from regard.nn.block import norm
@@ -39,7 +39,7 @@ class Encoder(nn.Module):
     ) -> Float[Tensor, "batch length width"]:
         """The vectors that the blocks read. Only tokens have segments."""
         more = () if segments is None else (segments,)
-        return self.inputs(inputs, positions, *more)  # type: ignore[no-any-return]
+        return self.inputs(as_weights(inputs, self), positions, *more)  # type: ignore[no-any-return]
 
     def forward(
         self, x: Float[Tensor, "batch length width"], *, mask: Mask = Mask(),

@@ -13,7 +13,14 @@ from regard.nn.mask import whole
 from regard.nn.norm import Norm
 from regard.settings.schema import Tower
 
-__all__ = ["Inputs", "PatchInputs", "TokenInputs"]
+__all__ = ["Inputs", "PatchInputs", "TokenInputs", "as_weights"]
+
+
+def as_weights(inputs: Tensor, model: nn.Module) -> Tensor:
+    """In the precision of a model's weights, as the rows of a table are; token ids stay as they are."""
+    if not inputs.is_floating_point():
+        return inputs
+    return inputs.to(next((each for each in model.parameters() if each.is_floating_point()), inputs).dtype)
 
 
 class Inputs(nn.Module):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.models.decoder import Decoder
 from regard.models.decoder_state import DecoderState
-from regard.models.inputs import Inputs
+from regard.models.inputs import Inputs, as_weights
 from regard.models.parts import grid_positions
 from regard.models.resnet import ResNet
 from regard.nn.linear import Linear
@@ -67,7 +67,7 @@ class MixedDecoder(nn.Module):
     ) -> MixedPrompt:
         """The images take the places that the spans give them, row after row; the tokens there are not read."""
         x = self.decoder.tokens(tokens)
-        patches = self.images(pixels).to(x)
+        patches = self.images(as_weights(pixels, self)).to(x)
         return MixedPrompt(x.masked_scatter((spans > 0)[..., None], patches), spans)
 
     def mask(self, spans: Int[Tensor, "rows length"]) -> Mask:

@@ -21,6 +21,7 @@ from regard.data.images.decode import ImageFile
 from regard.data.images.digest import digest_of
 from regard.data.images.files import ImageCorpus, read_asked, read_asked_tests
 from regard.data.images.image_question import MARK, ImageQuestion
+from regard.data.images.pixels import filled
 from regard.data.images.seeds import MISSING, seeds
 from regard.data.images.store import Kept, Pixels, load_store, notes_on, save_pixels, write_stores
 from regard.data.labelled import Columns
@@ -291,12 +292,10 @@ class AskedImages(Dataset[ImageQuestion, MixedBatch]):
         # A place is part of an answer if there are more starts up to it than ends.
         answers = (np.cumsum(ids == tokens.start, 1) > np.cumsum(ids == tokens.end, 1))[:, :-1]
         write = np.where(answers, ids[:, 1:], IGNORED)
-        every = torch.zeros(rows, *pixels.shape[1:], dtype=torch.uint8)
-        every[:there] = torch.from_numpy(np.ascontiguousarray(pixels))
         numbers = torch.full((rows,), MISSING)
         numbers[:there] = torch.from_numpy(np.zeros(there, np.int64) if seeds is None else seeds)
         count = int(answers.sum())
-        return MixedBatch({"loss": count, "nll": count}, every, torch.from_numpy(ids[:, :-1].copy()),
+        return MixedBatch({"loss": count, "nll": count}, filled(pixels, rows), torch.from_numpy(ids[:, :-1].copy()),
                           torch.from_numpy(spans), torch.from_numpy(write), numbers)
 
 
