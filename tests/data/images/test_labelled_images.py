@@ -82,6 +82,20 @@ def test_an_image_that_moves_to_another_label_is_noticed(tmp_path: Path) -> None
     assert LabelledImages(run_on(tmp_path / "photos")).fingerprint() != before
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_changed_image_is_noticed_if_another_folder_has_one_of_its_name(tmp_path: Path, split: str) -> None:
+    root = tmp_path / "photos"
+    for its in ("train", "test"):
+        folder_of(root / its, {"cat": 3, "dog": 3})
+    run = run_on(root / "train", root / "test")
+    before = LabelledImages(run).fingerprint()
+    changed = sorted((root / split / "cat").iterdir())[0]
+    assert (root / "train" / "cat" / changed.name).exists()
+    assert (root / "test" / "cat" / changed.name).exists()
+    changed.write_bytes(packed(drawn(77)))
+    assert LabelledImages(run).fingerprint() != before
+
+
 def test_a_changed_image_of_a_table_is_noticed_and_others_in_its_folder_do_not_count(tmp_path: Path) -> None:
     folder_of(tmp_path / "pictures", {"a": 6})
     table = tmp_path / "train.csv"

@@ -25,8 +25,8 @@ def digest_of(run: Run, columns: Columns, *more: Any) -> str:
     digest = hashlib.sha256(json.dumps([asdict(run.data), fit, *more]).encode())
     files = source_files([Path(path) for path in run.data.paths], columns)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for name, content in zip(files, pool.map(_digest, files.values()), strict=True):
-            digest.update(f"{name}\0".encode(errors="surrogateescape") + content)
+        for file, content in zip(files, pool.map(_digest, files), strict=True):
+            digest.update(f"{file}\0".encode(errors="surrogateescape") + content)
     return digest.hexdigest()
 
 

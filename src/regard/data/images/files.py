@@ -92,27 +92,26 @@ def _tests(path: Path, gathered: Gathered, expected: str) -> ImageCorpus:
     return ImageCorpus(named, tuple(gathered.notes))
 
 
-def source_files(paths: Sequence[Path], columns: Columns) -> dict[str, Path]:
-    """All files that are read, by their names below the paths, for a digest of them."""
+def source_files(paths: Sequence[Path], columns: Columns) -> list[Path]:
+    """All files that are read, in their order, for a digest of them."""
     tables = [path for path in paths if tables_of([path.name])]
     if tables:
         gathered = gather(paths, Gathered(lambda value, place: (), columns, (*LABELS, *CAPTIONS, *ANSWERS)))
-        files = {str(path): path for path in find_splits(tables)[0].values()}
+        files = set(find_splits(tables)[0].values())
         every = {(found.tree, found.name) for its in gathered.splits.values() for found in its}
-        return dict(sorted(files.items() | {
-            (name, Path(tree.place(name))) if isinstance(tree, Folder) else (tree.path.name, tree.path)
-            for tree, name in every}))
-    named = dict[str, Path]()
+        return sorted(files | {Path(tree.place(name)) if isinstance(tree, Folder) else tree.path
+                               for tree, name in every})
+    files = set()
     for path in paths:
         if not is_directory(path):
             labels = idx_files([path.name]).values()
-            named |= {name: path.parent / name for name in (path.name, *labels) if (path.parent / name).exists()}
+            files |= {path.parent / name for name in (path.name, *labels) if (path.parent / name).exists()}
         else:
             folder = Folder(path)
             idx = {name for both in idx_files(folder.names).items() for name in both}
-            named |= {name: path / name for name in folder.names
+            files |= {path / name for name in folder.names
                       if has_image_ending(name) or is_archive(name) or name in idx or tables_of([name])}
-    return named
+    return sorted(files)
 
 
 def _of_labels(columns: Columns) -> Gathered:
