@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ from numpy.typing import NDArray
 from regard.settings.errors import UserError
 from regard.settings.opening import refuse_irregular, replacing
 
-__all__ = ["Ragged", "damaged", "mapped"]
+__all__ = ["UNREADABLE", "Ragged", "damaged", "mapped"]
+
+UNREADABLE = (OSError, EOFError, ValueError, TypeError, SyntaxError, TokenError, OverflowError, MemoryError)
+"""The errors of numpy for a damaged .npy file."""
 
 
 class Ragged(Sequence[NDArray[np.int32]]):
@@ -64,7 +68,7 @@ def mapped(path: Path, *kinds: type[np.integer[Any]]) -> NDArray[Any]:
     try:
         refuse_irregular(path)
         array = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, EOFError, ValueError, TypeError, SyntaxError, OverflowError, MemoryError) as error:
+    except UNREADABLE as error:
         raise damaged(path, str(getattr(error, "strerror", None) or error).splitlines()[0]) from error
     if array.ndim != 1 or array.dtype.type not in kinds:
         raise damaged(path, f"it holds {array.dtype} in {array.ndim} dimensions")

@@ -140,6 +140,20 @@ def test_arrays_that_do_not_belong_together_are_refused(tmp_path: Path, photos: 
         other.restore_data(tmp_path / "run", {"splits": ["train", "val", "test"]})
 
 
+@pytest.mark.parametrize("name", ["train.pixels.npy", "train.targets.npy"])
+@pytest.mark.parametrize("place", [20, 40, 60, 70])
+def test_a_damaged_header_is_refused_by_name(tmp_path: Path, photos: Path, name: str, place: int) -> None:
+    prepared(tmp_path / "run", run_on(photos))
+    file = tmp_path / "run" / "data" / name
+    content = bytearray(file.read_bytes())
+    content[place : place + 10] = b"9" * 10
+    file.write_bytes(content)
+    other = LabelledImages(run_on(photos))
+    other.restore(tmp_path / "run")
+    with pytest.raises(UserError, match=rf"{name}: damaged"):
+        other.restore_data(tmp_path / "run", {"splits": ["train"]})
+
+
 def test_a_batch_has_its_examples_and_fills_up_with_them(tmp_path: Path, photos: Path) -> None:
     images = prepared(tmp_path / "run", run_on(photos))
     indices = np.array([4, 1, 0])

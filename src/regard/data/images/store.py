@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from regard.data.images.decode import BadImage, ImageFile
 from regard.data.images.files import Found
 from regard.data.progress import progress
-from regard.data.ragged import damaged
+from regard.data.ragged import UNREADABLE, damaged
 from regard.settings.errors import UserError, out_of
 from regard.settings.opening import refuse_irregular, replacing
 from regard.settings.schema import Image
@@ -129,7 +129,7 @@ def load_store(path: Path, image: Image) -> Store:
     try:
         refuse_irregular(path)
         array = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, EOFError, ValueError, TypeError, SyntaxError, OverflowError, MemoryError) as error:
+    except UNREADABLE as error:
         raise damaged(path, str(getattr(error, "strerror", None) or error).splitlines()[0]) from error
     wanted = (1 if image.grey else 3, image.size, image.size)
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1:] != wanted or not array.flags.c_contiguous:
