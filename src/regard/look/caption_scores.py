@@ -29,7 +29,7 @@ def caption_scores(answers: Sequence[str], references: Sequence[Sequence[str]]) 
         bleu = BLEU(max_ngram_order=longest, tokenize="none", force=True)
         found[f"bleu_{longest}"] = bleu.corpus_score(told, streams).score  # type: ignore[arg-type]
     signature = bleu.get_signature()
-    exact = sum(answer in each for answer, each in zip(answers, references, strict=True))
+    exact = sum(answer in each for answer, each in zip(told, wanted, strict=True))
     return found | {
         "cider_d": cider_d(told, wanted),
         "exact": 100 * exact / len(answers),
