@@ -123,8 +123,8 @@ def main() -> None:
     choose_device(args.device)
     mine, _ = models(shape, args.device)
     source = torch.randint(END + 1, shape.vocabulary, (shape.rows, shape.length), device=args.device)
-    weights_key = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    print(f"{weights_key}, torch {torch.__version__}: beam {BEAMS}, {shape.rows} sentences of {shape.length} tokens, "
+    where = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    print(f"{where}, torch {torch.__version__}: beam {BEAMS}, {shape.rows} sentences of {shape.length} tokens, "
           f"{shape.depth}+{shape.depth} blocks, width {shape.width}, vocabulary {shape.vocabulary:,}")
     forbid = Forbid([END], vocabulary=shape.vocabulary, device=source.device)
     captures: Captures[Search] = Captures()

@@ -146,7 +146,7 @@ ON_A_CPU: list[tuple[Callable[[], None], Fault]] = [
         ("_product", "name, [], kind", "name, [], 'tanh' if name == 'gelu' else kind")]),
     *((NORM, of("norm", "_without_autocast", "call.definition(call.x)", wrong)) for wrong in (
         "-call.definition(call.x)", "call.definition(call.x.roll(1, -1))", "call.definition(call.x) * 1.05")),
-    *((PIECES, of("cross_entropy", *fault)) for fault in [
+    *((PIECES, of("cross_entropy_chunked", *fault)) for fault in [
         ("_Pieces.forward", "x * real[:, None], times", "x, times"),
         ("_Pieces.forward", "grad * real[:, None]", "grad"),
         ("_Pieces.forward", "(total - own) * real", "(total - own)"),

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from regard.generate.beam import Beam, beam
 from regard.generate.sampler import Sampling, gather, sample
 from regard.kernels import quantize as quantizing
-from regard.kernels.quantize import ENGINES, MAX_SHARED_ROWS, QuantizedLinear, quantize
+from regard.kernels.quantize import MAX_SHARED_ROWS, QUANTIZED_ENGINES, QuantizedLinear, quantize
 from regard.models.build import translator
 from regard.models.decoder import Decoder
 from regard.nn.init import initialize
 from regard.settings.errors import NotFinite, UserError
 from regard.settings.schema import Tower
 
-ENGINES = [engine for engine in ENGINES["int8"] if engine in torch.backends.quantized.supported_engines]
+ENGINES = [engine for engine in QUANTIZED_ENGINES["int8"] if engine in torch.backends.quantized.supported_engines]
 VOCABULARY = 64
 
 pytestmark = pytest.mark.skipif(not ENGINES, reason="torch was built without 8-bit products")
@@ -118,7 +118,7 @@ def apart(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().mean() / b.std())
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", QUANTIZED_ENGINES)
 @pytest.mark.parametrize("tied", ["all", "none"])
 @torch.no_grad()
 def test_a_decoder_says_nearly_the_same(kind: str, tied: str) -> None:
@@ -132,7 +132,7 @@ def test_a_decoder_says_nearly_the_same(kind: str, tied: str) -> None:
     assert 0 < apart(after, before) < (0.05 if kind == "int8" else 0.001)
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", QUANTIZED_ENGINES)
 @torch.no_grad()
 def test_an_encoder_decoder_says_nearly_the_same(kind: str) -> None:
     model = translator(tower(norm_place="post"), sources=VOCABULARY, targets=VOCABULARY)
@@ -153,7 +153,7 @@ def test_a_tied_table_still_gives_the_vectors_it_gave() -> None:
     assert torch.equal(model.embed(tokens), before)
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", QUANTIZED_ENGINES)
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_searching_and_drawing_work_alike(kind: str, precision: torch.dtype) -> None:
     model = Decoder(tower(), vocabulary=VOCABULARY)
@@ -182,12 +182,12 @@ def test_a_kind_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 def test_a_torch_that_cannot_multiply_so_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(quantizing.ENGINES, "int8", ("an engine of another machine",))
+    monkeypatch.setitem(quantizing.QUANTIZED_ENGINES, "int8", ("an engine of another machine",))
     with pytest.raises(UserError, match="precision=bfloat16"):
         quantize(nn.Sequential(linear()), "int8")
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", QUANTIZED_ENGINES)
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_model_with_weights_that_are_no_numbers_is_refused(kind: str, bad: float) -> None:
     """What comes out of a norm as nan, an int8 product may turn into any number."""

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from regard.kernels.fused_linear import Weights, few_rows, fused_linear
 from regard.settings.errors import NotFinite, UserError
 
-__all__ = ["ENGINES", "QuantizedLinear", "ScaledLinear", "quantize"]
+__all__ = ["QUANTIZED_ENGINES", "QuantizedLinear", "ScaledLinear", "quantize"]
 
-ENGINES = {"int8": ("x86", "fbgemm", "qnnpack"), "float16": ("x86", "fbgemm")}
+QUANTIZED_ENGINES = {"int8": ("x86", "fbgemm", "qnnpack"), "float16": ("x86", "fbgemm")}
 """The quantized types, and torch's engines that multiply with them, the best first."""
 
 # Texts up to which their next tokens share one scale: there its own for each is no more exact, and slower.
@@ -29,8 +29,8 @@ Product = Callable[[Tensor], Tensor]
 
 def quantize(model: nn.Module, kind: str) -> None:
     """Narrow the weights of every linear layer, in place and for good. A table of tokens tied to one stays as it is."""
-    if kind not in ENGINES:
-        raise UserError(f"quantize={kind}: there are {' and '.join(ENGINES)}")
+    if kind not in QUANTIZED_ENGINES:
+        raise UserError(f"quantize={kind}: there are {' and '.join(QUANTIZED_ENGINES)}")
     device = next(model.parameters()).device.type
     if device != "cpu" and (device, kind) != ("cuda", "int8"):
         raise UserError(f"quantize={kind}: such weights are for the CPU; choose device=cpu")
@@ -39,10 +39,11 @@ def quantize(model: nn.Module, kind: str) -> None:
     if device == "cuda":
         _replace(model, ScaledLinear)
         return
-    engine = next((name for name in ENGINES[kind] if name in torch.backends.quantized.supported_engines), None)
+    engines, there = QUANTIZED_ENGINES[kind], torch.backends.quantized.supported_engines
+    engine = next((name for name in engines if name in there), None)
     if engine is None:
-        raise UserError(f"quantize={kind}: torch was built for this machine without {' or '.join(ENGINES[kind])}, "
-                        "which multiply by such weights; leave it away, or try precision=bfloat16")
+        raise UserError(f"quantize={kind}: torch was built for this machine without {' or '.join(engines)}, which "
+                        "multiply by such weights; leave it away, or try precision=bfloat16")
     _replace(model, lambda linear: QuantizedLinear(linear, kind, engine=engine))
 
 
