@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.images.drawings import drawn, folder_of, packed
+from regard.data.images import store
 from regard.data.images.files import ImageCorpus, read_captioned, read_labelled, read_tests
 from regard.data.images.quick_look import are_images
 from regard.data.images.store import write_stores
-from regard.data.images.trees import Folder, leaves, tree_of
+from regard.data.images.trees import Folder, Zip, leaves, tree_of
 from regard.data.labelled import Columns
 from regard.settings.errors import UserError
 from regard.settings.schema import Image
@@ -283,6 +284,27 @@ def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path, photos: Path, n
     file = (zipped if name == "a.zip" else tarred)(photos, tmp_path / name)
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     assert refused(labelled, file).startswith(f"{file}")
+
+
+def test_few_bytes_of_an_archive_are_read_ahead_of_their_decoding(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else as many members of half a gigabyte as there are threads would be in memory at once."""
+    corpus = labelled(zipped(photos, tmp_path / "a.zip"))
+    monkeypatch.setattr(store, "BYTES_TOGETHER", 1)
+    monkeypatch.setattr(store, "BYTES_AHEAD", 1)
+    read = list[str]()
+    content = Zip._content
+
+    def counted(self: Zip, archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> bytes:
+        read.append(name)
+        return content(self, archive, name, info)
+
+    monkeypatch.setattr(Zip, "_content", counted)
+    results = store._decoded(iter(store._jobs(corpus.splits)), Image(size=4))
+    for number, _ in enumerate(results, 1):
+        assert len(read) == number
+    assert len(read) == sum(sizes(corpus).values())
 
 
 def test_a_zip_with_a_password_is_refused(tmp_path: Path, photos: Path) -> None:

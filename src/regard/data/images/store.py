@@ -30,6 +30,7 @@ __all__ = ["Kept", "Pixels", "Store", "load_store", "notes_on", "save_pixels", "
 
 TOGETHER = 32  # images that a thread decodes at once,
 BYTES_TOGETHER = 1 << 23  # or fewer, if they have been read into memory from an archive
+BYTES_AHEAD = 1 << 28  # read from archives before the images before them are decoded
 TOLD = 3  # unreadable images in a note
 GREY = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 HEADER = 128  # bytes before the pixels in a .npy file
@@ -190,17 +191,17 @@ def _decoded(jobs: Iterator[tuple[_Job, str | None]], image: Image) -> Iterator[
         return [(job, wrong or _one(job.image, image)) for job, wrong in several]
 
     threads = min(32, os.cpu_count() or 1)
-    waiting: deque[Future[list[tuple[_Job, _Decoded | str]]]] = deque()
+    waiting: deque[tuple[Future[list[tuple[_Job, _Decoded | str]]], int]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:
             while several := _some(jobs):
-                waiting.append(pool.submit(decode, several))
-                if len(waiting) > 2 * threads:
-                    yield from waiting.popleft().result()
+                waiting.append((pool.submit(decode, several), _bytes(several)))
+                while len(waiting) > 2 * threads or sum(size for _, size in waiting) > BYTES_AHEAD:
+                    yield from waiting.popleft()[0].result()
             while waiting:
-                yield from waiting.popleft().result()
+                yield from waiting.popleft()[0].result()
         finally:
-            for future in waiting:
+            for future, _ in waiting:
                 future.cancel()
 
 
@@ -212,6 +213,10 @@ def _some(jobs: Iterator[tuple[_Job, str | None]]) -> list[tuple[_Job, str | Non
         if size > BYTES_TOGETHER:
             break
     return several
+
+
+def _bytes(several: Sequence[tuple[_Job, str | None]]) -> int:
+    return sum(len(job.image.content or b"") for job, _ in several)
 
 
 def _one(file: ImageFile, image: Image) -> _Decoded | str:
