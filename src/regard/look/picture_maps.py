@@ -105,10 +105,10 @@ def word_maps(record: Record, site: str, *, head: int | None = None, paint: Pain
 
     `head` is the number of one; absent, it is the mean over heads. A word that comes twice has its number behind it.
     """
-    axes = record.axes[site]
+    recorded, axes = record[site], record.axes[site]
     if not (pictures := grid_parts(axes.sources)):
         raise UserError(f"{site}: looks at no picture")
-    weights = record[site].mean(0) if head is None else record[site][record.heads[site].index(head)]
+    weights = recorded.mean(0) if head is None else recorded[record.heads[site].index(head)]
     return {name: _beside([overlay(_picture(part.grid), _on(part, row), paint=paint, shape=shape, side=side)
                            for part in pictures])
             for name, row in _rows(axes.targets, weights)}

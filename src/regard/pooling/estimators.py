@@ -31,7 +31,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError("attention pooling needs scikit-learn: pip install 'regard[sklearn]'",
+    raise ModuleNotFoundError("attention pooling needs scikit-learn: pip install scikit-learn",
                               name=missing.name) from missing
 
 __all__ = ["NadarayaWatsonClassifier", "NadarayaWatsonRegressor"]

@@ -125,7 +125,7 @@ class Log:
 def check_tracking(how: Train) -> None:
     """Refuse train.track without TensorBoard, before the run begins."""
     if how.track and find_spec("tensorboard") is None:
-        raise UserError("train.track: needs TensorBoard; pip install 'regard[track]', or remove it")
+        raise UserError("train.track: needs TensorBoard; pip install tensorboard, or remove it")
 
 
 def _events(folder: Path, start: int) -> Any:

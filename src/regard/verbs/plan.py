@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options
 __all__ = ["main", "work"]
 
 DEFAULT_GPU = "h200"  # for --gpus on a machine without a GPU
+BUSY = 2  # a slowest step that takes this many times as long as the fastest is not the only work here
 MAX_TIMED_SECONDS = 20.0  # seconds: a step that would take longer is computed
 PETAFLOP_DAY = 1e15 * 86_400  # operations
 MOST_GPUS = 1024  # where the search for something that fits ends
@@ -142,7 +143,7 @@ class Planned:
         """Seconds of a step; whether they were measured; and on a CPU, with how many threads."""
         import torch
 
-        from regard.cores import choose_threads, threads_kept
+        from regard.cores import Waiting, choose_threads, threads_kept
         from regard.training.dry_run import measure, speed
         from regard.training.estimate import bytes_sent, seconds
 
@@ -159,8 +160,13 @@ class Planned:
                 torch.set_num_threads(choose_threads(torch.get_num_threads()))
             threads = torch.get_num_threads() if place.device.type == "cpu" else None
             print_message("timing a few steps …")
-            step = median(measure(self.dry_run, self.run, device=place.device, precision=self.precision,
-                                  processes=place.gpus))
+            with Waiting(threads or 1):  # as in a run: beside other processes, spinning threads take ten times as long
+                took = measure(self.dry_run, self.run, device=place.device, precision=self.precision,
+                               processes=place.gpus)
+            step = median(took)
+            if max(took) > BUSY * min(took):
+                print_message(f"note: a step took from {min(took):.2f} s to {max(took):.2f} s: other programs use this "
+                              "machine; without them, expect the smaller number")
         if place.machine is not None:  # one GPU was measured; the others are heard meanwhile
             step = max(step, bytes_sent(found.parameters.sent(how), how, place.gpus) / place.machine.link)
         return step, "measured", threads

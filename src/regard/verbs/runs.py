@@ -67,7 +67,7 @@ def _plot(runs: Sequence[Summary], file: Path, json: bool) -> None:
     try:
         from regard.look.plots.loss_curves import draw
     except ModuleNotFoundError:
-        raise UserError("--plot needs matplotlib: pip install 'regard[plot]'") from None
+        raise UserError("--plot needs matplotlib: pip install matplotlib") from None
     draw(curves, file)
     print_result(jsons.dumps({"picture": str(file), "runs": list(curves)}, ensure_ascii=False) if json else file)
 
@@ -106,4 +106,4 @@ def prepare_to_draw(file: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
-        raise UserError("--plot needs matplotlib: pip install 'regard[plot]'") from None
+        raise UserError("--plot needs matplotlib: pip install matplotlib") from None
