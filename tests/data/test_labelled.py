@@ -222,6 +222,18 @@ def test_splits_that_cannot_be_told_are_refused(tmp_path: Path, names: list[str]
         find_splits([tmp_path / name for name in given])
 
 
+def test_an_empty_folder_and_empty_folders_are_said_to_be(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r": the folder is empty$"):
+        find_splits([tmp_path])
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(UserError, match=r": its folders hold no file: a/, b/$"):
+        find_splits([tmp_path])
+    (tmp_path / "b" / "train.tsv").write_text(FEW)
+    with pytest.raises(UserError, match="no split to train on"):
+        find_splits([tmp_path])
+
+
 def test_a_folder_without_a_test_is_none(tmp_path: Path) -> None:
     fill(tmp_path, train__tsv=FEW)
     with pytest.raises(UserError, match="contains no test"):
@@ -234,7 +246,7 @@ def test_without_validation_a_share_of_every_label_is_held_out(tmp_path: Path) -
     corpus = read_corpus([tmp_path / "a.tsv"], ONE, held_out=0.1)
     counts = {split: Counter(sample.labels[0] for sample in its) for split, its in corpus.splits.items()}
     assert counts == {"train": {"common": 180, "rare": 18, "once": 1}, "val": {"common": 20, "rare": 2}}
-    assert corpus.notes == ("3 labels: common 200, rare 20, once 1",
+    assert corpus.notes == ("3 labels: common (200), rare (20), once (1)",
                             "no val split: 22 of 221 texts of train are held out as val")
     assert read_corpus([tmp_path / "a.tsv"], ONE, held_out=0.1) == corpus
 
@@ -264,7 +276,7 @@ def test_labels_that_cannot_be_learned_are_refused(tmp_path: Path, files: dict[s
 def test_texts_that_train_and_test_share_are_counted(tmp_path: Path) -> None:
     fill(tmp_path, train__tsv="a\tx\nb\ty\n", val__tsv="c\tx\n", test__tsv="a\tx\nd\ty\n\ty\n")
     assert read_corpus([tmp_path], ONE, held_out=0.1).notes == (
-        f"{tmp_path / 'test.tsv'}: 1 of 3 texts is empty", "2 labels: x 1, y 1",
+        f"{tmp_path / 'test.tsv'}: 1 of 3 texts is empty", "2 labels: x (1), y (1)",
         "1 of 3 texts of test also stands in train")
 
 
@@ -293,14 +305,14 @@ def corpus_of(folder: Path, name: str, lines: list[str]) -> tuple[str, ...]:
 
 def test_labels_are_counted_for_the_user_and_a_first_line_that_may_be_no_example_is_spoken_of(tmp_path: Path) -> None:
     rows = [f"text number {n}\t{'good' if n % 2 else 'bad'}" for n in range(60)]
-    assert "2 labels: bad 30, good 30" in corpus_of(tmp_path, "plain.tsv", rows)
+    assert "2 labels: bad (30), good (30)" in corpus_of(tmp_path, "plain.tsv", rows)
     notes = corpus_of(tmp_path, "named.tsv", ["review\tmood", *rows])
     assert any("no other text has the label 'mood'" in note and "--source and --target" in note for note in notes)
 
 
 def test_the_usual_names_of_columns_may_be_in_capitals(tmp_path: Path) -> None:
     rows = [f"text number {n}\t{'good' if n % 2 else 'bad'}" for n in range(60)]
-    assert "2 labels: bad 30, good 30" in corpus_of(tmp_path, "plain.tsv", ["Text\tLabel", *rows])
+    assert "2 labels: bad (30), good (30)" in corpus_of(tmp_path, "plain.tsv", ["Text\tLabel", *rows])
 
 
 def test_columns_that_seem_to_be_the_other_way_round_are_refused(tmp_path: Path) -> None:

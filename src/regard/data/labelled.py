@@ -269,7 +269,7 @@ def _mean_words(texts: Collection[str]) -> float:
 def _label_notes(train: LabelledFile) -> Iterator[str]:
     """Notes: the number of texts of each label, and whether the first line may be a header."""
     counts = Counter(label for sample in train.samples for label in sample.labels)
-    listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(MAX_TOLD_LABELS))
+    listed = ", ".join(f"{label} ({count:,})" for label, count in counts.most_common(MAX_TOLD_LABELS))
     yield f"{len(counts):,} labels: {listed}{' …' if len(counts) > MAX_TOLD_LABELS else ''}"
     first = train.samples[0]
     if first.labels and all(counts[label] == 1 for label in first.labels) and len(counts) < len(train.samples) / 10:

@@ -4,8 +4,9 @@ Parallel files are called `SPLIT.LANGUAGE`, as in `train.en` and `train.de`; fil
 `SPLIT.tsv` or `SPLIT.jsonl`; each may end in `.gz`. (`splits` does it for examples that are no pairs.)
 """
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +16,7 @@ from regard.data.languages import language
 from regard.settings.errors import UserError
 
 __all__ = ["DOCUMENTS", "SPLITS", "TEST", "Layout", "Sides", "files_in", "find_files", "find_test_pairs",
-           "is_directory", "kind", "sides_of"]
+           "is_directory", "kind", "refuse_empty", "sides_of"]
 
 SPLITS = {"train": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 TEST = "test(?!ing|er|ed|im|am)"  # how a test's name begins: test_hard, test2016, testset, and not testing or testimony
@@ -23,6 +24,8 @@ BOTH_SIDES = ("tsv", "jsonl")
 # Kinds of files that lie beside data, and hold none that is read here.
 DOCUMENTS = ("bib", "doc", "docx", "gif", "htm", "html", "ipynb", "jpeg", "jpg", "json", "log", "md", "pdf", "png",
              "rst", "svg", "tex", "toml", "xml", "yaml", "yml", "zip")
+
+MAX_LISTED = 8  # folders in a message
 
 Found = Mapping[tuple[str, str], Sequence[Path]]  # (split, suffix) -> the files called so
 
@@ -190,6 +193,26 @@ def _pairs(found: Found, *named: str | None) -> Found:
     return {key: same for key, same in found.items() if key[1] not in others}
 
 
+def refuse_empty(directory: Path) -> None:
+    """Refuse a folder that holds no file, or only folders that hold none."""
+    def holds(folder: Path) -> bool:
+        return any(_visible(files) for _, _, files in os.walk(folder))
+
+    if not directory.is_dir() or _visible(file.name for file in files_in(directory)):
+        return
+    folders = sorted(entry for entry in directory.iterdir() if entry.is_dir())
+    if not folders:
+        raise UserError(f"{directory}: the folder is empty")
+    if not any(map(holds, folders)):
+        listed = ", ".join(f"{folder.name}/" for folder in folders[:MAX_LISTED])
+        raise UserError(f"{directory}: its folders hold no file: {listed}{' …' if len(folders) > MAX_LISTED else ''}")
+
+
+def _visible(names: Iterable[str]) -> bool:
+    """Whether there is a name but those that a system hides, such as `.DS_Store`."""
+    return any(not name.startswith(".") for name in names)
+
+
 def files_in(directory: Path) -> list[Path]:
     try:
         return sorted(entry for entry in directory.iterdir() if entry.is_file())
@@ -253,6 +276,7 @@ def _way(directory: Path, there: Sequence[str], source: str | None, target: str 
 
 
 def _no_train(directory: Path, wanted: str) -> UserError:
+    refuse_empty(directory)
     return UserError(f"{directory}: no split to train on; wanted {wanted}; found {_listed(directory)}")
 
 

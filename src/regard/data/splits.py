@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from regard.data.layout import DOCUMENTS, SPLITS, TEST, files_in, is_directory, kind
+from regard.data.layout import DOCUMENTS, SPLITS, TEST, files_in, is_directory, kind, refuse_empty
 from regard.settings.errors import UserError
 
 __all__ = ["SPLIT_NAME", "find_splits", "find_tests", "like_train", "split_of"]
@@ -87,6 +87,7 @@ def like_train(files: Sequence[Path], origin: Path) -> dict[str, Path]:
     trains = [(around, file) for split, around, file in parts
               if split == "train" and (file == origin or kind(file) not in DOCUMENTS)]
     if not trains:
+        refuse_empty(origin)
         there = ", ".join(file.name for *_, file in parts) or "no split"
         raise UserError(f"{origin}: no split to train on; wanted train.tsv, train.csv or train.jsonl; found {there}")
     if len(trains) > 1:

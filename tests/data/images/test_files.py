@@ -104,7 +104,7 @@ def test_of_folders_of_labels_a_share_of_each_label_is_held_out(photos: Path) ->
     assert sizes(corpus) == {"train": 7, "val": 2}
     assert labels(corpus, "val") == ["cat", "dog"]
     assert "2 of 9 images of train are held out as val" in " ".join(corpus.notes)
-    assert corpus.notes[0] == "2 labels: cat 5, dog 4"
+    assert corpus.notes[0] == "2 labels, and the images of each: cat (5), dog (4)"
 
 
 @pytest.mark.parametrize("start", ["", "photos/", "./", "home/me/photos/"])
@@ -187,7 +187,7 @@ def test_other_refusals_name_the_place_and_the_way_out(tmp_path: Path, photos: P
     assert "neither a folder nor an archive" in refused(labelled, tmp_path / "a.txt")
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "1.png").write_bytes(packed(drawn()))
-    assert "1 image without a label" in refused(labelled, tmp_path / "flat")
+    assert "flat: 1 image, but no folder for each label; put" in refused(labelled, tmp_path / "flat")
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
@@ -636,7 +636,8 @@ def test_texts_are_no_images(tmp_path: Path) -> None:
 
 
 def test_images_are_seen_at_a_look(tmp_path: Path, photos: Path) -> None:
-    for path in (photos, photos / "train", photos / "train" / "cat" / "000.png", zipped(photos, tmp_path / "a.zip"),
+    cat = photos / "train" / "cat"  # images without folders of labels are seen, too: whoever reads them says what lacks
+    for path in (photos, photos / "train", cat, cat / "000.png", zipped(photos, tmp_path / "a.zip"),
                  tarred(photos, tmp_path / "a.tar.gz")):
         assert are_images([path])
 

@@ -186,8 +186,8 @@ def _refuse_odd(train: Sequence[Found], known: Collection[str], where: str) -> N
 
 def _label_notes(train: Sequence[Found]) -> Iterator[str]:
     counts = Counter(label for found in train for label in found.texts)
-    listed = ", ".join(f"{label} {number:,}" for label, number in counts.most_common(MAX_TOLD_LABELS))
-    yield f"{len(counts):,} labels: {listed}{' …' if len(counts) > MAX_TOLD_LABELS else ''}"
+    listed = ", ".join(f"{label} ({number:,})" for label, number in counts.most_common(MAX_TOLD_LABELS))
+    yield f"{len(counts):,} labels, and the images of each: {listed}{' …' if len(counts) > MAX_TOLD_LABELS else ''}"
 
 
 def _with_val(gathered: Gathered, share: float, where: str) -> ImageCorpus:

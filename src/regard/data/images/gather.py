@@ -127,8 +127,8 @@ def _from_folders(tree: Tree, names: Sequence[str], split: str | None, gathered:
             found = Found(tree, name, gathered.values(its[at], place), place)
             gathered.add((_split(its[common]) if has_splits else split) or "train", [found])
     if len(strays) == len(names):
-        raise UserError(f"{tree.path}: {count(len(strays), 'image')} without a {gathered.wanted[0]}; expected a folder "
-                        "for each label, with its images in it, or a table of paths and labels")
+        raise UserError(f"{tree.path}: {count(len(strays), 'image')}, but no folder for each label; put the images of "
+                        "each label into a folder of its name, or give a table of paths and labels")
     for left, why in ((outside, "in no split's folder"), (strays, "in no label's folder")):
         if left:
             part = out_of(len(left), len(names), "image", "is", "are")

@@ -45,7 +45,10 @@ def _has_images(path: Path) -> bool:
     if any(split_of(Path(name)) and kind(Path(name)) not in DOCUMENTS and not is_archive(name) for name in top):
         return False  # plain lines of `LABEL text`
     nested = (name for entry in sorted(path.iterdir()) if entry.is_dir() for name in Folder(entry).some_names())
-    return any(map(has_image_ending, nested)) or any(_packs_images(path / name) for name in top if is_archive(name))
+    if any(map(has_image_ending, nested)) or any(_packs_images(path / name) for name in top if is_archive(name)):
+        return True
+    alone = sum(map(has_image_ending, top))  # without labels: whoever reads images says how to label them
+    return alone > 0 and 2 * alone >= len(top)
 
 
 def _packs_images(path: Path) -> bool:
