@@ -204,6 +204,14 @@ def test_the_name_of_a_file_is_read_as_a_text_with_a_note_how_to_read_the_file(
                                        f"the file, put < before it: < '{file}'\n")
     said(run, monkeypatch, str(file), str(file), score=True)
     assert capsys.readouterr().err.count("note: ") == 2
+    file.write_bytes("über den Hund".encode("utf-16"))
+    said(run, monkeypatch, str(file), score=True)
+    assert "put < before it" in capsys.readouterr().err
+    for start in (b"\xff\xd8\xff\xe0\0\x10JFIF", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"):
+        file.write_bytes(start)
+        said(run, monkeypatch, str(file), score=True)
+        assert capsys.readouterr().err == (f"note: {file} is read as a text, although it is the name of a file; that "
+                                           "file holds no text, and the model reads nothing else\n")
 
 
 def test_where_nothing_comes_from_stdin_nothing_is_said(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from regard.settings.errors import UserError
 from regard.settings.opening import to_read
 
-__all__ = ["NotUTF8", "read_lines", "read_text"]
+__all__ = ["NotUTF8", "is_text", "read_lines", "read_text"]
 
 GZIP = b"\x1f\x8b"
 # UTF-32's little-endian mark begins with UTF-16's: it must be tried first.
@@ -23,6 +23,7 @@ MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
+MAX_START = 4096  # bytes that tell a text from other files
 
 
 class NotUTF8(UserError):
@@ -56,6 +57,19 @@ def read_text(source: Path | Iterable[bytes], name: str) -> Iterator[str]:
     """
     for line in _read(source, name, "utf-8"):
         yield f"{line[:-2]}\n" if line.endswith("\r\n") else line
+
+
+def is_text(file: Path) -> bool:
+    """Whether the file begins as a text of some encoding.
+
+    Of one that cannot be read it says yes: whoever reads it says why.
+    """
+    try:
+        with open(file, "rb", opener=to_read) as stream:
+            start = stream.read(MAX_START)
+    except (OSError, UserError):
+        return True
+    return b"\0" not in start or start.startswith(tuple(MARKS))
 
 
 def _read(source: Path | Iterable[bytes], name: str, encoding: str) -> Iterator[str]:

@@ -99,7 +99,7 @@ def check_stdin(inputs: Sequence[str]) -> None:
 
 def read_inputs(words: Sequence[str], reader: "Reader[Any]") -> Iterator[Any]:
     """The inputs that these arguments describe, or without any the lines of stdin."""
-    from regard.data.lines import read_lines
+    from regard.data.lines import is_text, read_lines
 
     if not words:
         for number, line in enumerate(read_lines(sys.stdin.buffer, "stdin"), 1):
@@ -107,8 +107,9 @@ def read_inputs(words: Sequence[str], reader: "Reader[Any]") -> Iterator[Any]:
     for number, word in enumerate(words, 1):
         if word != ALL_OF_STDIN:
             if not reader.reads_files and os.path.isfile(word):
-                print_message(f"note: {word} is read as a {reader.noun}, although it is the name of a file; to read "
-                              f"the file, put < before it: < {shlex.quote(word)}")
+                how = f"to read the file, put < before it: < {shlex.quote(word)}" if is_text(Path(word)) else (
+                    f"that file holds no {reader.noun}, and the model reads nothing else")
+                print_message(f"note: {word} is read as a {reader.noun}, although it is the name of a file; {how}")
             yield reader.parse(word, origin=f"input {number}")
         elif (whole := reader.read(sys.stdin.buffer, origin="stdin")) is not None:
             yield whole

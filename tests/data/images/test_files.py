@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from data.images.drawings import drawn, folder_of, packed
 from regard.data.images import store
-from regard.data.images.files import ImageCorpus, read_captioned, read_labelled, read_tests
+from regard.data.images.files import ImageCorpus, read_asked, read_captioned, read_labelled, read_tests
 from regard.data.images.quick_look import are_images
 from regard.data.images.store import write_stores
 from regard.data.images.trees import Folder, Zip, leaves, tree_of
@@ -39,6 +39,10 @@ def labelled(*paths: Path, columns: Columns = PLAIN, share: float = 0.25) -> Ima
 
 def captioned(*paths: Path, columns: Columns = PLAIN) -> ImageCorpus:
     return read_captioned(paths, columns, share=0.25)
+
+
+def asked(*paths: Path) -> ImageCorpus:
+    return read_asked(paths, PLAIN, share=0.25)
 
 
 def sizes(corpus: ImageCorpus) -> dict[str, int]:
@@ -525,6 +529,12 @@ def test_several_lines_give_an_image_several_captions(pictures: Path) -> None:
         corpus = captioned(table)
         assert contents(corpus, "train") | contents(corpus, "val") == expected
         assert sizes(corpus) == {"train": 6, "val": 2}
+
+
+def test_labels_are_not_taken_for_captions_or_answers(photos: Path, mnist: Path) -> None:
+    for path in (photos, photos / "train", photos / "train" / "cat", mnist):
+        assert f"{path}: images without captions; give a table of their paths, captions;" in refused(captioned, path)
+        assert "give a table of their paths, questions, answers;" in refused(asked, path)
 
 
 def test_a_blank_caption_is_refused_with_its_line(pictures: Path) -> None:

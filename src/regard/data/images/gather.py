@@ -12,7 +12,7 @@ from typing import Any
 
 from regard.data.images.formats import has_image_ending, is_archive
 from regard.data.images.idx import idx_files, read_idx
-from regard.data.images.tables import Row, names_images, read_table, tables_of
+from regard.data.images.tables import LABELS, Row, names_images, read_table, tables_of
 from regard.data.images.trees import Folder, Tree, tree_of
 from regard.data.labelled import Columns
 from regard.data.layout import SPLITS, TEST, is_directory
@@ -99,7 +99,16 @@ def _from_tree(tree: Tree, split: str | None, gathered: Gathered) -> None:
                         "paths and labels, or IDX files such as MNIST's")
 
 
+def _refuse_labels(tree: Tree, gathered: Gathered) -> None:
+    """Refuse to take labels for captions or answers."""
+    if gathered.wanted is not LABELS:
+        columns = ", ".join(f"{each[0]}s" for each in (gathered.questions, gathered.wanted) if each)
+        raise UserError(f"{tree.path}: images without {gathered.wanted[0]}s; give a table of their paths, {columns}; "
+                        "names of folders and numbers in IDX files are labels, which a classifier learns")
+
+
 def _from_idx(tree: Tree, names: Sequence[str], gathered: Gathered) -> None:
+    _refuse_labels(tree, gathered)
     for images, labels in idx_files(names).items():
         split = split_of(Path(images)) or ("test" if "t10k" in images else "train")
         idx, numbers = read_idx(tree, images, labels)
@@ -112,6 +121,7 @@ def _from_idx(tree: Tree, names: Sequence[str], gathered: Gathered) -> None:
 
 def _from_folders(tree: Tree, names: Sequence[str], split: str | None, gathered: Gathered) -> None:
     """The label is the first folder below a split's folder, or below the one that holds all images."""
+    _refuse_labels(tree, gathered)
     folders = {name: PurePosixPath(name).parts[:-1] for name in names}
     common = _common(list(folders.values()))
     has_splits = any(len(its) > common + 1 and _split(its[common]) for its in folders.values())
