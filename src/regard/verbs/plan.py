@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: report errors in the options
 __all__ = ["main", "work"]
 
 DEFAULT_GPU = "h200"  # for --gpus on a machine without a GPU
-BUSY = 2  # a slowest step that takes this many times as long as the fastest is not the only work here
+MAX_SPREAD = 2  # a slowest step that takes more times as long as the fastest: other programs use the machine
 MAX_TIMED_SECONDS = 20.0  # seconds: a step that would take longer is computed
 PETAFLOP_DAY = 1e15 * 86_400  # operations
 MOST_GPUS = 1024  # where the search for something that fits ends
@@ -164,7 +164,7 @@ class Planned:
                 took = measure(self.dry_run, self.run, device=place.device, precision=self.precision,
                                processes=place.gpus)
             step = median(took)
-            if max(took) > BUSY * min(took):
+            if max(took) > MAX_SPREAD * min(took):
                 print_message(f"note: a step took from {min(took):.2f} s to {max(took):.2f} s: other programs use this "
                               "machine; without them, expect the smaller number")
         if place.machine is not None:  # one GPU was measured; the others are heard meanwhile
