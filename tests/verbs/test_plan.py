@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from data.images.drawings import folder_of
 from regard.cli import main
 from regard.settings.load import load
 from regard.tasks import make
@@ -164,6 +165,20 @@ def test_a_person_gets_a_table_that_says_what_was_assumed() -> None:
     for text in ("parameters", "embeddings", "activations", "available", "(computed)", "30 steps", "8 × 30 tokens",
                  "petaflop/s-days", "tokens.vocabulary=640"):
         assert text in outcome.out
+
+
+@pytest.mark.parametrize("settings", [[], ["--set", "data.multi_label=true"]])
+def test_the_labels_of_images_are_counted_and_not_assumed(tmp_path: Path, settings: list[str]) -> None:
+    def parameters(labels: int) -> int:
+        photos = folder_of(tmp_path / f"{labels}", dict.fromkeys("abcdefghi"[:labels], 2))
+        outcome = run("classify", "--data", str(photos), *settings, "--set", "train.batch_tokens=640", "--json")
+        assert outcome.code == 0, outcome.err
+        about = json.loads(outcome.out)
+        assert about["assumed"] == []
+        return int(about["parameters"])
+
+    two, three, nine = map(parameters, (2, 3, 9))
+    assert nine - two == 7 * (three - two) > 0
 
 
 @pytest.mark.parametrize(("arguments", "said"), [

@@ -16,7 +16,7 @@ from regard.data.notes import Notes
 from regard.data.prepared import prepare
 from regard.settings.errors import UserError
 from regard.settings.opening import to_read
-from regard.settings.schema import Run
+from regard.settings.schema import Data, Run
 
 __all__ = ["MAX_FIRST_EXAMPLE", "Box", "Dataset", "Example", "Links", "Regions", "Sizes", "no_such_split"]
 
@@ -135,6 +135,10 @@ class Dataset(ABC, Generic[Input, B]):
         `source` and `target` are as in the settings of the data; those that are absent are the run's own.
         """
         raise UserError(f"--data: a run of {self.run.task} can only be evaluated on its own data")
+
+    def stand_for(self, data: Data) -> Sizes:
+        """Let these examples stand for other data, in a plan. Returns the sizes that are soon counted there."""
+        return {}
 
     def shift(self, split: str, how: str, *, seed: int) -> str:
         """Make a perturbed copy of a split: a split of this name from now on."""

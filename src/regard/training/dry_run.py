@@ -51,6 +51,8 @@ class DryRun:
     """The same without the ids that only round the vocabulary up."""
     shape: tuple[int, int]
     """Rows and length of a batch, of all processes together."""
+    counted: Sizes
+    """The sizes that are those of the data, and not assumed."""
 
     @property
     def may_differ(self) -> bool:
@@ -108,6 +110,8 @@ def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
     # Windows does not delete a file that is still mapped.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         sizes = task.data.prepare(Path(folder))
+    counted = task.data.stand_for(run.data) if data is not run.data and run.data.paths else {}
+    sizes = {**sizes, **counted}
     task.run = run
     assumed = -(-run.tokens.vocabulary // ROUND) * ROUND
     # Bytes and published tokenizers have a fixed vocabulary, whatever the settings say.
@@ -123,7 +127,7 @@ def make_dry_run(run: Run, *, length: int | None = None) -> DryRun:
         length = 2 * math.ceil(np.median(task.data.lengths("train")) / 2)  # batches have even lengths
     tokens = run.train.batch_tokens  # a longer example is a batch of its own
     alike = np.full(max(1, tokens // length), length)  # as many as make up a batch
-    return DryRun(task, sizes, exact, BatchSampler(alike, tokens=tokens, seed=run.seed).shapes[0])
+    return DryRun(task, sizes, exact, BatchSampler(alike, tokens=tokens, seed=run.seed).shapes[0], counted)
 
 
 def measure(dry_run: DryRun, run: Run, *, device: torch.device, precision: torch.dtype, processes: int = 1,

@@ -134,9 +134,10 @@ class Planned:
 
         if traits_of(self.run.task).built_in_of(self.run) is None:
             return []
-        sizes = ", ".join(f"{name} {size:,}" for name, size in self.dry_run.sizes.items())
-        learned = set(VOCABULARIES) & set(self.dry_run.sizes)
-        said = [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})" if learned else sizes]
+        assumed = {name: size for name, size in self.dry_run.sizes.items() if name not in self.dry_run.counted}
+        sizes = ", ".join(f"{name} {size:,}" for name, size in assumed.items())
+        learned = set(VOCABULARIES) & set(assumed)
+        said = [f"{sizes} (tokens.vocabulary={self.run.tokens.vocabulary})" if learned else sizes] * bool(assumed)
         return [*said, f"{self.dry_run.shape[1]} tokens an example (--length)"] if self.dry_run.may_differ else said
 
     def seconds(self) -> tuple[float, str, int | None]:

@@ -20,8 +20,8 @@ from regard.data.layout import is_directory
 from regard.data.splits import find_splits
 from regard.settings.errors import UserError, count, out_of
 
-__all__ = ["Found", "ImageCorpus", "read_asked", "read_asked_tests", "read_captioned", "read_captioned_tests",
-           "read_labelled", "read_tests", "source_files"]
+__all__ = ["Found", "ImageCorpus", "labels_in", "read_asked", "read_asked_tests", "read_captioned",
+           "read_captioned_tests", "read_labelled", "read_tests", "source_files"]
 
 MAX_TOLD_LABELS = 12  # labels whose counts are printed
 MAX_SINGLE_LABELS = 10  # labels that may have only one image each
@@ -45,6 +45,12 @@ def read_labelled(paths: Sequence[Path], columns: Columns, *, share: float) -> I
         _refuse_unknown(split, known, "train has")
     gathered.notes += _label_notes(train)
     return _with_val(gathered, share, where)
+
+
+def labels_in(paths: Sequence[Path], columns: Columns) -> list[str]:
+    """The labels of the images to train on, in the order of their first images."""
+    train = _train(gather(paths, _of_labels(columns)), str(paths[0]))
+    return list(dict.fromkeys(label for found in train for label in found.texts))
 
 
 def read_captioned(paths: Sequence[Path], columns: Columns, *, share: float) -> ImageCorpus:

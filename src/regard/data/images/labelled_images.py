@@ -18,7 +18,7 @@ from regard.data.builtin import scenes
 from regard.data.dataset import Dataset, Example, Sizes, no_such_split
 from regard.data.images.decode import ImageFile
 from regard.data.images.digest import digest_of
-from regard.data.images.files import Found, read_labelled, read_tests
+from regard.data.images.files import Found, labels_in, read_labelled, read_tests
 from regard.data.images.pixels import filled
 from regard.data.images.seeds import MISSING, seeds
 from regard.data.images.store import Kept, Pixels, load_store, notes_on, save_pixels, write_stores
@@ -27,7 +27,7 @@ from regard.data.prepared import keep_lines, kept_lines, refuse_uneven
 from regard.data.ragged import damaged, mapped
 from regard.settings.errors import UserError
 from regard.settings.opening import replacing
-from regard.settings.schema import Image, Run
+from regard.settings.schema import Data, Image, Run
 
 __all__ = ["ImageBatch", "LabelledImages", "Named"]
 
@@ -144,6 +144,11 @@ class LabelledImages(Dataset[ImageFile, ImageBatch]):
             raise UserError(f"train: has the labels {some(sorted(known))}; the run has learned {some(self.labels)}; "
                             "`regard eval --data FOLDER` measures it on others")
         self.labels = self.labels or sorted(known, key=_rank)  # a converted model has its own order
+
+    def stand_for(self, data: Data) -> Sizes:
+        self.labels = labels_in([Path(path) for path in data.paths], Columns(data.source, data.target, self.several))
+        self.targets = {split: np.zeros((len(its), self.target_places), np.int32) for split, its in self.pixels.items()}
+        return {"labels": len(self.labels)}
 
     # Examples
 
