@@ -91,7 +91,7 @@ def test_a_space_at_the_end_of_a_prompt_begins_the_next_word(run: Path) -> None:
         for text in texts:
             prompt = task._prompt(text)
             for each in task._written(predictor.model, [prompt], search):
-                read = [*task.writer.begun(prompt, task.data.tokens), *each.tokens]
+                read = [*task.generator.trim_last_space(prompt, task.data.tokens), *each.tokens]
                 assert task.data.tokens.decode([read])[0] == text + each.text
                 if text in ("the dog ", "a cat, a "):
                     assert task.data.tokens.pieces(each.tokens[:1])[0][0] in " ␣"
