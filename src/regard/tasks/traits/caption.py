@@ -16,7 +16,6 @@ LONGEST = 48  # tokens of a caption
 
 def defaults(known: Known) -> Run:
     """A transformer that looks at the features of a small residual network, for two cores of a CPU."""
-    # Without dropout, a decoder learns which colours no shape has, and never says them.
     model = replace(captioner(), preset=None, heads=1, dropout=0.1)
     # One length for all: in batches of short captions, batch norms would see other images than in those of long ones.
     train = Train(steps=4_000, batch_tokens=64 * 80, length_buckets=1, learning_rate=2e-3, schedule="cosine",
