@@ -122,7 +122,7 @@ def test_a_model_is_not_listed_while_it_is_written_anew(run: Path, data: Path) -
         assert "run.json" in manifest.listed(folder, *manifest.SETTINGS)
         raise KeyboardInterrupt
 
-    with patch.object(loop, "finish", killed), pytest.raises(KeyboardInterrupt):
+    with patch.object(loop, "write_run_model", killed), pytest.raises(KeyboardInterrupt):
         train(longer, run, quiet=True)
     assert "not listed in MANIFEST.json" in refusal(lambda: regard.load(run, device="cpu"))
     train(longer, run, quiet=True)

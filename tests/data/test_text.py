@@ -201,7 +201,7 @@ def test_no_train_split_is_refused_with_what_was_found(tmp_path: Path) -> None:
 
 
 def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
-    assert "found no split" in refusal(tmp_path)
+    assert "the folder is empty" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("files", [("train.en", "train.en.gz"), ("val.en", "dev.en")])
@@ -309,7 +309,7 @@ def test_what_makes_no_pairs_to_measure_is_refused(tmp_path: Path) -> None:
     assert "the same file" in refused(en, en, source="x", target="y")
     assert "--source and --target say de and en" in refused(fr, en, source="de", target="en")
     assert "both 'en'" in refused(fr, en, source="en", target="en")
-    assert "both 'en'" in refused(fr, en, source="en")  # the run's own target
+    assert "would both be 'en'" in refused(fr, en, source="en")  # the run's own target
     assert "the file is empty" in refused(other, empty)
     assert "none: no such file or directory" in refused(fr, tmp_path / "none")
     assert "no test in it; wanted test.SOURCE" in refused(tmp_path)

@@ -77,6 +77,6 @@ def test_without_tensorboard_the_way_to_get_it_is_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "path", [])
     for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(UserError, match=r"train.track: needs TensorBoard; pip install 'regard\[track\]'"):
+    with pytest.raises(UserError, match=r"train.track: needs TensorBoard; pip install tensorboard"):
         check_tracking(Train(track=True))
     check_tracking(Train())

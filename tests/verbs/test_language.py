@@ -137,7 +137,7 @@ def test_a_loss_that_is_no_number_is_a_failure_and_no_score(run: Path, tmp_path:
 
 def test_every_head_is_measured_and_removed(run: Path, predictor: Predictor, capsys: Say) -> None:
     said = told(capsys, measure.main, run, None, 6, True, False, None, "cpu", True)
-    assert (said["split"], said["sentences"], said["best"]) == ("val", 6, [])
+    assert (said["split"], said["examples"], said["best"]) == ("val", 6, [])
     assert [(row["site"], row["head"]) for row in said["heads"]] == [("blocks.0.self", head) for head in (0, 1, None)]
     examples = predictor.task.data.examples("val", 6)
     before = predictor.task.greedy_answers(predictor.model, examples)
@@ -157,7 +157,7 @@ def test_mistakes_are_shown_with_what_was_looked_at_while_they_were_made(
     said = told(capsys, wrong.main, run, "val", 8, 3, tmp_path / "page.html", "cpu", True)
     examples = predictor.task.data.examples("val", 8)
     attempts = predictor.task.greedy_answers(predictor.model, examples)
-    assert said["sentences"] == 8
+    assert said["examples"] == 8
     assert said["wrong"] == sum(attempt != example.wanted for attempt, example in zip(attempts, examples, strict=True))
     losses = [each["loss"] for each in said["worst"]]
     assert losses == sorted(losses, reverse=True)

@@ -1,4 +1,4 @@
-"""Words: which tokens begin one and which go on with it, and how a token is written into a text."""
+"""WordBoundaries: which tokens begin a word and which go on with it, and how a token is written into a text."""
 
 import re
 import unicodedata
@@ -25,7 +25,7 @@ class WordBoundaries:
     >>> [row] = tokens.encode(["a dogfight, a cat"])
     >>> tokens.pieces(row)
     [' a', ' dog', 'f', 'i', 'g', 'h', 't', ',', ' a', ' cat']
-    >>> Words(tokens).starts(np.array([row])).astype(int)
+    >>> WordBoundaries(tokens).starts(np.array([row])).astype(int)
     array([[1, 1, 0, 0, 0, 0, 0, 1, 1, 1]])
     """
 

@@ -291,7 +291,7 @@ def _shard(model: nn.Module, size: int, *, precision: torch.dtype) -> Any:
     # computed between the two, reads the output's weights.
     sharded = fully_shard(model, **how, reshard_after_forward=False)
     # A model that embeds outside `forward` needs the embeddings before the forward pass, or once more after it.
-    for door in ("embed", "fill", "hindsight"):
+    for door in ("embed", "fill", "hindsight", "with_terms"):
         if hasattr(model, door):
             register_fsdp_forward_method(model, door)
     for module in model.modules():
